@@ -1,0 +1,41 @@
+# Podium's one Dockerfile. Targets: `podium` (operator, extender, agent, hooks, command line) and `fake-driver` (tests).
+# BASE is any image with Python 3.11 or newer, venv and pip; BUILD_BASE any with gcc, libc headers and make, of the same
+# Debian release (the fake driver's libraries are loaded by programs of BASE).
+ARG BASE=docker.io/library/python:3.13-slim-trixie
+ARG BUILD_BASE=docker.io/library/gcc:14-trixie
+
+FROM ${BUILD_BASE} AS helper
+COPY agent/helper /src
+RUN make -C /src install OUT=/tmp/build DESTDIR=/out
+
+FROM ${BUILD_BASE} AS driver
+COPY agent/driver /src
+RUN make -C /src install OUT=/tmp/build DESTDIR=/out
+
+FROM ${BASE} AS fake-driver
+COPY --from=driver /out/ /
+ENTRYPOINT ["/opt/podium-fake-driver/install.sh"]
+
+FROM ${BASE} AS python
+RUN python3 -m venv /opt/podium
+ENV PATH=/opt/podium/bin:/usr/local/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# what builds the wheel, hash-pinned like all the rest
+FROM python AS wheel
+COPY requirements-dev.lock /src/
+RUN awk '/^[a-z]/ {keep = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/} keep' /src/requirements-dev.lock >/tmp/build.lock \
+ && pip install --no-cache-dir --require-hashes -r /tmp/build.lock
+COPY . /src/
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation -w /tmp/wheels /src \
+ && pip install --no-cache-dir --no-deps --no-index --prefix /out/opt/podium /tmp/wheels/*.whl
+
+# changes only with the lock file: the slow layer
+FROM python AS dependencies
+COPY requirements.lock /src/
+RUN pip install --no-cache-dir --require-hashes -r /src/requirements.lock
+
+FROM dependencies AS podium
+COPY --from=helper /out/ /
+COPY --from=wheel /out/ /
+USER 65532:65532
+CMD ["podium", "--help"]

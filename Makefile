@@ -1,0 +1,68 @@
+# Podium: two commands do everything: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+export PYTHONDONTWRITEBYTECODE := 1
+
+.PHONY: help setup demo test lint test-unit test-integration test-e2e cluster cluster-down images kind generate golden bench-demo lock clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
+	@PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh
+	@touch $@
+
+setup: $(VENV)/.done ## the virtual environment and the system packages that tests need (root: installs them)
+
+demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C leaves nothing)
+	@$(BIN)/python examples/demo.py
+
+test: setup ## every layer: lint, unit, contract, golden, integration, e2e
+	@$(MAKE) --no-print-directory lint
+	@$(PYTEST) tests
+
+lint: setup ## ruff, mypy, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test-unit: setup ## unit, contract and golden tests alone (no root, no cluster)
+	@$(PYTEST) tests/unit tests/contract tests/golden
+
+test-integration: setup ## with a real kube-apiserver and kube-scheduler
+	@$(PYTEST) tests/integration
+
+test-e2e: setup ## on the real two-node cluster
+	@$(PYTEST) tests/e2e
+
+cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
+	@$(BIN)/podium-devcluster up
+
+cluster-down: setup ## end it: no process, namespace, mount or cgroup is left
+	@$(BIN)/podium-devcluster down
+
+images: setup ## build the images and load them into the running cluster
+	@$(BIN)/podium-devcluster images
+
+kind: setup ## the same chart, fake driver and example on kind (needs Docker; PODIUM_KIND_NODE_IMAGE names another node image)
+	@$(BIN)/python -m podium_devcluster.kind
+
+generate: setup ## CRDs and reference pages from the models
+	@$(BIN)/python -m podium.schema.crd --write
+
+golden: setup ## accept the present output as the golden files
+	@$(PYTEST) tests/golden --update-golden
+
+bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
+	@$(BIN)/python benchmarks/bench_demo.py
+
+lock: setup ## pin all dependencies anew, with hashes and without index addresses
+	@bash tools/lock.sh
+
+clean: ## the virtual environment and caches of tools (not the cluster's cache)
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

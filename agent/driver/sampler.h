@@ -1,0 +1,20 @@
+/* Who works on which GPU: finds the containers' processes in /proc and reads their CPU clocks. Used by gpud.c. */
+#ifndef PODIUM_FAKE_DRIVER_SAMPLER_H
+#define PODIUM_FAKE_DRIVER_SAMPLER_H
+
+#include "state.h"
+
+#include <stdio.h>
+
+struct sampler;
+
+/* `log` gets the intervals (see README.md for its format). */
+struct sampler *sampler_new(const struct state *state, FILE *log);
+/* One sample: closes and writes intervals, and fills `measured` of every GPU (memory, processes, utilisation). */
+void sampler_sample(struct sampler *sampler, const struct state *state, struct gpu_measured measured[MAX_GPUS]);
+/* Writes the intervals that are still open. */
+void sampler_finish(struct sampler *sampler);
+void sampler_free(struct sampler *sampler);
+uint64_t monotonic_ns(void);
+
+#endif

@@ -1,0 +1,105 @@
+/* Mapping, locking and reading the shared state; linked into both libraries and the daemon. See state.h. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define READ_TRIES 100
+#define READ_PAUSE_NS 500000 /* times the tries: 50 ms, then a reader takes what is there */
+
+const char *state_path(void) {
+    const char *path = getenv(STATE_PATH_ENV);
+    return path != NULL && *path != '\0' ? path : STATE_PATH_DEFAULT;
+}
+
+void view_close(struct view *view) {
+    if (view->state != NULL) munmap(view->state, sizeof *view->state);
+    if (view->state != NULL) close(view->fd);
+    view->state = NULL;
+}
+
+static int map(struct view *view, const char *path, int writable) {
+    int fd = open(path, (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    if (fd < 0) return errno;
+    struct stat file;
+    int why = fstat(fd, &file) != 0 ? errno : file.st_size < (off_t)sizeof(struct state) ? EPROTO : 0;
+    struct state *state = MAP_FAILED;
+    if (why == 0) {
+        state = mmap(NULL, sizeof *state, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
+        if (state == MAP_FAILED) why = errno;
+    }
+    if (why == 0 && (memcmp(state->magic, STATE_MAGIC, sizeof state->magic) != 0 || state->version != STATE_VERSION ||
+                     state->size != sizeof *state || state->gpu_count > MAX_GPUS)) {
+        munmap(state, sizeof *state);
+        why = EPROTO;
+    }
+    if (why != 0) {
+        close(fd);
+        return why;
+    }
+    *view = (struct view){.fd = fd, .writable = writable, .inode = file.st_ino, .device = file.st_dev, .state = state};
+    return 0;
+}
+
+int view_refresh(struct view *view, const char *path, int writable) {
+    struct stat file;
+    if (stat(path, &file) != 0) {
+        int why = errno;
+        view_close(view);
+        return why;
+    }
+    if (view->state != NULL && file.st_ino == view->inode && file.st_dev == view->device) return 0;
+    view_close(view);
+    return map(view, path, writable);
+}
+
+void state_read_gpu(const struct state *state, unsigned index, struct gpu *out) {
+    const struct timespec pause = {.tv_nsec = READ_PAUSE_NS};
+    for (int try = 0; try < READ_TRIES; try++) {
+        uint32_t before = __atomic_load_n(&state->sequence, __ATOMIC_ACQUIRE);
+        if ((before & 1) == 0) {
+            memcpy(out, &state->gpus[index], sizeof *out);
+            __atomic_thread_fence(__ATOMIC_ACQUIRE);
+            if (__atomic_load_n(&state->sequence, __ATOMIC_RELAXED) == before) return;
+        }
+        if (try > 3) nanosleep(&pause, NULL);
+    }
+    memcpy(out, &state->gpus[index], sizeof *out);
+}
+
+int state_write_begin(struct view *view) {
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    while (fcntl(view->fd, F_OFD_SETLKW, &lock) != 0)
+        if (errno != EINTR) return errno;
+    __atomic_store_n(&view->state->sequence, view->state->sequence | 1, __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return 0;
+}
+
+void state_write_end(struct view *view) {
+    struct flock unlock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+    __atomic_store_n(&view->state->sequence, view->state->sequence + 1, __ATOMIC_RELEASE);
+    fcntl(view->fd, F_OFD_SETLK, &unlock);
+}
+
+uint64_t process_start_time(uint32_t pid) {
+    char path[32], text[512];
+    snprintf(path, sizeof path, "/proc/%u/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (n <= 0) return 0;
+    text[n] = '\0';
+    char *field = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
+    for (int skip = 0; field != NULL && skip < 20; skip++) field = strchr(field + 1, ' ');
+    return field == NULL ? 0 : strtoull(field + 1, NULL, 10);
+}

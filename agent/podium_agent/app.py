@@ -1,0 +1,108 @@
+"""Puts the agent together and runs its tasks; a task that fails ends the process, and the kubelet starts it anew.
+
+Ending changes nothing on the node: what is frozen stays frozen, gates stay shut, and the next agent goes on from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+
+from podium import __version__
+from podium.schema.gpunode import GPUNode
+from podium_agent import pods as trial_pods
+from podium_agent.book import Book
+from podium_agent.carrier import Carrier
+from podium_agent.conductor import Conductor
+from podium_agent.deviceplugin.plugin import DevicePlugin
+from podium_agent.gate import Gates, install_helper
+from podium_agent.metrics import Metrics
+from podium_agent.observer import Observer
+from podium_agent.pods import TrialPod
+from podium_agent.reporter import MANAGER, Reporter
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.telemetry import Telemetry
+from podium_agent.writer import TrialWriter
+from podium_cluster.client import connect
+from podium_cluster.health import serve
+from podium_cluster.leases import beat
+from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.watch import WatchCache
+
+log = logging.getLogger(__name__)
+STUCK_SECONDS = 30.0
+
+
+async def run(settings: AgentSettings) -> None:
+    """Until SIGTERM or SIGINT."""
+    work = asyncio.ensure_future(_work(settings))
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, work.cancel)
+    try:
+        await work
+    except asyncio.CancelledError:
+        log.info("ending; what is suspended stays suspended until the next agent")
+
+
+async def _work(settings: AgentSettings) -> None:
+    install_helper(settings.helper, settings.share_dir)
+    metrics = Metrics()
+    method = Freeze(settings.freeze_timeout)
+    telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
+    plugin = DevicePlugin(settings, telemetry)
+    node = settings.node_name
+    async with connect(settings) as api, asyncio.TaskGroup() as tasks:
+        pods: WatchCache[TrialPod] = WatchCache(
+            api, PODS, trial_pods.parse, labels=trial_pods.TRIAL_LABEL, fields=f"spec.nodeName={node}"
+        )
+        nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate, fields=f"metadata.name={node}")
+
+        def open_book(pod: TrialPod) -> Book:
+            book = Book(pod, node)
+            tasks.create_task(TrialWriter(settings, api, metrics, book).run(), name=f"trial {pod.name}")
+            return book
+
+        conductor = Conductor(settings, pods, nodes, metrics, open_book)
+        gates = Gates(settings.proc, conductor.wake)
+        observer = Observer(settings, gates, method, conductor.wake)
+        carrier = Carrier(observer, gates, method, metrics, settings.retry_seconds, conductor.book_of, conductor.wake)
+        reporter = Reporter(settings, api, telemetry, conductor, metrics, (method.name,), __version__)
+
+        def alive() -> str | None:
+            age = time.monotonic() - conductor.beat
+            if pods.synced and nodes.synced and age > STUCK_SECONDS:
+                return f"the conductor has not turned for {age:.0f} s"
+            return None
+
+        def ready() -> str | None:
+            if not (pods.synced and nodes.synced):
+                return "the API server has not been heard yet"
+            return plugin.trouble
+
+        async with (
+            gates.serve(settings.share_dir),
+            serve(settings.http_host, settings.http_port, alive=alive, ready=ready, registry=metrics.registry),
+        ):
+            group = (
+                telemetry.run(),
+                pods.run(),
+                nodes.run(),
+                plugin.run(),
+                conductor.run(observer, carrier, gates),
+                reporter.run(),
+                beat(
+                    api,
+                    name=f"podium-agent-{node}",
+                    namespace=settings.namespace,
+                    holder=node,
+                    seconds=settings.heartbeat_seconds,
+                    manager=MANAGER,
+                ),
+            )
+            running = [tasks.create_task(task) for task in group]
+            log.info("agent %s on node %s", __version__, node)
+            await asyncio.gather(*running)

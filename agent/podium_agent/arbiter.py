@@ -1,0 +1,221 @@
+"""Who works on each GPU of this node, decided from the operator's order and the trials that are here. Pure.
+
+Called by the conductor after every change; it answers with steps, and is called again once they took effect. So it only
+ever looks at what is, never at what it has said before. The rules:
+
+- A trial holds all of its GPUs or none. GPUs are claimed in one global order (place, then name): no two trials can each
+  hold what the other waits for.
+- The next one is let in only when every other trial on those GPUs is verified frozen, gated or gone.
+- Only a trial that could work now claims (at its gate, running or suspended): a GPU does not wait for an image pull.
+- A trial that its GPU's order does not name may not work; on a GPU that the operator has not spoken of, gates stay shut
+  and what runs goes on.
+- A suspended trial whose pod is deleted goes first if its SIGTERM would be heard: it gets the GPU until it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium_agent.trials import Gate, LocalTrial
+
+LAST_CALL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One place in the order of a GPU."""
+
+    key: TrialKey
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The order in force on this node. A GPU without an entry is one that the operator has not spoken of."""
+
+    epoch: int = 0
+    gpus: Mapping[str, tuple[Entry, ...]] | None = None
+    released: bool = False
+
+    def of(self, uuid: str) -> tuple[Entry, ...] | None:
+        return None if self.gpus is None else self.gpus.get(uuid)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Open the gate."""
+
+    trial: LocalTrial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    trial: LocalTrial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    trial: LocalTrial
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done for this trial now, and why: a gate is told so."""
+
+    trial: LocalTrial
+    reason: str
+    message: str
+
+
+Step = Grant | Suspend | Resume | Wait
+
+
+def newer(current: Orders, seen: Orders) -> Orders:
+    """The order to follow: an older epoch than the one in force is ignored, but a release always counts."""
+    if seen.epoch >= current.epoch:
+        return seen
+    return Orders(current.epoch, current.gpus, seen.released)
+
+
+def decide(orders: Orders, trials: Sequence[LocalTrial], now: float) -> tuple[Step, ...]:
+    """The steps to take at once, one for every trial that is not simply to go on as it is."""
+    ordered = sorted(trials, key=lambda trial: trial.key)
+    if orders.released:
+        return tuple(step for trial in ordered if (step := _released(trial, now)) is not None)
+    holders = _holders(orders, ordered)
+    return tuple(step for trial in ordered if (step := _step(orders, trial, holders, ordered, now)) is not None)
+
+
+def _released(trial: LocalTrial, now: float) -> Step | None:
+    if trial.state is TrialState.SUSPENDED and now >= trial.retry_at:
+        return Resume(trial, "Released")
+    if trial.state is TrialState.GATED:
+        return Wait(trial, "Released", "this node was released (podium thaw): nothing is started here")
+    return None
+
+
+def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
+    """Greedy claims in the global order: GPU to the trial that shall work on it."""
+    candidates = []
+    for trial in trials:
+        place = _place(orders, trial)
+        if place is not None:
+            candidates.append((place, trial.key, trial))
+    claimed: dict[str, LocalTrial] = {}
+    for _, _, trial in sorted(candidates, key=lambda candidate: candidate[:2]):
+        if not any(uuid in claimed for uuid in trial.gpus):
+            claimed.update(dict.fromkeys(trial.gpus, trial))
+    return claimed
+
+
+def _place(orders: Orders, trial: LocalTrial) -> int | None:
+    """The trial's place in the order (its worst over its GPUs), -1 for one that must end; None: it may not work now."""
+    if not trial.gpus:
+        return None
+    if trial.deleting:
+        return -1 if _ending(trial) else None
+    if trial.state is TrialState.GATED and trial.gate is not Gate.WAITING:
+        return None
+    places = []
+    for uuid in trial.gpus:
+        entries = orders.of(uuid)
+        if entries is None:
+            # what works on a GPU without orders goes on, what waits there waits on
+            if not trial.occupies:
+                return None
+            places.append(0)
+            continue
+        keys = [entry.key for entry in entries]
+        if trial.key not in keys:
+            return None
+        places.append(keys.index(trial.key))
+    return max(places)
+
+
+def _ending(trial: LocalTrial) -> bool:
+    """A deleted trial that works, or that would hear its SIGTERM if it were thawed."""
+    return trial.occupies or (trial.state is TrialState.SUSPENDED and trial.heeds_term)
+
+
+def _step(
+    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
+) -> Step | None:
+    if trial.deleting:
+        return _end(trial, holders, trials, now)
+    if not trial.gpus:
+        return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
+    chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
+    if trial.state is TrialState.RUNNING and not chosen:
+        if now < trial.retry_at:
+            return Wait(trial, "SuspendFailed", trial.trouble)
+        return Suspend(trial, _why_off(orders, trial, holders))
+    if trial.state not in (TrialState.GATED, TrialState.SUSPENDED):
+        return None
+    if not chosen:
+        return _wait(orders, trial, holders)
+    in_the_way = _in_the_way(trial, trials)
+    if in_the_way is not None:
+        return Wait(trial, "HandOver", f"next on this GPU; {in_the_way.key.name} is still {in_the_way.state}")
+    if now < trial.retry_at:
+        return Wait(trial, "ResumeFailed", trial.trouble)
+    why = _entry_reason(orders, trial)
+    return Grant(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
+
+
+def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float) -> Step | None:
+    """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
+    if trial.state is not TrialState.SUSPENDED or not trial.heeds_term or now < trial.retry_at:
+        return None
+    if trial.deadline is not None and now >= trial.deadline - LAST_CALL_SECONDS:
+        return Resume(trial, "LastCall")
+    chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
+    if trial.gpus and (not chosen or _in_the_way(trial, trials) is not None):
+        return None
+    return Resume(trial, "Deleted")
+
+
+def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
+    """Another trial that works on one of these GPUs; one whose GPUs are not known could be on any."""
+    mine = set(trial.gpus)
+    for other in trials:
+        if other.pod_uid != trial.pod_uid and other.occupies and (not other.gpus or mine.intersection(other.gpus)):
+            return other
+    return None
+
+
+def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
+    for uuid in trial.gpus:
+        for entry in orders.of(uuid) or ():
+            if entry.key == trial.key:
+                return entry.reason or "FirstInOrder"
+    return "FirstInOrder"
+
+
+def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial]) -> str:
+    for uuid in trial.gpus:
+        other = holders.get(uuid)
+        if other is not None and other is not trial:
+            return "Ending" if other.deleting else _entry_reason(orders, other)
+    return "NotInOrder"
+
+
+def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial]) -> Wait:
+    for uuid in trial.gpus:
+        entries = orders.of(uuid)
+        if entries is None:
+            return Wait(trial, "NoOrder", f"the operator has not spoken of GPU {uuid} yet")
+        entry = next((entry for entry in entries if entry.key == trial.key), None)
+        if entry is None:
+            return Wait(trial, "NotInOrder", f"the order of GPU {uuid} does not name this trial")
+        other = holders.get(uuid)
+        if other is not None and other is not trial:
+            why = entry.message or entry.reason
+            return Wait(trial, "NotItsTurn", f"{other.key.name} is at work on the GPU" + (f"; {why}" if why else ""))
+    return Wait(trial, "NotReady", "its gate has not asked yet")

@@ -1,0 +1,106 @@
+"""Carries out the arbiter's steps: opens gates, tells reasons, suspends and resumes. Each act is a task of its own.
+
+Called by the conductor. While a trial is being acted on its record says so, and the arbiter leaves it alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable
+
+from podium_agent.account import Cost
+from podium_agent.arbiter import Grant, Resume, Step, Suspend, Wait
+from podium_agent.book import Book
+from podium_agent.gate import Gates
+from podium_agent.metrics import Metrics
+from podium_agent.observer import Observer, Record
+from podium_agent.suspension.base import Outcome, SuspensionMethod
+from podium_agent.trials import Acting
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """`book_of` finds the record that costs are noted in; `changed` wakes the conductor when an act is over."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        gates: Gates,
+        method: SuspensionMethod,
+        metrics: Metrics,
+        retry_seconds: float,
+        book_of: Callable[[str], Book | None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._observer = observer
+        self._gates = gates
+        self._method = method
+        self._metrics = metrics
+        self._retry_seconds = retry_seconds
+        self._book_of = book_of
+        self._changed = changed
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry(self, steps: Iterable[Step]) -> bool:
+        """Begin all steps; True if any of them does something."""
+        acted = False
+        for step in steps:
+            record = self._observer.record(step.trial.pod_uid)
+            if record is None or record.acting is not Acting.NOTHING:
+                continue
+            if isinstance(step, Wait):
+                self._gates.tell(step.trial.pod_uid, f"{step.reason}: {step.message}")
+                continue
+            acted = True
+            log.info("%s: %s (%s)", step.trial.pod, type(step).__name__.lower(), step.reason)
+            if isinstance(step, Grant):
+                self._gates.open(step.trial.pod_uid)
+                self._metrics.grants.inc()
+            elif isinstance(step, Suspend):
+                record.acting = Acting.SUSPENDING
+                self._start(self._suspend(record, step))
+            else:
+                record.acting = Acting.RESUMING
+                if step.reason == "LastCall":
+                    self._metrics.last_calls.inc()
+                self._start(self._resume(record, step))
+        return acted
+
+    def _start(self, act: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _suspend(self, record: Record, step: Suspend) -> None:
+        at = time.time()
+        outcome = await self._method.suspend(record.freezers)
+        self._finish(record, "suspend", outcome)
+        if outcome.ok:
+            self._metrics.suspend.labels(self._method.name).observe(outcome.seconds)
+            book = self._book_of(step.trial.pod_uid)
+            if book is not None:
+                book.suspended(Cost(self._method.name, at, outcome.seconds, freed=outcome.freed))
+
+    async def _resume(self, record: Record, step: Resume) -> None:
+        outcome = await self._method.resume(record.freezers)
+        self._finish(record, "resume", outcome)
+        if outcome.ok:
+            self._metrics.resume.labels(self._method.name).observe(outcome.seconds)
+            book = self._book_of(step.trial.pod_uid)
+            if book is not None:
+                book.resumed(outcome.seconds)
+
+    def _finish(self, record: Record, what: str, outcome: Outcome) -> None:
+        record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
+        if outcome.ok:
+            record.retry_at, record.trouble = 0.0, ""
+        else:
+            record.retry_at = time.time() + self._retry_seconds
+            record.trouble = f"{outcome.code}: {outcome.message}"
+            self._metrics.failures.labels(what, outcome.code).inc()
+            log.error("%s: %s failed, again in %.0f s: %s", record.pod.name, what, self._retry_seconds, record.trouble)
+        log.info("%s: %s took %.1f ms (%s)", record.pod.name, what, outcome.seconds * 1000, outcome.code)
+        self._changed()

@@ -1,0 +1,153 @@
+"""Where a container's processes are in the cgroup file systems, and its freezer there; v1 and v2.
+
+Used by the observer (to find containers), the gate (to know who asks) and the suspension methods.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+_POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+_CONTAINER_ID = re.compile(r"([0-9a-f]{64})(?:\.scope)?$")
+_SIGTERM_BIT = 1 << 14
+
+
+class Frost(StrEnum):
+    FROZEN = "Frozen"
+    FREEZING = "Freezing"
+    THAWED = "Thawed"
+    GONE = "Gone"
+
+
+@dataclass(frozen=True, slots=True)
+class Freezer:
+    """The freezer of one cgroup. `unified`: cgroup v2 (cgroup.freeze), else v1 (freezer.state)."""
+
+    path: Path
+    unified: bool
+
+    def ask(self, frozen: bool) -> None:
+        """Request it; a cgroup that is gone is no error."""
+        try:
+            if self.unified:
+                (self.path / "cgroup.freeze").write_text("1" if frozen else "0")
+            else:
+                (self.path / "freezer.state").write_text("FROZEN" if frozen else "THAWED")
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if not self.path.exists():
+                return
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
+
+    def frost(self) -> Frost:
+        """What the kernel says now; GONE also when the cgroup is there but no process is left in it."""
+        try:
+            if self.unified:
+                events = dict(line.split() for line in (self.path / "cgroup.events").read_text().splitlines())
+                if events.get("populated") == "0":
+                    return Frost.GONE
+                if events.get("frozen") == "1":
+                    return Frost.FROZEN
+                asked = (self.path / "cgroup.freeze").read_text().strip() == "1"
+                return Frost.FREEZING if asked else Frost.THAWED
+            state = (self.path / "freezer.state").read_text().strip()
+            if not _populated(self.path):
+                return Frost.GONE
+        except OSError:
+            return Frost.GONE  # removed between two reads
+        return {"FROZEN": Frost.FROZEN, "FREEZING": Frost.FREEZING}.get(state, Frost.THAWED)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Whose process this is: the pod and the container, as its cgroup names them."""
+
+    pod_uid: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container found on this node: its freezer and its first process."""
+
+    id: str
+    pid: int
+    freezer: Freezer
+
+
+def peer_of(proc: Path, pid: int) -> Peer | None:
+    """The pod and container of a process; None if it is in no pod, or gone."""
+    for _, _, path in _memberships(proc, pid):
+        pod, container = _POD_UID.search(path), _CONTAINER_ID.search(path)
+        if pod and container:
+            return Peer(pod.group(1).replace("_", "-"), container.group(1))
+    return None
+
+
+def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[str, Container]:
+    """Look through all processes for these container ids; a container's first process is its lowest pid."""
+    found: dict[str, Container] = {}
+    if not ids:
+        return found
+    for name in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
+        memberships = _memberships(proc, int(name))
+        for _, _, path in memberships:
+            match = _CONTAINER_ID.search(path)
+            if match and match.group(1) in ids and match.group(1) not in found:
+                freezer = _freezer(cgroup_root, memberships)
+                if freezer is not None and match.group(1) in freezer.path.name:
+                    found[match.group(1)] = Container(match.group(1), int(name), freezer)
+                break
+    return found
+
+
+def heeds_sigterm(proc: Path, pid: int) -> bool:
+    """Whether SIGTERM would do anything: pid 1 of a pid namespace ignores what it has no handler for."""
+    try:
+        status = dict(
+            line.split(":", 1) for line in (proc / str(pid) / "status").read_text().splitlines() if ":" in line
+        )
+        caught = bool(int(status["SigCgt"].strip(), 16) & _SIGTERM_BIT)
+        ignored = bool(int(status["SigIgn"].strip(), 16) & _SIGTERM_BIT)
+        first_in_namespace = status["NSpid"].split()[-1] == "1"
+    except (OSError, KeyError, ValueError, IndexError):
+        return True  # not known: treat it as one that saves its work
+    return caught or not (ignored or first_in_namespace)
+
+
+def _populated(path: Path) -> bool:
+    """v1 has no `populated`: a process in the cgroup or in one below it."""
+    if (path / "cgroup.procs").read_text(errors="replace").strip():
+        return True
+    return any(_populated(Path(child.path)) for child in os.scandir(path) if child.is_dir(follow_symlinks=False))
+
+
+def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:
+    """(controllers, hierarchy, path) of each line of /proc/PID/cgroup; empty if the process is gone."""
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    parts = [line.split(":", 2) for line in lines]
+    return [(part[1], part[0], part[2]) for part in parts if len(part) == 3]
+
+
+def _freezer(root: Path, memberships: list[tuple[str, str, str]]) -> Freezer | None:
+    """The v1 freezer where that hierarchy is mounted, else the unified one."""
+    for controllers, _, path in memberships:
+        if "freezer" in controllers.split(","):
+            place = root / "freezer" / path.lstrip("/")
+            if (place / "freezer.state").exists():
+                return Freezer(place, unified=False)
+    for controllers, hierarchy, path in memberships:
+        if hierarchy == "0" and controllers == "":
+            for mount in (root, root / "unified"):
+                place = mount / path.lstrip("/")
+                if (place / "cgroup.freeze").exists():
+                    return Freezer(place, unified=True)
+    return None

@@ -1,0 +1,98 @@
+"""Keeps the device plugin served and registered, whatever happens to the kubelet: one task of the agent.
+
+A kubelet that starts deletes all sockets in its folder and forgets its plugins; both are seen by looking once a second.
+The order is the kubelet's: serve first, then register.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+
+import grpc
+
+from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
+from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
+from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.settings import AgentSettings
+from podium_agent.telemetry import Telemetry
+
+log = logging.getLogger(__name__)
+SOCKET = "podium-gpu.sock"
+LOOK_SECONDS = 1.0
+CALL_SECONDS = 5.0
+# the default authority of a unix socket is its escaped path, which Go's HTTP/2 server refuses
+CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
+
+
+class DevicePlugin:
+    def __init__(self, settings: AgentSettings, telemetry: Telemetry) -> None:
+        self._settings = settings
+        self._telemetry = telemetry
+        self._servicer = Servicer(settings, telemetry)
+        self._socket = settings.plugin_dir / SOCKET
+        self._kubelet = settings.plugin_dir / "kubelet.sock"
+        self.trouble: str | None = "NotRegistered: the driver has shown no GPU yet"
+
+    async def run(self) -> None:
+        while not self._telemetry.reading.gpus:
+            # a first list without GPUs would take away what the kubelet still remembers from before our restart
+            self.trouble = f"NotRegistered: {self._telemetry.reading.trouble or 'the driver shows no GPU'}"
+            await asyncio.sleep(LOOK_SECONDS / 4)
+        while True:
+            try:
+                await self._serve_until_forgotten()
+            except (OSError, RuntimeError, grpc.RpcError) as error:
+                code = error.code() if isinstance(error, grpc.aio.AioRpcError) else type(error).__name__
+                self.trouble = f"NotRegistered: the kubelet at {self._kubelet} does not take the plugin ({code})"
+                log.warning("%s", self.trouble)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _serve_until_forgotten(self) -> None:
+        kubelet = _inode(self._kubelet)
+        if kubelet is None:
+            raise FileNotFoundError(f"{self._kubelet} is not there")
+        self._socket.unlink(missing_ok=True)
+        server = grpc.aio.server()
+        rpc.add_DevicePluginServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
+        server.add_insecure_port(f"unix://{self._socket}")
+        await server.start()
+        try:
+            await self._register()
+            mine = _inode(self._socket)
+            self.trouble = None
+            log.info("registered %s with the kubelet", self._settings.resource)
+            silent = 0
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                silent = silent + 1 if self._servicer.streams == 0 else 0
+                if _inode(self._kubelet) != kubelet or _inode(self._socket) != mine or silent > 10:
+                    break
+            self.trouble = "NotRegistered: the kubelet was restarted; registering again"
+            log.info("the kubelet has forgotten the plugin: registering again")
+        finally:
+            # the kubelet's stream would hold up a graceful end
+            await server.stop(grace=None)
+
+    async def _register(self) -> None:
+        async with grpc.aio.insecure_channel(f"unix://{self._kubelet}", options=CHANNEL_OPTIONS) as channel:
+            stub = rpc.RegistrationStub(channel)  # type: ignore[no-untyped-call]
+            await stub.Register(
+                pb.RegisterRequest(
+                    version="v1beta1",
+                    endpoint=SOCKET,
+                    resource_name=self._settings.resource,
+                    options=pb.DevicePluginOptions(get_preferred_allocation_available=True),
+                ),
+                timeout=CALL_SECONDS,
+            )
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_ctime_ns

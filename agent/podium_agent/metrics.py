@@ -1,0 +1,36 @@
+"""What the agent tells Prometheus; one registry per process, served at /metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_FAST = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+_PREFIX = "podium_agent_"
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def histogram(name: str, text: str, *labels: str) -> Histogram:
+            return Histogram(_PREFIX + name, text, labels, registry=self.registry, buckets=_FAST)
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(_PREFIX + name, text, labels, registry=self.registry)
+
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(_PREFIX + name, text, labels, registry=self.registry)
+
+        self.suspend = histogram("suspend_seconds", "From the decision to the verified stop", "method")
+        self.resume = histogram("resume_seconds", "From the decision to the verified start", "method")
+        self.effect = histogram("order_effect_seconds", "From hearing an order until nothing is left to do for it")
+        self.failures = counter("failures_total", "Suspensions, resumptions and patches that failed", "what", "code")
+        self.grants = counter("grants_total", "Gates opened")
+        self.last_calls = counter("last_calls_total", "Deleted trials thawed beside another, their grace nearly over")
+        self.points = counter("points_total", "Points of curves read from logs")
+        self.repeated = counter("repeated_points_total", "Points whose step had been seen")
+        self.diverged = counter("diverged_points_total", "Points that were no finite number")
+        self.lost_logs = counter("lost_logs_total", "Log files gone before they were read")
+        self.trials = gauge("trials", "Trials on this node", "state")
+        self.epoch = gauge("epoch", "Of the order in force")
+        self.healthy = gauge("gpu_healthy", "1 healthy, 0 not, -1 unknown", "uuid")

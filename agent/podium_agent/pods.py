@@ -1,0 +1,151 @@
+"""The pods of trials on this node as the API server shows them, parsed into what the agent needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.reading import READING_ANNOTATION, MetricsReading
+
+TRIAL_LABEL = "podium.dev/trial"
+GATE_CONTAINER = "podium-gate"
+MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
+
+
+class _Owner(StatusModel):
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class _Meta(ObjectMeta):
+    owner_references: list[_Owner] = Field(default_factory=list)
+
+
+class _Variable(StatusModel):
+    name: str
+    value: str = ""
+
+
+class _Container(StatusModel):
+    name: str
+    env: list[_Variable] = Field(default_factory=list)
+
+
+class _Spec(StatusModel):
+    containers: list[_Container] = Field(default_factory=list)
+
+
+class _Terminated(StatusModel):
+    exit_code: int = 0
+
+
+class _Running(StatusModel):
+    started_at: datetime | None = None
+
+
+class _State(StatusModel):
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(StatusModel):
+    name: str
+    container_id: str = Field("", alias="containerID")
+    state: _State = Field(default_factory=_State)
+
+
+class _Condition(StatusModel):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class _Status(StatusModel):
+    phase: str = "Pending"
+    conditions: list[_Condition] = Field(default_factory=list)
+    container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+    init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: _Meta
+    spec: _Spec = Field(default_factory=_Spec)
+    status: _Status = Field(default_factory=_Status)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPod:
+    """One trial's pod. `running`: ids of its own containers that run; `ended`: all of them have ended."""
+
+    key: TrialKey
+    name: str
+    uid: str
+    containers: tuple[str, ...]
+    running: frozenset[str]
+    ended: bool
+    gate_running: bool
+    gate_passed: bool
+    deadline: float | None  # not None: the pod is being deleted, and killed then
+    memory: int
+    reading: MetricsReading | None
+    reading_trouble: str = ""
+    conditions: Mapping[str, tuple[str, str]] | None = None
+
+
+def parse(payload: Mapping[str, Any]) -> TrialPod:
+    """Raises ValueError for a pod that claims to be a trial's and is not."""
+    pod = _Pod.model_validate(payload)
+    meta, status = pod.metadata, pod.status
+    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    trial = meta.labels.get(TRIAL_LABEL, "")
+    if owner is None or owner.kind != "HyperParamTrial" or owner.name != trial:
+        raise ValueError(f"label {TRIAL_LABEL}={trial}, but its controller is no HyperParamTrial of that name")
+    main = status.container_statuses
+    gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
+    reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
+    return TrialPod(
+        key=TrialKey(meta.namespace, trial, owner.uid),
+        name=meta.name,
+        uid=meta.uid,
+        containers=tuple(container.name for container in pod.spec.containers),
+        running=frozenset(_id(one.container_id) for one in main if one.state.running is not None),
+        ended=status.phase in ("Succeeded", "Failed")
+        or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
+        gate_running=gate is not None and gate.state.running is not None,
+        gate_passed=gate is not None and gate.state.terminated is not None and gate.state.terminated.exit_code == 0,
+        deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
+        memory=_memory(pod.spec),
+        reading=reading,
+        reading_trouble=trouble,
+        conditions={one.type: (one.status, one.reason) for one in status.conditions},
+    )
+
+
+def _id(text: str) -> str:
+    """`containerd://<id>` to the id alone."""
+    return text.rpartition("/")[2]
+
+
+def _memory(spec: _Spec) -> int:
+    for container in spec.containers:
+        for variable in container.env:
+            if variable.name == MEMORY_VARIABLE and variable.value.isdigit():
+                return int(variable.value)
+    return 0
+
+
+def _reading(text: str | None) -> tuple[MetricsReading | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        return MetricsReading.model_validate_json(text), ""
+    except ValidationError as error:
+        return None, f"annotation {READING_ANNOTATION}: {error.errors()[0]['msg']}"

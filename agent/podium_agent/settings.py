@@ -1,0 +1,64 @@
+"""What an agent can be told, from the environment (`PODIUM_*`): used by main; every path can be moved for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from podium_cluster.settings import ClusterSettings
+
+
+class ExtraMount(BaseModel):
+    """A file or folder of the node that every trial's container gets as well (a driver's libraries, say)."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    host_path: str = Field(pattern="^/")
+    container_path: str = Field(pattern="^/")
+    read_only: bool = True
+
+
+class ExtraDevice(BaseModel):
+    """A device node that every trial's container gets as well."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+    host_path: str = Field(pattern="^/")
+    container_path: str = Field(pattern="^/")
+    permissions: str = Field("rw", pattern="^[rwm]{1,3}$")
+
+
+class AgentSettings(ClusterSettings):
+    node_name: str = Field(min_length=1, description="the Kubernetes node that this agent serves")
+    shares: int = Field(4, ge=1, le=64, description="trials that may sit on one GPU")
+    resource: str = Field("podium.dev/gpu", description="the extended resource that a share is counted as")
+
+    share_dir: Path = Field(Path("/var/lib/podium/share"), description="holds the helper and the gate's socket")
+    share_dir_on_host: Path | None = Field(None, description="the same folder as the node sees it, if elsewhere")
+    helper: Path = Field(Path("/usr/local/lib/podium/podium-gate"), description="the static helper in the image")
+    plugin_dir: Path = Field(Path("/var/lib/kubelet/device-plugins"), description="the kubelet's plugin sockets")
+    pod_resources_socket: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    pod_logs: Path = Path("/var/log/pods")
+    proc: Path = Path("/proc")
+    cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
+
+    extra_mounts: tuple[ExtraMount, ...] = ()
+    extra_devices: tuple[ExtraDevice, ...] = ()
+    trial_env: dict[str, str] = Field(default_factory=dict, description="further variables for trials' containers")
+
+    telemetry_seconds: float = Field(1.0, gt=0, le=60, description="between two samples of the GPUs")
+    telemetry_timeout: float = Field(5.0, gt=0, le=60, description="a driver that answers no sooner counts as hung")
+    tick_seconds: float = Field(0.2, gt=0, le=5, description="safety net: changes are acted on at once, not by this")
+    settle_seconds: float = Field(2.0, ge=0, le=60, description="after a start, for waiting gates to reconnect")
+    freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
+    retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
+    heartbeat_seconds: int = Field(10, ge=1, le=60)
+    report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
+    log_seconds: float = Field(0.5, gt=0, le=10, description="between two looks at the trials' logs")
+    trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
+
+    @property
+    def share_dir_for_mounts(self) -> Path:
+        return self.share_dir_on_host or self.share_dir

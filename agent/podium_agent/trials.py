@@ -1,0 +1,63 @@
+"""A trial as this node sees it, as frozen values: made by the observer, judged by the arbiter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+
+
+class Gate(StrEnum):
+    """Where the init container that waits for the trial's turn stands."""
+
+    ABSENT = "Absent"  # not started yet (image pull, other init containers)
+    WAITING = "Waiting"  # connected to our socket
+    SILENT = "Silent"  # running, but not connected: reconnecting, or let through by an agent that then died
+    PASSED = "Passed"  # we let it through, or it has ended well
+
+
+class Work(StrEnum):
+    """Where the trial's own containers stand."""
+
+    NOT_STARTED = "NotStarted"
+    THAWED = "Thawed"
+    FROZEN = "Frozen"
+    ENDED = "Ended"
+
+
+class Acting(StrEnum):
+    """What the carrier is doing to the trial at this moment."""
+
+    NOTHING = "Nothing"
+    SUSPENDING = "Suspending"
+    RESUMING = "Resuming"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTrial:
+    """`gpus` are uuids, sorted; an empty tuple means that the kubelet has not told us yet."""
+
+    key: TrialKey
+    pod: str
+    pod_uid: str
+    gpus: tuple[str, ...]
+    state: TrialState
+    since: float
+    gate: Gate = Gate.ABSENT
+    work: Work = Work.NOT_STARTED
+    deleting: bool = False
+    heeds_term: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
+    deadline: float | None = None  # when the kubelet kills a deleted pod
+    retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
+    trouble: str = ""  # why that failed
+    memory: int = 0  # bytes of GPU memory that it declared
+
+    @property
+    def occupies(self) -> bool:
+        """It works on its GPUs, or may do so at any moment."""
+        return self.state in OCCUPYING
+
+
+OCCUPYING = frozenset({TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING, TrialState.RESUMING})

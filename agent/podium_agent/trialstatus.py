@@ -1,0 +1,103 @@
+"""The agent's part of a trial's status, to and from the API. Pure; used by the trial writer.
+
+Server-side apply makes the agent the owner of exactly these fields, so each patch holds all of them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from podium.domain.snapshot import Point
+from podium.schema.trial import (
+    CurvePoint,
+    CurveStatus,
+    HoldInterval,
+    ReaderCursor,
+    SuspensionRecord,
+    Suspensions,
+    TrialStatus,
+)
+from podium_agent.account import Account, Cost, Hold
+from podium_agent.book import Book
+from podium_agent.logs.curve import Curve
+from podium_agent.logs.tail import Position
+
+
+def account_from(status: TrialStatus) -> Account:
+    holds = tuple(
+        Hold(tuple(hold.gpus), hold.node, hold.start.timestamp(), hold.end.timestamp() if hold.end else None)
+        for hold in status.holds
+    )
+    settled = sum(hold.seconds(0.0) for hold in holds if hold.end is not None)
+    if all(hold.end is not None for hold in holds):
+        settled = max(settled, status.gpu_seconds)  # holds that fell off the list still count
+    recent = tuple(
+        Cost(one.method, one.at.timestamp(), one.seconds_out, one.seconds_in, one.bytes)
+        for one in status.suspensions.recent
+    )
+    past = status.suspensions
+    return Account(holds, settled, past.count, past.seconds_out, past.seconds_in, recent)
+
+
+def curve_from(status: TrialStatus) -> Curve:
+    points = tuple(Point(point.step, point.value, point.time) for point in status.curve.points)
+    lines = status.reader.lines if status.reader else 0
+    return Curve(points, status.last_step, status.last_value, lines)
+
+
+def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position:
+    """Where to read on; from the beginning if the cursor belongs to an earlier pod or another container."""
+    cursor = status.reader
+    if cursor is None or cursor.pod_uid != pod_uid or cursor.container != container:
+        return Position()
+    return Position(cursor.file, cursor.fingerprint, cursor.offset)
+
+
+def to_status(book: Book, account: Account, container: str, now: float) -> dict[str, Any]:
+    """Everything that the agent owns of the status, as JSON."""
+    curve = book.curve
+    status = TrialStatus(
+        curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
+        last_step=curve.last_step,
+        last_value=curve.last_value,
+        reader=ReaderCursor(
+            pod_uid=book.pod.uid,
+            container=container,
+            file=book.position.file,
+            fingerprint=book.position.fingerprint,
+            offset=book.position.offset,
+            lines=curve.lines,
+        ),
+        suspensions=Suspensions(
+            count=account.count,
+            seconds_out=round(account.seconds_out, 6),
+            seconds_in=round(account.seconds_in, 6),
+            recent=[
+                SuspensionRecord(
+                    method=cost.method,
+                    at=_moment(cost.at),
+                    seconds_out=round(cost.seconds_out, 6),
+                    seconds_in=None if cost.seconds_in is None else round(cost.seconds_in, 6),
+                    bytes=cost.freed,
+                )
+                for cost in account.recent
+            ],
+        ),
+        gpu_seconds=round(account.gpu_seconds(now), 3),
+        holds=[
+            HoldInterval(
+                gpus=list(hold.gpus),
+                node=hold.node,
+                start=_moment(hold.start),
+                end=None if hold.end is None else _moment(hold.end),
+            )
+            for hold in account.holds
+        ],
+    )
+    mine = {"curve", "last_step", "last_value", "reader", "suspensions", "gpu_seconds", "holds"}
+    return status.model_dump(mode="json", by_alias=True, include=mine, exclude_none=True)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,111 @@
+"""Guards one thing: an answer goes out at once (no Nagle delay of 44 ms), measured against an empty route.
+
+    python benchmarks/bench_extender_small.py [CALLS]
+
+A real uvicorn on loopback with the real app, one kept-alive connection, as kube-scheduler keeps it. A ratio, since the
+time of one call depends on the machine. Prints RESULT {json}; ends with 1 if the guard is broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import statistics
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+import uvicorn
+from fastapi import Response
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, LEASES, PODS, Resource
+from podium_cluster.watch import WatchCache
+from podium_extender.app import create_app
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+
+NODES = ("node-a", "node-b")
+NAGLE_MS = 40.0
+MOST_TIMES_EMPTY = 20.0
+
+
+class TwoNodes:
+    """Lists two GPUNodes and nothing else; its watch stays silent."""
+
+    async def list(self, resource: Resource, namespace: str | None = None, **_: Any) -> Mapping[str, Any]:
+        gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "shares": 4, "memoryTotal": 2**36}
+        nodes = [{"metadata": {"name": name}, "status": {"gpus": [gpu]}} for name in NODES]
+        return {"metadata": {"resourceVersion": "1"}, "items": nodes if resource is GPUNODES else []}
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Mapping[str, Any]]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+def milliseconds(port: int, path: str, body: bytes, calls: int) -> list[float]:
+    """The time of each call on one connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    taken = []
+    for _ in range(calls + 5):
+        start = time.perf_counter()
+        connection.request("POST", path, body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        answer.read()
+        taken.append((time.perf_counter() - start) * 1000)
+        if answer.status != 200:
+            raise SystemExit(f"{path} answered {answer.status}")
+    connection.close()
+    return taken[5:]
+
+
+async def measure(calls: int) -> dict[str, float]:
+    api = cast(Api, TwoNodes())
+    telemetry = Telemetry(
+        WatchCache(api, GPUNODES, parse_gpunode),
+        WatchCache(api, PODS, parse_pod),
+        WatchCache(api, LEASES, Heartbeats(time.time).parse),
+        namespace="podium-system",
+        clock=time.time,
+    )
+    watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches]
+    app = create_app(telemetry, Metrics(), stale_after=60.0, body_limit=2**20)
+
+    @app.post("/empty")
+    async def empty() -> Response:
+        return Response(b"{}", media_type="application/json")
+
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+    serving = asyncio.create_task(server.serve())
+    while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    container = {"name": "train", "resources": {"requests": {"podium.dev/gpu": "1"}}}
+    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container]}}
+    question = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": NODES}).encode()
+    found = {}
+    for name in ("empty", "filter", "prioritize"):
+        taken = await asyncio.to_thread(milliseconds, port, f"/{name}", question, calls)
+        found[f"{name}_p50_ms"] = round(statistics.median(taken), 3)
+        found[f"{name}_max_ms"] = round(max(taken), 3)
+    server.should_exit = True
+    await serving
+    for watch in watches:
+        watch.cancel()
+    return found
+
+
+def main() -> None:
+    calls = int(sys.argv[1]) if len(sys.argv) > 1 else 50
+    found = asyncio.run(measure(calls))
+    slowest = max(found["filter_p50_ms"], found["prioritize_p50_ms"])
+    found["times_empty"] = round(slowest / found["empty_p50_ms"], 2)
+    print("RESULT", json.dumps(found))
+    if slowest >= NAGLE_MS or found["times_empty"] > MOST_TIMES_EMPTY:
+        raise SystemExit("an answer waits: is it written in two packets without TCP_NODELAY?")
+
+
+if __name__ == "__main__":
+    main()

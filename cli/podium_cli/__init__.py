@@ -1,0 +1,1 @@
+"""The `podium` command: reads the objects of a cluster, shows them, and writes intent. It decides nothing."""

@@ -1,0 +1,43 @@
+"""How a command is described to argparse: help that teaches by examples, cluster options, the function that runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from podium_cli.exits import EXIT_CODES_HELP, Exit
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+else:
+    Commands = argparse._SubParsersAction  # generic in the type stubs alone
+
+Run = Callable[[argparse.Namespace], Exit]
+
+
+def cluster_options() -> argparse.ArgumentParser:
+    """The options that every command has that speaks to a cluster."""
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("cluster")
+    group.add_argument("-n", "--namespace", help="namespace (default: that of the context)")
+    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig (default: $KUBECONFIG, then ~/.kube/config)")
+    group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
+    return parser
+
+
+def command(
+    commands: Commands, name: str, run: Run, *, says: str, examples: str, cluster: bool = True
+) -> argparse.ArgumentParser:
+    """A new command; `examples` are lines of shell, shown under its help."""
+    shown = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+    parser = commands.add_parser(
+        name,
+        help=says,
+        description=says,
+        parents=[cluster_options()] if cluster else [],
+        epilog=f"examples:\n{shown}\n\n{EXIT_CODES_HELP}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser

@@ -1,0 +1,83 @@
+"""`podium report` and `podium summary`: a search that ended (or goes on), as one HTML file or as a few lines."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import timedelta
+from pathlib import Path
+
+from podium_cli import samples, summary
+from podium_cli.commands.base import Commands, command
+from podium_cli.exits import CliError, Exit
+from podium_cli.objects import picture_of, read_folder, saved_at
+from podium_cli.picture import JobPicture
+from podium_cli.report import model, page
+from podium_cli.session import Session, carry_out
+
+SAMPLE_SECONDS = 600.0  # longer than the made-up search takes
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "report",
+        _report,
+        says="write one self-contained HTML file: learning curves, who held each GPU when, every trial",
+        examples="""
+            podium report digits
+            podium report digits -o digits.html
+            kubectl get hpj,hpt,gpunodes -o yaml > saved/all.yaml && podium report digits --from-files saved
+            podium report --sample -o sample.html
+        """,
+    )
+    _source(parser)
+    parser.add_argument("-o", "--output", type=Path, default=Path("podium-report.html"), help="file to write")
+    short = command(
+        commands,
+        "summary",
+        _summary,
+        says="print the best trial, GPU-seconds by use, and what the suspensions cost",
+        examples="podium summary digits",
+    )
+    _source(short)
+
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", nargs="?", help="name of the HyperParamJob (files: not needed if they hold only one)")
+    parser.add_argument("--from-files", type=Path, metavar="FOLDER", help="read saved objects instead of a cluster")
+    parser.add_argument("--sample", action="store_true", help="a made-up search, to see what this looks like")
+
+
+def _report(arguments: argparse.Namespace) -> Exit:
+    output: Path = arguments.output
+    report = model.build(_picture(arguments))
+    content = page.render(report)
+    try:
+        output.write_text(content, encoding="utf-8")
+    except OSError as error:
+        message = f"{output}: {error.strerror}; name another file with --output"
+        raise CliError(Exit.FAILED, "ReportNotWritten", message) from error
+    print(summary.last_line(report, str(output)))
+    return Exit.OK
+
+
+def _summary(arguments: argparse.Namespace) -> Exit:
+    print("\n".join(summary.lines(model.build(_picture(arguments)))))
+    return Exit.OK
+
+
+def _picture(arguments: argparse.Namespace) -> JobPicture:
+    if arguments.sample:
+        now = samples.BEGIN + timedelta(seconds=SAMPLE_SECONDS)
+        return picture_of(samples.search_at(SAMPLE_SECONDS), arguments.job, arguments.namespace, now)
+    if arguments.from_files:
+        payloads = read_folder(arguments.from_files)
+        return picture_of(payloads, arguments.job, arguments.namespace, saved_at(payloads))
+    if not arguments.job:
+        raise CliError(Exit.USAGE, "JobNotNamed", "name a job, or give --from-files or --sample")
+    return carry_out(_from_cluster(Session.of(arguments), arguments.job))
+
+
+async def _from_cluster(session: Session, job: str) -> JobPicture:
+    async with session.api() as api:
+        return await session.picture(api, job)

@@ -1,0 +1,58 @@
+"""`podium validate FILE...`: what the API server and the operator would say of a job, without a cluster."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from podium.policies import registry
+from podium.schema import validation
+from podium_cli.commands.base import Commands, command
+from podium_cli.exits import CliError, Exit
+from podium_cli.objects import Payload, parse_job, read_file
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "validate",
+        _run,
+        says="check HyperParamJobs in files, without a cluster",
+        examples="podium validate examples/digits/job.yaml",
+        cluster=False,
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+
+
+def _run(arguments: argparse.Namespace) -> Exit:
+    found, wrong = 0, 0
+    for path in arguments.files:
+        for payload in read_file(path):
+            if payload.get("kind") != "HyperParamJob":
+                continue
+            found += 1
+            name = str((payload.get("metadata") or {}).get("name", "without a name"))
+            troubles = problems(payload)
+            wrong += bool(troubles)
+            print("\n".join(f"{path}: {name}: {trouble}" for trouble in troubles or _accepted(payload)))
+    if not found:
+        named = ", ".join(str(path) for path in arguments.files)
+        raise CliError(Exit.FAILED, "NothingToValidate", f"no HyperParamJob in {named}")
+    return Exit.FAILED if wrong else Exit.OK
+
+
+def problems(payload: Payload) -> list[str]:
+    """Each wrong field with its code and sentence; empty means that the job will be accepted."""
+    found = [f"{refusal.code}: {refusal}" for refusal in validation.problems(payload)]
+    if found:
+        return found
+    policy = parse_job(payload).spec.policy
+    try:
+        registry.create(policy.name, policy.settings)
+    except registry.PolicyError as error:
+        return [f"{error.code}: spec.{error}"]
+    return []
+
+
+def _accepted(payload: Payload) -> list[str]:
+    return ["valid", *(f"note: {note}" for note in validation.notes(parse_job(payload).spec))]

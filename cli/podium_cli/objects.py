@@ -1,0 +1,125 @@
+"""From payloads to a JobPicture: what a folder of files or the API server gives, parsed once at this edge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from podium.schema.gpunode import GPUNode
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_cli.exits import CliError, Exit
+from podium_cli.picture import JobPicture, of_job
+
+Payload = Mapping[str, Any]
+
+
+def picture_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobPicture:
+    """The job of that name among the payloads (the only one, where no name is given), with its trials and all GPUs."""
+    flat = list(_flat(payloads))
+    jobs = [parse_job(one) for one in flat if one.get("kind") == "HyperParamJob"]
+    wanted = [job for job in jobs if name in (None, job.metadata.name)]
+    wanted = [job for job in wanted if namespace in (None, job.metadata.namespace)]
+    if not wanted:
+        there = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in jobs)) or "none"
+        raise CliError(
+            Exit.NOT_FOUND, "JobNotFound", f"no HyperParamJob {name or ''!r} among the objects; there: {there}"
+        )
+    if len(wanted) > 1:
+        there = ", ".join(sorted(f"{job.metadata.namespace}/{job.metadata.name}" for job in wanted))
+        raise CliError(Exit.USAGE, "JobAmbiguous", f"several jobs fit: {there}; name one, with --namespace if need be")
+    trials = [parse_trial(one) for one in flat if one.get("kind") == "HyperParamTrial"]
+    nodes = [parse_node(one) for one in flat if one.get("kind") == "GPUNode"]
+    return JobPicture(wanted[0], of_job(wanted[0], trials), tuple(nodes), now)
+
+
+def read_folder(folder: Path) -> list[Payload]:
+    """Every object in the folder's .yaml, .yml and .json files (`kubectl get hpj,hpt,gpunodes -o yaml` writes such)."""
+    if not folder.is_dir():
+        raise CliError(Exit.NOT_FOUND, "FolderNotFound", f"{folder} is no folder")
+    files = sorted(path for path in folder.iterdir() if path.suffix in {".yaml", ".yml", ".json"})
+    return [payload for path in files for payload in read_file(path)]
+
+
+def read_file(path: Path) -> list[Payload]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            documents: list[Any] = [json.loads(text)]
+        else:
+            documents = list(YAML(typ="safe", pure=True).load_all(text))  # YAML 1.2: 1e-4 is a number
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}") from error
+    except (YAMLError, ValueError) as error:
+        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: {' '.join(str(error).split())}") from error
+    return [document for document in documents if isinstance(document, Mapping)]
+
+
+def saved_at(payloads: Iterable[Payload]) -> datetime:
+    """The last moment that the objects speak of: files are looked at long after they were saved."""
+    moments = [moment for payload in _flat(payloads) for moment in _moments(payload.get("status") or {})]
+    return max(moments, default=datetime.now(UTC))
+
+
+def parse_job(payload: Payload) -> HyperParamJob:
+    try:
+        return HyperParamJob.model_validate(payload)
+    except ValidationError as error:
+        raise _unreadable(payload, error) from error
+
+
+def parse_trial(payload: Payload) -> HyperParamTrial:
+    try:
+        return HyperParamTrial.model_validate(payload)
+    except ValidationError as error:
+        raise _unreadable(payload, error) from error
+
+
+def parse_node(payload: Payload) -> GPUNode:
+    try:
+        return GPUNode.model_validate(payload)
+    except ValidationError as error:
+        raise _unreadable(payload, error) from error
+
+
+def _unreadable(payload: Payload, error: ValidationError) -> CliError:
+    first = error.errors()[0]
+    field = ".".join(str(part) for part in first["loc"])
+    name = (payload.get("metadata") or {}).get("name", "without a name")
+    message = f"{payload.get('kind')} {name}: {field}: {first['msg']}; is this podium of the cluster's version?"
+    return CliError(Exit.CLUSTER, "ObjectUnreadable", message)
+
+
+def _flat(payloads: Iterable[Payload]) -> Iterator[Payload]:
+    """`kind: List` (and HyperParamTrialList, ...) opened; items of a typed list carry no kind of their own."""
+    for payload in payloads:
+        kind = str(payload.get("kind", ""))
+        if not kind.endswith("List"):
+            yield payload
+            continue
+        for item in payload.get("items") or []:
+            yield item if item.get("kind") else {**item, "kind": kind.removesuffix("List")}
+
+
+def _moments(value: Any) -> Iterator[datetime]:
+    if isinstance(value, Mapping):
+        for key, one in value.items():
+            if key != "eta":  # the only time in the future
+                yield from _moments(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _moments(one)
+    elif isinstance(value, datetime):  # YAML reads timestamps itself
+        yield value if value.tzinfo else value.replace(tzinfo=UTC)
+    elif isinstance(value, str) and value[:4].isdigit() and value.endswith("Z") and "T" in value:
+        try:
+            yield datetime.fromisoformat(value)
+        except ValueError:
+            return

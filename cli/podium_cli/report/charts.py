@@ -1,0 +1,210 @@
+"""The drawings of a report: pure, JobReport -> SVG. Colours are classes (l0 best ... l5 worst), so it can go dark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podium.curves.wire import diverged
+from podium_cli import texts
+from podium_cli.report import svg
+from podium_cli.report.markup import NONE, Markup, element
+from podium_cli.report.model import Axis, Hold, JobReport, TrialLine, category
+
+WIDTH = 760.0
+LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 12.0, 40.0
+
+
+def curves(report: JobReport) -> Markup:
+    """All learning curves over one another; the best is drawn last and thick."""
+    drawn = [line for line in report.trials if line.curve]
+    if not drawn:
+        return NONE
+    height = 340.0
+    steps = [step for line in drawn for step, _ in line.curve]
+    low, high = svg.reach([value for line in drawn for _, value in line.curve], _target(report))
+    x = svg.Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
+    y = svg.Scale(low, high, height - BOTTOM, TOP)
+    parts = [*_grid_y(y, report.metric), *_grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
+    worst_first = sorted(drawn, key=lambda line: -line.level)
+    parts += [_curve(report, line, x, y) for line in worst_first]
+    label = f"Learning curves of {len(drawn)} trials: {report.metric} by {report.step_key}"
+    return svg.picture(WIDTH, height, label, *parts)
+
+
+def _curve(report: JobReport, line: TrialLine, x: svg.Scale, y: svg.Scale) -> Markup:
+    points = [(x(step), y(value)) for step, value in line.curve]
+    about = f"{line.name} ({line.phase}): best {report.metric} {texts.number(line.best)}"
+    about += f" at {report.step_key} {texts.step(line.best_step)} | {texts.parameters(dict(line.parameters))}"
+    last_x, last_y = points[-1]
+    return element(
+        "g",
+        svg.title(about),
+        svg.path(points, class_="hit"),
+        svg.path(points, class_=f"curve l{line.level}"),
+        element("circle", cx=last_x, cy=last_y, r=4 if line.level == 0 else 2.5, class_=f"dot l{line.level}"),
+        class_="series",
+    )
+
+
+def gantt(report: JobReport) -> Markup:
+    """Who held each GPU when: one lane a GPU, one bar a turn."""
+    if not report.lanes:
+        return NONE
+    left, lane_height = 96.0, 44.0
+    height = TOP + lane_height * len(report.lanes) + BOTTOM
+    x = svg.Scale(0.0, report.span, left, WIDTH - RIGHT)
+    parts = _time_grid(x, report.span, height)
+    for place, lane in enumerate(report.lanes):
+        top = TOP + place * lane_height
+        parts.append(
+            element("rect", x=left, y=top + 4, width=WIDTH - RIGHT - left, height=lane_height - 8, class_="lane")
+        )
+        parts.append(svg.text(left - 8, top + lane_height / 2 + 4, lane.gpu, class_="label end"))
+        parts += [_bar(hold, x, top + 4, lane_height - 8) for hold in lane.holds]
+    turns = sum(len(lane.holds) for lane in report.lanes)
+    return svg.picture(WIDTH, height, f"Who held each GPU when: {turns} turns on {len(report.lanes)} GPUs", *parts)
+
+
+def _bar(hold: Hold, x: svg.Scale, top: float, height: float) -> Markup:
+    begin, end = x(hold.start), x(hold.end)
+    width = max(end - begin, 0.75)
+    name = str(hold.number)
+    lasted = texts.duration(hold.end - hold.start) + (" and still does" if hold.lasting else "")
+    parts = [
+        svg.title(
+            f"{hold.trial} held it for {lasted}, from {texts.duration(hold.start)} to {texts.duration(hold.end)}"
+        ),
+        element("rect", x=begin, y=top, width=width, height=height, class_=f"bar l{hold.level}"),
+    ]
+    if width > 7 * len(name) + 4:
+        parts.append(svg.text(begin + width / 2, top + height / 2 + 4, name, class_=f"on l{hold.level}"))
+    return element("g", *parts, class_="series")
+
+
+def best_so_far(report: JobReport) -> Markup:
+    """The best value known at each moment, as stairs."""
+    if not report.improvements:
+        return NONE
+    height = 240.0
+    low, high = svg.reach([found.value for found in report.improvements], _target(report))
+    x = svg.Scale(0.0, report.span, LEFT, WIDTH - RIGHT)
+    y = svg.Scale(low, high, height - BOTTOM, TOP)
+    points: list[tuple[float, float]] = []
+    for found in report.improvements:
+        if points:
+            points.append((x(found.time), points[-1][1]))
+        points.append((x(found.time), y(found.value)))
+    points.append((x(report.span), points[-1][1]))
+    marks = [
+        element(
+            "circle",
+            svg.title(f"{report.metric} {texts.number(found.value)} by {found.trial} at {texts.duration(found.time)}"),
+            cx=x(found.time),
+            cy=y(found.value),
+            r=3,
+            class_="dot l0",
+        )
+        for found in report.improvements
+    ]
+    parts = [*_grid_y(y, report.metric), *_time_grid(x, report.span, height), *_target_line(report, y)]
+    line = svg.path(points, class_="curve l0")
+    return svg.picture(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
+
+
+def scatters(report: JobReport) -> list[tuple[str, Markup]]:
+    """For each parameter a small plot of its values against the best value of each trial: (name, SVG)."""
+    measured = [line for line in report.trials if line.best is not None and not diverged(line.best)]
+    if not measured:
+        return []
+    found = [(axis.name, _scatter(report, axis, measured)) for axis in report.axes]
+    return [(name, drawing) for name, drawing in found if drawing]
+
+
+def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialLine]) -> Markup:
+    width, height, left = 260.0, 190.0, 46.0
+    placed = [(line, dict(line.parameters).get(axis.name)) for line in lines]
+    low, high = svg.reach([line.best for line, _ in placed if line.best is not None])
+    y = svg.Scale(low, high, height - BOTTOM, TOP)
+    marks: list[tuple[TrialLine, float]] = []
+    ticks: list[tuple[float, str]] = []
+    if axis.categories:
+        room = (width - RIGHT - left) / len(axis.categories)
+        centre = {name: left + room * (place + 0.5) for place, name in enumerate(axis.categories)}
+        ticks = [(at, name) for name, at in centre.items()]
+        for line, value in placed:
+            if value is not None and category(value) in centre:
+                aside = ((line.number * 7) % 11 - 5) / 11 * room * 0.5  # apart, the same way each time
+                marks.append((line, centre[category(value)] + aside))
+    else:
+        numbers = [(line, float(value)) for line, value in placed if isinstance(value, int | float)]
+        numbers = [(line, value) for line, value in numbers if value > 0 or not axis.log]
+        if not numbers:
+            return NONE
+        values = [value for _, value in numbers]
+        x = svg.Scale(min(values), max(values), left + 8, width - RIGHT - 8, log=axis.log)
+        ticks = [(x(tick), texts.number(tick, 3)) for tick in x.ticks(4)]
+        marks = [(line, x(value)) for line, value in numbers]
+    parts = _grid_y(y, "", right=width - RIGHT, left=left, count=4)
+    parts += [svg.text(at, height - BOTTOM + 16, _short(name), class_="tick middle") for at, name in ticks]
+    for line, at in sorted(marks, key=lambda mark: -mark[0].level):
+        about = svg.title(f"{line.name}: {axis.name}={dict(line.parameters)[axis.name]} gave {texts.number(line.best)}")
+        radius = 5.5 if line.level == 0 else 4
+        parts.append(element("circle", about, cx=at, cy=y(line.best or 0.0), r=radius, class_=f"dot l{line.level}"))
+    parts.append(
+        svg.text(
+            (left + width - RIGHT) / 2, height - 6, axis.name + (" (log)" if axis.log else ""), class_="axis middle"
+        )
+    )
+    return svg.picture(width, height, f"{report.metric} by {axis.name}", *parts)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 12 else name[:11] + "…"
+
+
+def _target(report: JobReport) -> list[float]:
+    return [] if report.target is None else [report.target]
+
+
+def _target_line(report: JobReport, y: svg.Scale) -> list[Markup]:
+    if report.target is None:
+        return []
+    at = y(report.target)
+    return [
+        element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="target"),
+        svg.text(WIDTH - RIGHT, at - 5, f"target {texts.number(report.target)}", class_="tick end"),
+    ]
+
+
+def _grid_y(
+    y: svg.Scale, name: str, *, left: float = LEFT, right: float = WIDTH - RIGHT, count: int = 5
+) -> list[Markup]:
+    parts: list[Markup] = []
+    for tick in y.ticks(count):
+        parts.append(element("line", x1=left, x2=right, y1=y(tick), y2=y(tick), class_="grid"))
+        parts.append(svg.text(left - 7, y(tick) + 4, texts.number(tick), class_="tick end"))
+    if name:
+        middle = (y.begin + y.end) / 2
+        parts.append(svg.text(0, 0, name, transform=f"translate(13 {middle:.1f}) rotate(-90)", class_="axis middle"))
+    return parts
+
+
+def _grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> list[Markup]:
+    parts = [svg.text(x(mark), height - BOTTOM + 17, texts.number(mark), class_="tick middle") for mark in marks]
+    return [*parts, svg.text((x.begin + x.end) / 2, height - 5, name, class_="axis middle")]
+
+
+def _time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
+    parts: list[Markup] = []
+    for mark in svg.time_ticks(span):
+        parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=height - BOTTOM, class_="grid"))
+        parts.append(svg.text(x(mark), height - BOTTOM + 17, _clock(mark, span), class_="tick middle"))
+    name = "time since the start" + (" (h:mm)" if span >= 3600 else " (m:ss)")
+    return [*parts, svg.text((x.begin + x.end) / 2, height - 5, name, class_="axis middle")]
+
+
+def _clock(seconds: float, span: float) -> str:
+    whole = int(seconds)
+    if span >= 3600:
+        return f"{whole // 3600}:{whole % 3600 // 60:02d}"
+    return f"{whole // 60}:{whole % 60:02d}"

@@ -1,0 +1,102 @@
+"""SVG by small pure functions: drawings, scales, ticks. Nothing here knows what a trial is; used by charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from podium_cli.report.markup import Markup, element, value, words
+
+
+def text(x: float, y: float, content: str, **attributes: str | float) -> Markup:
+    return element("text", words(content), x=x, y=y, **attributes)
+
+
+def title(content: str) -> Markup:
+    """Shown by browsers on hover and read by screen readers."""
+    return element("title", words(content))
+
+
+def picture(width: float, height: float, label: str, *children: Markup) -> Markup:
+    """A drawing that scales with the page and says what it is to those who cannot see it."""
+    return element(
+        "svg",
+        *children,
+        viewBox=f"0 0 {value(width)} {value(height)}",
+        role="img",
+        aria_label=label,
+        preserveAspectRatio="xMidYMid meet",
+    )
+
+
+def path(points: Sequence[tuple[float, float]], **attributes: str | float) -> Markup:
+    return element("path", d="M" + "L".join(f"{value(x)} {value(y)}" for x, y in points), **attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps [low, high] of the data to [begin, end] of the drawing."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    def __call__(self, given: float) -> float:
+        low, high, at = self.low, self.high, given
+        if self.log:
+            low, high, at = math.log(low), math.log(high), math.log(max(given, self.low * 1e-3))
+        if high == low:
+            return (self.begin + self.end) / 2
+        share = min(max((at - low) / (high - low), 0.0), 1.0)  # outliers sit on the edge
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        return log_ticks(self.low, self.high) if self.log else ticks(self.low, self.high, count)
+
+
+def ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers within [low, high]."""
+    if not high > low:
+        return [low]
+    rough = (high - low) / max(count, 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    gap = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first = math.ceil(low / gap - 1e-9)
+    return [round(index * gap, 12) for index in range(first, math.floor(high / gap + 1e-9) + 1)]
+
+
+def time_ticks(span: float, count: int = 8) -> list[float]:
+    """Seconds at which a person expects a mark: 10 s, 30 s, a minute, an hour."""
+    gaps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+    gap = next((gap for gap in gaps if span / gap <= count), 86400 * math.ceil(span / 86400 / count))
+    return [float(index * gap) for index in range(int(span // gap) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten within; with fewer than two of them also 2 and 5 times."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+
+    def within(factors: tuple[int, ...]) -> list[float]:
+        marks = [factor * 10.0**power for power in powers for factor in factors]
+        return [mark for mark in marks if low * 0.999 <= mark <= high * 1.001]
+
+    tens = within((1,))
+    return tens if len(tens) >= 2 else within((1, 2, 5))
+
+
+def reach(values: Sequence[float], extra: Sequence[float] = ()) -> tuple[float, float]:
+    """The range to draw: all of the values, unless a few lie so far out that they would flatten the rest."""
+    ordered = sorted(values)
+    if not ordered:
+        return (0.0, 1.0)
+    low, high = ordered[0], ordered[-1]
+    quarter, most = ordered[len(ordered) // 4], ordered[(3 * len(ordered)) // 4]
+    spread = most - quarter
+    if spread > 0:
+        low, high = max(low, quarter - 5 * spread), min(high, most + 5 * spread)
+    low, high = min([low, *extra]), max([high, *extra])
+    margin = (high - low) * 0.04 or abs(high) * 0.1 or 1.0
+    return (low - margin, high + margin)

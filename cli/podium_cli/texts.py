@@ -1,0 +1,72 @@
+"""How values read to a person: numbers, durations, sizes, parameters. Pure; used by tables, live view and report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from podium.curves.wire import diverged
+from podium.schema.job import Scalar
+
+NOTHING = "–"
+
+
+def clean(text: str) -> str:
+    """Without control characters: what a trial or a tenant wrote must not drive the reader's terminal."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Significant digits, no trailing zeros, no exponent where a plain number is as short."""
+    if value is None:
+        return NOTHING
+    if diverged(value):
+        return "diverged"
+    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+
+
+def step(value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    return str(int(value)) if float(value).is_integer() else f"{value:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """35 ms, 4.2 s, 42 s, 3 m 05 s, 2 h 07 m: two units at most."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 0:
+        return "0 s"
+    if 0 < seconds < 1:
+        return f"{max(round(seconds * 1000), 1)} ms"
+    if seconds < 10:
+        return f"{seconds:.2f}".rstrip("0").rstrip(".") + " s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    minutes = whole // 60
+    return f"{minutes // 60} h {minutes % 60:02d} m"
+
+
+def since(start: datetime | None, now: datetime) -> str:
+    return NOTHING if start is None else duration((now - start).total_seconds())
+
+
+def gibibytes(count: int) -> str:
+    return f"{count / 2**30:.1f}"
+
+
+def scalar(value: Scalar) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return number(value) if isinstance(value, float) else clean(str(value))
+
+
+def parameters(values: Mapping[str, Scalar]) -> str:
+    return " ".join(f"{clean(name)}={scalar(value)}" for name, value in values.items())
+
+
+def percent(part: float, whole: float) -> str:
+    return NOTHING if whole <= 0 else f"{100 * part / whole:.0f} %"

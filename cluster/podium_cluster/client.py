@@ -1,0 +1,244 @@
+"""The API client: a few verbs over `kubernetes.aio`'s authenticated, TLS-verified HTTP session.
+
+Used by every component. Payloads are plain JSON mappings here, at the edge; callers parse them into models at once.
+Every call has a timeout and raises `ApiError` with the server's own sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from kubernetes.aio import client as kube_client
+from kubernetes.aio import config as kube_config
+
+from podium_cluster.resources import Resource
+from podium_cluster.settings import ClusterSettings
+
+Manifest = dict[str, Any]
+JsonObject = Mapping[str, Any]
+
+
+@dataclass(eq=False)  # not frozen: contextlib assigns to an exception's traceback
+class ApiError(Exception):
+    """The API server said no (`status` is HTTP's), or could not be reached in time (`status` 0)."""
+
+    status: int
+    reason: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} ({self.status}): {self.message}"
+
+    @property
+    def not_found(self) -> bool:
+        return self.status == 404
+
+    @property
+    def conflict(self) -> bool:
+        return self.status == 409
+
+    @property
+    def expired(self) -> bool:
+        """A watch asked for a version that the server has forgotten: list again."""
+        return self.status == 410
+
+
+class Api:
+    """The verbs Podium uses. Field selectors, labels and limits are passed as the API spells them."""
+
+    def __init__(self, client: kube_client.ApiClient, timeout: float) -> None:
+        self._client = client
+        self._timeout = timeout
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
+        return await self._json("GET", resource.path(namespace, name))
+
+    async def list(
+        self, resource: Resource, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
+    ) -> Manifest:
+        """The whole list object: `items` and `metadata.resourceVersion`."""
+        return await self._json("GET", resource.path(namespace), query=_selectors(labels, fields))
+
+    async def create(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
+        namespace = manifest["metadata"].get("namespace")
+        return await self._json("POST", resource.path(namespace), body=manifest, query={"fieldManager": manager})
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete; with `uid` only that very object. An object that is gone already is no error."""
+        body: Manifest = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
+        if uid is not None:
+            body["preconditions"] = {"uid": uid}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        try:
+            await self._json("DELETE", resource.path(namespace, name), body=body)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+
+    async def apply(
+        self,
+        resource: Resource,
+        manifest: JsonObject,
+        *,
+        manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+    ) -> Manifest:
+        """Server-side apply: `manager` owns exactly the fields in `manifest` afterwards."""
+        meta = manifest["metadata"]
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
+        return await self._json(
+            "PATCH",
+            resource.path(meta.get("namespace"), meta["name"], subresource),
+            body=body,
+            query={"fieldManager": manager, "force": "true" if force else "false"},
+            content_type="application/apply-patch+yaml",
+        )
+
+    async def apply_status(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
+        return await self.apply(resource, manifest, manager=manager, subresource="status")
+
+    async def patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        patch: JsonObject,
+        *,
+        manager: str,
+        subresource: str | None = None,
+        strategic: bool = False,
+    ) -> Manifest:
+        """A merge patch (strategic for built-in kinds where lists must merge by key, such as pod conditions)."""
+        kind = "application/strategic-merge-patch+json" if strategic else "application/merge-patch+json"
+        path = resource.path(namespace, name, subresource)
+        return await self._json("PATCH", path, body=patch, query={"fieldManager": manager}, content_type=kind)
+
+    async def logs(self, pod: str, namespace: str, container: str, *, limit_bytes: int = 4 * 2**20) -> str:
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        query = {"container": container, "limitBytes": str(limit_bytes)}
+        async with self._response("GET", path, query=query, timeout=self._timeout) as response:
+            return (await response.read()).decode(errors="replace")
+
+    async def version(self) -> Manifest:
+        return await self._json("GET", "/version")
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        version: str,
+        labels: str | None,
+        fields: str | None,
+        seconds: int,
+    ) -> AsyncIterator[Manifest]:
+        """Watch events from `version` on; the server ends the stream after `seconds`, a silent one fails later."""
+        query = _selectors(labels, fields) | {
+            "watch": "true",
+            "resourceVersion": version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(seconds),
+        }
+        async with self._response("GET", resource.path(namespace), query=query, timeout=seconds + 15) as response:
+            # lines may be longer than the stream's line limit (a large object), so they are put together here
+            pending = b""
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    if line.strip():
+                        yield json.loads(line)
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Manifest:
+        async with self._response(
+            method, path, body=body, query=query, content_type=content_type, timeout=self._timeout
+        ) as response:
+            result: Manifest = json.loads(await response.read())
+            return result
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,
+        body: JsonObject | None = None,
+        query: Mapping[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        _, url, headers, _, _ = await self._client.param_serialize(
+            method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
+        )
+        limits = aiohttp.ClientTimeout(total=timeout, sock_connect=min(5.0, timeout))
+        try:
+            answer = await self._client.rest_client.request(
+                method, url, headers=headers, body=body, _request_timeout=limits
+            )
+            response: aiohttp.ClientResponse = answer.response
+            try:
+                if response.status >= 400:
+                    raise _error(response.status, await response.read())
+                yield response
+            finally:
+                response.release()
+        except TimeoutError as error:
+            raise ApiError(0, "Timeout", f"{method} {path} took longer than {timeout:g} s") from error
+        except aiohttp.ClientError as error:
+            raise ApiError(0, "Unreachable", f"{method} {path}: {error}") from error
+
+
+@asynccontextmanager
+async def connect(settings: ClusterSettings) -> AsyncIterator[Api]:
+    """A client for the cluster that `settings` names: a kubeconfig, else the pod's own account, else $KUBECONFIG."""
+    configuration = kube_client.Configuration()
+    # a scheduler talks to one API server from a few tasks: more connections than tasks are of no use
+    configuration.connection_pool_maxsize = 32
+    configuration.retries = None
+    if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        kube_config.load_incluster_config(client_configuration=configuration)
+    else:
+        await kube_config.load_kube_config(
+            config_file=str(settings.kubeconfig) if settings.kubeconfig else None,
+            context=settings.context,
+            client_configuration=configuration,
+        )
+    async with kube_client.ApiClient(configuration) as client:
+        yield Api(client, settings.request_timeout)
+
+
+def _selectors(labels: str | None, fields: str | None) -> dict[str, str]:
+    query = {"labelSelector": labels, "fieldSelector": fields}
+    return {key: value for key, value in query.items() if value}
+
+
+def _error(status: int, body: bytes) -> ApiError:
+    try:
+        answer = json.loads(body)
+        return ApiError(status, answer.get("reason") or "Error", answer.get("message") or "no message")
+    except (ValueError, AttributeError):
+        return ApiError(status, "Error", body[:500].decode(errors="replace"))

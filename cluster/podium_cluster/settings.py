@@ -1,0 +1,27 @@
+"""Settings that every component shares; each component's own settings class extends this one.
+
+Read from the environment (`PODIUM_*`), validated once at start: a wrong value ends the process with a sentence.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ClusterSettings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="PODIUM_", extra="ignore", frozen=True)
+
+    kubeconfig: Path | None = Field(
+        None, description="kubeconfig file; else the pod's account, $KUBECONFIG, ~/.kube/config"
+    )
+    context: str | None = Field(None, description="context of the kubeconfig")
+    namespace: str = Field("podium-system", description="the namespace that Podium itself runs in")
+    request_timeout: float = Field(10.0, gt=0, le=300, description="seconds for one API call")
+    log_format: Literal["json", "console"] = "json"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    http_host: str = Field("0.0.0.0", description="address of /healthz, /readyz and /metrics")
+    http_port: int = Field(8080, ge=0, le=65535, description="port of the same; 0 = any free one")

@@ -1,0 +1,77 @@
+"""Keep a curve small for ever, without a restart ever changing what is kept.
+
+Called by the agent for each batch of new points. The kept points are: the first, the first of a positive step, the
+best, the last, and the last point of each cell of a geometric grid of steps. The grid is a function of the first
+positive and the last step alone, which are always kept, and a coarser grid's cells are unions of a finer one's; so
+thin(thin(c) + p) == thin(c + p) exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from podium.curves.summary import better
+from podium.curves.wire import diverged
+from podium.domain.snapshot import Point
+
+_EXTRAS = 5  # first, first positive, best, and the two cells that a range may touch at its ends
+_FINEST = 20  # cells per doubling, as a power of two: beyond any curve that is written down
+_COARSEST = -10
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    maximize: bool
+    limit: int = 256
+
+    def __post_init__(self) -> None:
+        if self.limit < 16:
+            raise ValueError(f"limit: {self.limit} points are too few to keep a curve's shape; give at least 16")
+
+
+def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
+    """At most `grid.limit` points, strictly increasing in step; points that go back (a step done again) are
+    dropped. O(n).
+    """
+    curve = _increasing(points)
+    if not curve:
+        return ()
+    keep = {0, len(curve) - 1}
+    best = _best_index(curve, grid.maximize)
+    if best is not None:
+        keep.add(best)
+    positive = next((i for i, point in enumerate(curve) if point.step > 0), None)
+    if positive is not None:
+        keep.add(positive)
+        cells = _cells_per_doubling(curve[positive].step, curve[-1].step, grid.limit)
+        last_of_cell = {math.floor(math.log2(curve[i].step) * cells): i for i in range(positive, len(curve))}
+        keep.update(last_of_cell.values())
+    return tuple(curve[i] for i in sorted(keep))
+
+
+def _increasing(points: Iterable[Point]) -> list[Point]:
+    kept: list[Point] = []
+    for point in points:
+        if math.isfinite(point.step) and (not kept or point.step > kept[-1].step):
+            kept.append(point)
+    return kept
+
+
+def _best_index(curve: list[Point], maximize: bool) -> int | None:
+    best: int | None = None
+    for i, point in enumerate(curve):
+        if not diverged(point.value) and (best is None or better(point.value, curve[best].value, maximize)):
+            best = i
+    return best
+
+
+def _cells_per_doubling(first: float, last: float, limit: int) -> float:
+    """The finest power of two for which the whole range needs no more cells than there is room."""
+    doublings = math.log2(last) - math.log2(first)
+    room = limit - _EXTRAS
+    for power in range(_FINEST, _COARSEST, -1):
+        if doublings * 2.0**power <= room - 1:
+            return float(2.0**power)
+    return float(2.0**_COARSEST)

@@ -1,0 +1,218 @@
+"""From what can be seen of a trial (its pod, the agent's word) to its phase: pure, so that every case is a row in a
+table of tests.
+
+Called by the operator in each cycle. The one question that matters for fairness is who is to blame when a pod ends:
+the trial's own process (counted, retried `retries` times) or the cluster (evicted, preempted, node lost, refused by
+the kubelet: never counted).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from podium.domain.phase import FINAL, LIVE, TrialPhase, check
+
+Gate = Literal["None", "Waiting", "Running", "Done"]
+EndKind = Literal["Succeeded", "OwnFailure", "Disrupted", "StillThere"]
+
+# pod.status.reason of pods that the cluster ended or refused; kubelet admission also says OutOf<resource>
+_DISRUPTIONS = frozenset(
+    {
+        "Evicted",
+        "Preempting",
+        "Preempted",
+        "NodeLost",
+        "NodeShutdown",
+        "Terminated",
+        "Shutdown",
+        "NodeAffinity",
+        "TopologyAffinityError",
+        "UnexpectedAdmissionError",
+        "AdmissionError",
+    }
+)
+_PATIENT = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_WRONG_SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_FIRST_RETRY = 2.0
+_LONGEST_RETRY = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What matters of one pod; `exit_*` is the end of the main container that ended worst, `gate` the init
+    container podium-gate.
+    """
+
+    phase: str
+    reason: str = ""
+    message: str = ""
+    deleting: bool = False
+    node: str | None = None
+    gate: Gate = "None"
+    exit_code: int | None = None
+    exit_reason: str = ""
+    disruption: str = ""  # reason of a true DisruptionTarget condition
+    waiting_reason: str = ""
+    unschedulable: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialFacts:
+    """One look at a trial. `had_pod`: its status named a pod, so a missing one is gone, not yet to come."""
+
+    current: TrialPhase
+    pod: PodFacts | None
+    had_pod: bool
+    agent_state: str | None = None  # GPUNode.status.gpus[].trials[].state
+    failures: int = 0  # own failures counted so far, this end not among them
+    retries: int = 0
+    stopped: bool = False
+    agent_fresh: bool = True  # the node's heartbeat is recent: its word counts
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    phase: TrialPhase
+    reason: str
+    message: str
+    own_failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnd:
+    kind: EndKind
+    reason: str
+    message: str
+
+
+def retry_delay(failures: int) -> float:
+    """Seconds before attempt number `failures` + 1: doubling from 2 s to 5 min."""
+    return min(_LONGEST_RETRY, _FIRST_RETRY * 2.0 ** max(0, min(failures, 20) - 1))
+
+
+def classify_end(pod: PodFacts) -> PodEnd:
+    """Whose fault the end of a pod is. The cluster's word goes before exit codes: an evicted process exits 143 or
+    137 as well.
+    """
+    if pod.phase == "Succeeded":
+        return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")
+    if pod.phase != "Failed":
+        # still at work, or its node is silent (Unknown), or on its way out: not over before the kubelet says so
+        return PodEnd("StillThere", "", "")
+    if pod.disruption:
+        return PodEnd(
+            "Disrupted", "PodDisrupted", f"The cluster took the pod away ({pod.disruption}). {pod.message}".strip()
+        )
+    if pod.reason in _DISRUPTIONS or pod.reason.startswith("OutOf"):
+        reason = "PodRejected" if pod.exit_code is None else "PodDisrupted"
+        return PodEnd("Disrupted", reason, f"The cluster ended the pod ({pod.reason}). {pod.message}".strip())
+    if pod.deleting:
+        return PodEnd("Disrupted", "PodDisrupted", "The pod was deleted while its process ran.")
+    if pod.exit_reason == "ContainerStatusUnknown":
+        return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
+    if pod.exit_reason == "OOMKilled":
+        return PodEnd(
+            "OwnFailure",
+            "OOMKilled",
+            "The process used more memory than resources.limits.memory allows; raise it in the template.",
+        )
+    if pod.reason == "DeadlineExceeded":
+        return PodEnd(
+            "OwnFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
+        )
+    if pod.exit_code is None:
+        said = pod.reason or pod.message or "no reason"
+        return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
+    return PodEnd("OwnFailure", "ProcessFailed", f"The trial's process ended with exit code {pod.exit_code}.")
+
+
+def derive_phase(facts: TrialFacts) -> Observed:
+    """The phase that these facts mean. A finished trial stays finished; a lost pod means Requeued; constant time."""
+    if facts.current in FINAL:
+        return Observed(facts.current, "Final", f"The trial is {facts.current}.")
+    if facts.pod is None:
+        return _without_pod(facts)
+    end = classify_end(facts.pod)
+    if end.kind == "Succeeded":
+        return Observed(TrialPhase.SUCCEEDED, end.reason, end.message)
+    if end.kind == "Disrupted":
+        return Observed(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
+    if end.kind == "OwnFailure":
+        return _failed(facts, end)
+    return _alive(facts, facts.pod)
+
+
+def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
+    """The phase to write: checked against the table, so a wrong derivation shows itself instead of being stored."""
+    if current in FINAL or observed.phase == current:
+        return current
+    check(current, observed.phase)
+    return observed.phase
+
+
+def _without_pod(facts: TrialFacts) -> Observed:
+    if facts.current in LIVE or (facts.had_pod and facts.current is not TrialPhase.REQUEUED):
+        return Observed(
+            TrialPhase.REQUEUED,
+            "PodGone",
+            "The pod was deleted; a new one will go on. This does not count as a failure.",
+        )
+    if facts.current is TrialPhase.REQUEUED:
+        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+    return Observed(
+        TrialPhase.PENDING, "WaitingForShare", "The trial has no pod yet: it waits for a free share of a GPU."
+    )
+
+
+def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
+    failures = facts.failures + 1
+    if facts.current is TrialPhase.REQUEUED:
+        # the dead pod of the attempt that was counted already is still there
+        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+    if failures > facts.retries:
+        text = f"{end.message} That was failure {failures}; {facts.retries} are retried."
+        return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
+    again = f"next in {retry_delay(failures):g} s."
+    text = f"{end.message} That was failure {failures} of {facts.retries} that are retried; {again}"
+    return Observed(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
+
+
+_AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
+    "Suspending": (TrialPhase.SUSPENDING, "TurnOver", "The agent is suspending the trial."),
+    "Suspended": (TrialPhase.SUSPENDED, "TurnOver", "The trial is suspended and keeps its progress."),
+    "Resuming": (TrialPhase.RESUMING, "TurnCame", "The agent is resuming the trial."),
+    "Running": (TrialPhase.RUNNING, "Started", "The trial trains on its GPU."),
+    "Starting": (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting."),
+}
+
+
+def _alive(facts: TrialFacts, pod: PodFacts) -> Observed:
+    if facts.current is TrialPhase.REQUEUED and pod.deleting:
+        return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is on its way out.")
+    started = pod.gate in ("None", "Done") and pod.phase == "Running"
+    word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
+    if word is not None and (started or pod.gate in ("Running", "Done")):
+        return Observed(*word)
+    if started:
+        if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
+            # a frozen pod says Running too: without the agent's word the last known phase stands
+            return Observed(
+                facts.current, "AgentSilent", "The node's agent says nothing new; the last known phase stands."
+            )
+        return Observed(TrialPhase.RUNNING, "Started", "The trial's process runs.")
+    if facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
+        return Observed(facts.current, "Unchanged", "The pod reports nothing new.")
+    if pod.gate == "Running" or facts.agent_state == "Gated" or facts.current is TrialPhase.GATED:
+        return Observed(TrialPhase.GATED, "WaitingForTurn", "The trial has a share and waits at the gate for its turn.")
+    return Observed(TrialPhase.PENDING, *_why_pending(pod))
+
+
+def _why_pending(pod: PodFacts) -> tuple[str, str]:
+    if pod.waiting_reason in _PATIENT:
+        return pod.waiting_reason, f"The image cannot be pulled ({pod.waiting_reason}): {pod.message or 'see the pod'}"
+    if pod.waiting_reason in _WRONG_SPEC:
+        return pod.waiting_reason, f"The container cannot be created: {pod.message or 'see the events of the pod'}"
+    if pod.node is None:
+        return "Unscheduled", pod.unschedulable or "The pod waits for a node."
+    return "ContainerCreating", f"Node {pod.node} is preparing the pod."

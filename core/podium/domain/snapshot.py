@@ -1,0 +1,118 @@
+"""What the planner sees: one frozen picture of all jobs, trials and GPUs, with the time at which it was taken.
+
+Built by the operator from its watch caches and by the simulator from its world; what-if is `dataclasses.replace`.
+Times are seconds since the epoch (or since the start of a simulation), memory is in bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
+
+from podium.domain.phase import TrialPhase
+
+Scalar = str | bool | int | float
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class JobKey:
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TrialKey:
+    """The uid is part of the key: a trial deleted and created again under the same name is another trial."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    step: float
+    value: float
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    key: JobKey
+    uid: str
+    created: float
+    policy: str
+    settings: Mapping[str, Scalar]
+    maximize: bool
+    target: float | None
+    max_trials: int
+    parallel: int | None  # None = auto: as many as there are shares
+    max_steps: float | None
+    max_failed: int
+    retries: int
+    gpus_per_trial: int
+    accepted: bool
+    suspended: bool
+    finished: bool = False
+    budget_gpu_seconds: float | None = None
+    deadline: float | None = None  # same clock as Snapshot.now
+    products: tuple[str, ...] = ()  # empty = any
+    memory: int | None = None  # bytes that one trial uses on each of its GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class TrialView:
+    key: TrialKey
+    job: JobKey
+    number: int
+    created: float
+    phase: TrialPhase
+    curve: tuple[Point, ...] = ()
+    attempt: int = 0
+    failures: int = 0
+    pod: str | None = None  # the pod of this attempt, if it exists
+    node: str | None = None
+    gpus: tuple[str, ...] = ()  # uuids that its pod has shares of
+    gpu_seconds: float = 0.0
+    first_step: float = 0.0
+    retry_at: float = 0.0  # no new pod before this time (back-off)
+    suspend: bool = False
+    pinned: bool = False
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    node: str
+    uuid: str
+    health: Literal["Healthy", "Unhealthy", "Unknown"]
+    shares: int
+    holder: TrialKey | None = None
+    holder_since: float | None = None
+    trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
+    order: tuple[TrialKey, ...] = ()  # the order in force
+    free_shares: int = 0
+    product: str = ""
+    memory_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Measured seconds that one suspension and one resumption keep a GPU busy (defaults until something is
+    measured).
+    """
+
+    suspend: float = 0.2
+    resume: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    now: float
+    jobs: tuple[JobView, ...] = ()
+    trials: tuple[TrialView, ...] = ()
+    gpus: tuple[GpuView, ...] = ()
+    costs: Costs = field(default_factory=Costs)
+    epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force

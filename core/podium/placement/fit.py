@@ -1,0 +1,70 @@
+"""Whether a pod can run on a node at all: health, product, memory. Never a waiting room: a node that is merely full
+is not refused.
+
+Called by the extender's filter and by the scores. What is not known (stale telemetry) refuses nothing that may have
+changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
+
+STALE_AFTER = 60.0  # seconds without a heartbeat
+
+
+def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> Refusal | None:
+    """The first reason why the pod cannot run there, None where it can or may. O(GPUs).
+
+    The message leaves the node's name out: kube-scheduler puts equal reasons of many nodes into one line.
+    """
+    if need.gpus <= 0:
+        return None
+    if not node.gpus and node.reported_at is None:
+        return None  # its agent has not spoken yet: the scheduler's own resource check stands
+    if len(node.gpus) < need.gpus:
+        return Refusal("TooFewGpus", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
+    fresh = not node.stale(now, stale_after)
+    left = node.gpus
+    for code, text, test in _checks(need, fresh):
+        kept = tuple(gpu for gpu in left if test(gpu))
+        if len(kept) < need.gpus:
+            return Refusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed.")
+        left = kept
+    return None
+
+
+def usable(need: PodNeed, node: NodeView, fresh: bool) -> tuple[GpuReading, ...]:
+    """The GPUs of the node that pass every check."""
+    checks = _checks(need, fresh)
+    return tuple(gpu for gpu in node.gpus if all(test(gpu) for _, _, test in checks))
+
+
+def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuReading], bool]]]:
+    checks: list[tuple[str, str, Callable[[GpuReading], bool]]] = []
+    if need.products:
+        names = ", ".join(need.products)
+        checks.append(("WrongProduct", f"are of a wanted product ({names})", lambda g: g.product in need.products))
+    if fresh:
+        checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
+    if need.memory is not None:
+        size = _bytes(need.memory)
+        checks.append(("TooLittleMemory", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
+        if fresh and need.together:
+            checks.append(
+                (
+                    "MemoryReserved",
+                    f"have {size} beside what their trials declared",
+                    lambda g: _holds(g, (need.memory or 0) + g.memory_reserved),
+                )
+            )
+    return checks
+
+
+def _holds(gpu: GpuReading, size: int) -> bool:
+    return gpu.memory_total == 0 or size <= gpu.memory_total
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

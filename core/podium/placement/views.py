@@ -1,0 +1,59 @@
+"""What placement sees of a node and of a pod. Built by the extender from GPUNode objects and their Leases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU as its agent last reported it; memory in bytes, utilisation in percent."""
+
+    uuid: str
+    product: str = ""
+    memory_total: int = 0  # 0 = not known
+    memory_reserved: int = 0  # declared by the trials that are on it
+    memory_used: int = 0
+    sm_utilization: float = 0.0
+    health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
+    health_reason: str = ""
+    shares: int = 0
+    trials: int = 0  # that have a share of it
+    throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    name: str
+    gpus: tuple[GpuReading, ...]
+    reported_at: float | None  # None: its agent was never heard of
+
+    def stale(self, now: float, stale_after: float) -> bool:
+        """Telemetry that is too old says nothing: neither idle nor full."""
+        return self.reported_at is None or now - self.reported_at > stale_after
+
+
+@dataclass(frozen=True, slots=True)
+class PodNeed:
+    """What one trial's pod asks for. `together`: its memory must fit beside the others' on the GPU, as with
+    `freeze`.
+    """
+
+    gpus: int
+    memory: int | None = None
+    products: tuple[str, ...] = ()
+    together: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeScore:
+    node: str
+    value: int  # 0 to 10, more is better
+    message: str

@@ -1,0 +1,151 @@
+"""Which trials and jobs are over, and what that means for the others.
+
+A trial that reaches maxSteps is not killed: it is done when its process exits, since it may still save its model.
+Deletions come before final phases, so that a planner that dies in between finds the trial unfinished and ends it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from podium.curves.summary import best_point, better, reached
+from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What ends now; the rest of the planner leaves these trials and jobs out."""
+
+    actions: tuple[Action, ...]
+    trials: frozenset[TrialKey]
+    jobs: frozenset[JobKey]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Why a job ends, and what becomes of its unfinished trials."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    phase: TrialPhase = TrialPhase.EARLY_STOPPED
+    trial_reason: str = ""
+    winner: TrialKey | None = None
+
+
+def close(snapshot: Snapshot) -> Closing:
+    """O(points): every curve is looked at once."""
+    by_job: dict[JobKey, list[TrialView]] = {}
+    for trial in sorted(snapshot.trials, key=lambda t: t.key):
+        by_job.setdefault(trial.job, []).append(trial)
+    actions: list[Action] = []
+    ended: set[TrialKey] = set()
+    jobs: set[JobKey] = set()
+    for job in sorted(snapshot.jobs, key=lambda j: j.key):
+        trials = by_job.get(job.key, [])
+        actions += _leftovers(trials)
+        verdict = _verdict(job, trials, snapshot.now)
+        if verdict is not None:
+            for trial in trials:
+                if trial.phase not in FINAL:
+                    actions += _end(trial, *_fate(trial, verdict))
+                    ended.add(trial.key)
+            if not job.finished:
+                actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
+            jobs.add(job.key)
+            continue
+        for trial in trials:
+            if trial.stopped and trial.phase not in FINAL:
+                text = "spec.stopped is set: the trial ends and keeps its result."
+                actions += _end(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
+                ended.add(trial.key)
+    return Closing(tuple(actions), frozenset(ended), frozenset(jobs))
+
+
+def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
+    """Pods of stopped trials that outlived the stop (a planner died before it deleted them)."""
+    return [
+        DeletePod(t.key, "TrialEnded", f"The trial is {t.phase}; its pod has nothing left to do.")
+        for t in trials
+        if t.phase in (TrialPhase.EARLY_STOPPED, TrialPhase.KILLED) and t.pod is not None
+    ]
+
+
+def _end(trial: TrialView, phase: TrialPhase, reason: str, message: str) -> list[Action]:
+    actions: list[Action] = []
+    if trial.pod is not None:
+        actions.append(DeletePod(trial.key, reason, message))
+    actions.append(EndTrial(trial.key, phase, reason, message))
+    return actions
+
+
+def _fate(trial: TrialView, verdict: _Verdict) -> tuple[TrialPhase, str, str]:
+    if trial.key == verdict.winner:
+        return TrialPhase.SUCCEEDED, "TargetReached", verdict.message
+    return verdict.phase, verdict.trial_reason or verdict.reason, verdict.message
+
+
+def _verdict(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+    if job.finished:
+        return _Verdict(
+            True, "JobFinished", "The job is finished; this trial is not needed any more.", TrialPhase.KILLED
+        )
+    if not job.accepted:
+        return None
+    return _target(job, trials) or _failures(job, trials) or _all_done(job, trials) or _budget(job, trials, now)
+
+
+def _target(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
+    if job.target is None:
+        return None
+    best: tuple[float, TrialView] | None = None
+    for trial in trials:  # sorted by key: ties go to the first name
+        point = best_point(trial.curve, job.maximize)
+        if point is None or not reached(point.value, job.target, job.maximize):
+            continue
+        if best is None or better(point.value, best[0], job.maximize):
+            best = (point.value, trial)
+    if best is None:
+        return None
+    value, winner = best
+    text = f"Trial {winner.key.name} reached {value:.6g}; the target is {job.target:.6g}."
+    return _Verdict(True, "TargetReached", text, TrialPhase.EARLY_STOPPED, "TargetReachedByRival", winner.key)
+
+
+def _failures(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
+    failed = [t for t in trials if t.phase is TrialPhase.FAILED]
+    if len(failed) <= job.max_failed:
+        return None
+    names = ", ".join(t.key.name for t in failed[:5])
+    text = f"{len(failed)} trials failed; trials.maxFailed allows {job.max_failed}. The first: {names}."
+    return _Verdict(False, "TooManyFailedTrials", text, TrialPhase.KILLED, "JobFailed")
+
+
+def _all_done(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
+    done = sum(t.phase in FINAL for t in trials)
+    if len(trials) < job.max_trials or done < len(trials):
+        return None
+    succeeded = sum(t.phase is TrialPhase.SUCCEEDED for t in trials)
+    stopped = sum(t.phase is TrialPhase.EARLY_STOPPED for t in trials)
+    failed = sum(t.phase is TrialPhase.FAILED for t in trials)
+    text = f"All {done} trials ended: {succeeded} succeeded, {stopped} were stopped early, {failed} failed."
+    if succeeded + stopped == 0:
+        return _Verdict(False, "NoTrialSucceeded", text)
+    return _Verdict(True, "AllTrialsEnded", text)
+
+
+def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+    found = any(best_point(t.curve, job.maximize) is not None for t in trials)
+    hint = "The best trial so far is the result." if found else "No trial reported a value before."
+    if job.budget_gpu_seconds is not None:
+        used = sum(t.gpu_seconds for t in trials)
+        if used >= job.budget_gpu_seconds:
+            text = f"{used:.0f} GPU seconds are used; budget.gpuSeconds allows {job.budget_gpu_seconds:.0f}. {hint}"
+            return _Verdict(found, "BudgetSpent", text)
+    if job.deadline is not None and now >= job.deadline:
+        return _Verdict(found, "DeadlinePassed", f"budget.deadline passed. {hint}")
+    return None

@@ -1,0 +1,82 @@
+"""New trials up to `max` and `parallel`, and pods for trials without one where the job has shares left and back-off
+has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podium.domain.actions import Action, CreatePod, CreateTrial
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.planning.completion import Closing
+from podium.planning.share import Allotment
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    actions: tuple[Action, ...]
+    waiting: Mapping[TrialKey, tuple[str, str]]  # trials that get no pod now: reason, message
+    wake_at: float | None
+
+
+def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: Closing) -> Creation:
+    """Retries and pinned trials first, then by number. O(n log n)."""
+    actions: list[Action] = []
+    waiting: dict[TrialKey, tuple[str, str]] = {}
+    wake: list[float] = []
+    trials: dict[JobKey, list[TrialView]] = {}
+    for trial in snapshot.trials:
+        trials.setdefault(trial.job, []).append(trial)
+    for job in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)):
+        if job.key in closing.jobs:
+            continue
+        mine = trials.get(job.key, [])
+        live = [t for t in mine if t.phase not in FINAL and t.key not in closing.trials]
+        without = sorted(
+            (t for t in live if t.pod is None), key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key)
+        )
+        allotment = allotments.get(job.key)
+        if allotment is None:
+            reason = (
+                ("JobSuspended", "The job is suspended.")
+                if job.suspended
+                else ("JobNotOpen", "The job starts nothing.")
+            )
+            waiting.update({t.key: reason for t in without})
+            continue
+        left = allotment.pods - sum(t.pod is not None for t in live)
+        for trial in without:
+            if trial.suspend:
+                waiting[trial.key] = ("TrialSuspended", "spec.suspend is set: the trial gets no pod.")
+            elif trial.retry_at > snapshot.now:
+                text = f"Failure {trial.failures} of {job.retries} that are retried; waiting before the next attempt."
+                waiting[trial.key] = ("BackOff", text)
+                wake.append(trial.retry_at)
+            elif left <= 0:
+                waiting[trial.key] = (allotment.reason, allotment.message)
+            else:
+                left -= 1
+                actions.append(_pod(trial, allotment))
+        actions += _trials(job, mine, live, allotment)
+    return Creation(tuple(actions), waiting, min(wake, default=None))
+
+
+def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
+    again = trial.phase is TrialPhase.REQUEUED
+    attempt = trial.attempt + 1 if again else trial.attempt
+    text = f"Attempt {attempt}: a share is free; the job may have {allotment.pods} pods."
+    return CreatePod(trial.key, attempt, "Requeued" if again else "ShareFree", text)
+
+
+def _trials(job: JobView, mine: list[TrialView], live: list[TrialView], allotment: Allotment) -> list[Action]:
+    """With `parallel: auto` as many as there are pods allowed: a searcher that learns should choose late."""
+    bound = allotment.pods if job.parallel is None else job.parallel
+    room = min(bound - len(live), job.max_trials - len(mine))
+    taken = {t.number for t in mine}
+    numbers = (n for n in range(job.max_trials) if n not in taken)
+    text = (
+        f"{len(live)} of at most {bound} trials at a time are unfinished, {len(mine)} of {job.max_trials} are created."
+    )
+    return [CreateTrial(job.key, number, "RoomForTrial", text) for number, _ in zip(numbers, range(room), strict=False)]

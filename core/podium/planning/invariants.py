@@ -1,0 +1,105 @@
+"""What every plan must keep, whatever the policy: checked after each step in property tests and by the simulator."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from podium.domain.actions import CreatePod, CreateTrial, EndJob, EndTrial, Order, Plan
+from podium.domain.phase import FINAL
+from podium.domain.snapshot import Snapshot
+
+
+def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
+    """Sentences, one for each broken rule; empty for a sound plan. O(actions + places)."""
+    found = [*_reasons(plan), *_pods(snapshot, plan)]
+    seen: set[str] = set()
+    for action in plan.actions:
+        if isinstance(action, Order):
+            if action.node in seen:
+                found.append(f"node {action.node} is written twice in one plan")
+            seen.add(action.node)
+            found += _order(snapshot, action)
+    found += _consistent(plan)
+    return tuple(found)
+
+
+def _reasons(plan: Plan) -> list[str]:
+    found = []
+    for action in plan.actions:
+        said = [p for _, places in action.gpus for p in places] if isinstance(action, Order) else [action]
+        for one in (*said, *plan.ranks):
+            if not one.reason or not one.reason[0].isupper() or not one.reason.isalnum() or not one.message:
+                found.append(f"{one} lacks a CamelCase reason or a message")
+    return found
+
+
+def _order(snapshot: Snapshot, order: Order) -> list[str]:
+    found = []
+    trials = {trial.key: trial for trial in snapshot.trials}
+    suspended = {job.key for job in snapshot.jobs if job.suspended}
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus if gpu.node == order.node}
+    if order.epoch != snapshot.epochs.get(order.node, 0) + 1:
+        found.append(f"node {order.node}: epoch {order.epoch} does not follow {snapshot.epochs.get(order.node, 0)}")
+    if sorted(gpus) != [uuid for uuid, _ in order.gpus]:
+        found.append(f"node {order.node}: the order names other GPUs than the node has, or not sorted")
+    changed = False
+    for uuid, places in order.gpus:
+        keys = tuple(place.trial for place in places)
+        changed = changed or uuid not in gpus or keys != gpus[uuid].order
+        if len(set(keys)) != len(keys):
+            found.append(f"GPU {uuid}: a trial has two places")
+        for key in keys:
+            trial = trials.get(key)
+            if trial is None or uuid not in trial.gpus or trial.pod is None:
+                found.append(f"GPU {uuid}: {key.name} is ordered but has no share of it")
+            elif trial.suspend or trial.job in suspended or trial.phase in FINAL:
+                found.append(f"GPU {uuid}: {key.name} is suspended or finished but ordered")
+    if not changed:
+        found.append(f"node {order.node}: a new epoch for the order in force")
+    return found
+
+
+def _consistent(plan: Plan) -> list[str]:
+    """Two trials that meet on two GPUs must stand in the same order on both."""
+    before: set[tuple[object, object]] = set()
+    for action in plan.actions:
+        if isinstance(action, Order):
+            for _, places in action.gpus:
+                keys = [place.trial for place in places]
+                before |= {(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]}
+    return [f"{a} and {b} are ordered both ways: they could wait for each other" for a, b in before if (b, a) in before]
+
+
+def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
+    found = []
+    jobs = {job.key: job for job in snapshot.jobs}
+    trials = {trial.key: trial for trial in snapshot.trials}
+    ended = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
+    live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
+    created = [a for a in plan.actions if isinstance(a, CreatePod)]
+    shares = {gpu.uuid: gpu.shares for gpu in snapshot.gpus if gpu.health != "Unhealthy"}
+    # a pod on a GPU that is gone or ill takes nothing of what is there; one that is not placed yet will
+    used = sum(
+        sum(uuid in shares for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
+        for t in live
+        if t.pod is not None and t.job in jobs
+    )
+    new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in created)
+    if new and used + new > sum(shares.values()):
+        found.append(f"{used} shares are used, {new} more asked for, there are {sum(shares.values())}")
+    twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
+    found += [f"{name} gets two pods" for name in twice]
+    found += [f"{a.trial.name} has a pod already" for a in created if trials[a.trial].pod is not None]
+    for job in jobs.values():
+        numbers = [a.number for a in plan.actions if isinstance(a, CreateTrial) and a.job == job.key]
+        mine = [t for t in snapshot.trials if t.job == job.key]
+        if len(mine) + len(numbers) > job.max_trials and numbers:
+            found.append(f"{job.key.name}: more than {job.max_trials} trials")
+        if len({*numbers, *(t.number for t in mine)}) != len(numbers) + len(mine):
+            found.append(f"{job.key.name}: a trial number is used twice")
+        unfinished = sum(t.job == job.key for t in live)
+        if job.parallel is not None and numbers and unfinished + len(numbers) > job.parallel:
+            found.append(f"{job.key.name}: more than {job.parallel} trials at a time")
+    ends = Counter(a.job for a in plan.actions if isinstance(a, EndJob))
+    found += [f"{key.name} ends twice" for key, n in ends.items() if n > 1]
+    return found

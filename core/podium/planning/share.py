@@ -1,0 +1,120 @@
+"""Which job may have how many pods: equal shares, never more pods than there are shares of GPUs.
+
+A pod that finds no share would only sit in the scheduler's queue and be tried again at every event of the cluster,
+so it is not created. Pods that exist are never taken away to even things out: a job that came late gets the shares
+that become free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from podium.domain.phase import FINAL
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium.planning.completion import Closing
+
+CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: nothing here says what the CPUs hold
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """`pods`: how many the job may have, those that exist included; `reason` and `message` say what bounds it."""
+
+    pods: int
+    reason: str
+    message: str
+
+
+def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
+    """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs)."""
+    jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
+    by_key = {job.key: job for job in snapshot.jobs}
+    live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in closing.trials]
+    pods = {job.key: sum(t.job == job.key and t.pod is not None for t in live) for job in jobs}
+    free = _Free(snapshot, live, by_key)
+    wanted = {job.key: _demand(job, snapshot, closing) for job in jobs}
+    bound: dict[JobKey, tuple[str, str]] = {}
+    rest = list(jobs)
+    while rest:
+        job = min(rest, key=lambda j: (pods[j.key], j.created, j.key))
+        if pods[job.key] >= wanted[job.key]:
+            bound[job.key] = ("ParallelReached", f"{pods[job.key]} trials run or wait, trials.parallel allows no more.")
+            rest.remove(job)
+        elif not free.take(job):
+            bound[job.key] = free.refusal(job)
+            rest.remove(job)
+        else:
+            pods[job.key] += 1
+    return {job.key: Allotment(pods[job.key], *bound[job.key]) for job in jobs}
+
+
+def fits(job: JobView, gpu: GpuView) -> bool:
+    """Whether a trial of this job could ever run on this GPU."""
+    if gpu.health == "Unhealthy" or (job.products and gpu.product and gpu.product not in job.products):
+        return False
+    return job.memory is None or gpu.memory_total == 0 or job.memory <= gpu.memory_total
+
+
+def _open(job: JobView, closing: Closing) -> bool:
+    return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
+
+
+def _demand(job: JobView, snapshot: Snapshot, closing: Closing) -> int:
+    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
+    over = sum(t.job == job.key and (t.phase in FINAL or t.key in closing.trials) for t in snapshot.trials)
+    left = max(0, job.max_trials - over)
+    if job.parallel is not None:
+        return min(job.parallel, left)
+    return min(left, CPU_ONLY_PARALLEL) if job.gpus_per_trial == 0 else left
+
+
+class _Free:
+    """Shares that no pod has, GPU by GPU, less those that pods on their way will take."""
+
+    def __init__(self, snapshot: Snapshot, live: Sequence[TrialView], jobs: Mapping[JobKey, JobView]) -> None:
+        self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
+        used: dict[str, int] = {}
+        self._reserved = 0  # of pods that are not placed yet: they may go to any GPU
+        for trial in live:
+            if trial.pod is None:
+                continue
+            for uuid in trial.gpus:
+                used[uuid] = used.get(uuid, 0) + 1
+            if not trial.gpus and trial.job in jobs:
+                self._reserved += jobs[trial.job].gpus_per_trial
+        self._free = {g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) for g in self._gpus}
+        self._rooms: dict[JobKey, int] = {}
+
+    def take(self, job: JobView) -> bool:
+        """Promise the shares of one more pod, if there are enough. Constant time after a job's first call."""
+        need = job.gpus_per_trial
+        if need == 0:
+            return True
+        if self._room(job) - self._reserved < need:
+            return False
+        self._reserved += need
+        return True
+
+    def _room(self, job: JobView) -> int:
+        """Free shares that fit this job, on nodes that have as many different GPUs as one trial needs."""
+        if job.key not in self._rooms:
+            usable = [g for g in self._gpus if fits(job, g)]
+            width = Counter(g.node for g in usable)
+            enough = [g for g in usable if width[g.node] >= job.gpus_per_trial]
+            self._rooms[job.key] = sum(max(0, self._free[g.uuid]) for g in enough)
+        return self._rooms[job.key]
+
+    def refusal(self, job: JobView) -> tuple[str, str]:
+        usable = [g for g in self._gpus if fits(job, g)]
+        if not self._gpus:
+            return "NoGpus", "No node has reported a GPU yet."
+        if not usable:
+            asked = ", ".join(job.products) or "any product"
+            return (
+                "NoFittingGpu",
+                f"None of {len(self._gpus)} GPUs is healthy and fits ({asked}, {job.memory or 0} bytes).",
+            )
+        total = sum(g.shares for g in usable)
+        return "NoFreeShare", f"All {total} shares of {len(usable)} fitting GPUs are taken or promised."

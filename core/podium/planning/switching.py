@@ -1,0 +1,87 @@
+"""Is it worth taking a GPU from its holder? One rule for every policy, answered with the numbers that decided.
+
+Between trials of one job: the rival's gain (difference of scores) must beat the share of its remaining time that
+the hand-over eats, plus the policy's hysteresis. Between jobs: the job that holds more GPUs gives one up, at most
+once in JOB_TURN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podium.domain.snapshot import Costs, JobKey
+from podium.planning.eta import remaining
+from podium.planning.ranking import Standing
+
+JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    switch: bool
+    reason: str
+    message: str
+    protected: bool = False  # only the minimum run stands against the switch: look again when it is over
+
+
+@dataclass(frozen=True, slots=True)
+class Incumbent:
+    """Who has a GPU, by the order in force or in fact, and for how long (0 when it was only just ordered)."""
+
+    standing: Standing
+    held_for: float
+
+
+def judge(
+    rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int], pace: float | None
+) -> Verdict:
+    """May `rival` take the GPU of `incumbent`? Constant time."""
+    holder = incumbent.standing
+    if rival.trial.pinned != holder.trial.pinned:
+        if rival.trial.pinned:
+            return Verdict(True, "Pinned", f"is pinned; {holder.name} is not.")
+        return Verdict(False, "HolderPinned", f"{holder.name} is pinned.")
+    if rival.job.key != holder.job.key:
+        return _between_jobs(rival, incumbent, costs, held)
+    return _within_job(rival, incumbent, costs, pace)
+
+
+def turn_of(incumbent: Incumbent, costs: Costs) -> float:
+    return incumbent.standing.policy.turn(costs)
+
+
+def job_turn(costs: Costs) -> float:
+    return max(JOB_TURN, 10.0 * (costs.suspend + costs.resume))
+
+
+def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
+    holder, turn = incumbent.standing, job_turn(costs)
+    theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
+    text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
+    if theirs <= ours:
+        return Verdict(False, "JobHasItsShare", f"{text}.")
+    if incumbent.held_for < turn:
+        return Verdict(False, "MinimumRun", f"{text}; a turn between jobs lasts at least {turn:g} s.", protected=True)
+    return Verdict(True, "FairShare", f"{text}; after {turn:g} s one changes over.")
+
+
+def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: float | None) -> Verdict:
+    holder, turn = incumbent.standing, turn_of(incumbent, costs)
+    seconds = costs.suspend + costs.resume
+    left = remaining(rival.job, rival.trial, pace)
+    cost = seconds / max(turn, left or 0.0)
+    need = cost + rival.policy.hysteresis
+    gain = rival.ranked.score - holder.ranked.score
+    if rival.ranked.level > holder.ranked.level:
+        return Verdict(False, "RankedBehind", f"{holder.name} goes first ({holder.ranked.reason}).")
+    if rival.ranked.level < holder.ranked.level:
+        text = f"{rival.ranked.reason} goes before {holder.ranked.reason}"
+    elif gain > need:
+        text = f"gain {gain:.3f} beats cost {cost:.3f} + hysteresis {rival.policy.hysteresis:g}"
+    else:
+        text = f"gain {gain:.3f} does not beat cost {cost:.3f} + hysteresis {rival.policy.hysteresis:g}."
+        return Verdict(False, "GainTooSmall", text)
+    if incumbent.held_for < turn:
+        return Verdict(False, "MinimumRun", f"{text}, but a turn lasts at least {turn:g} s.", protected=True)
+    return Verdict(True, rival.ranked.reason, f"{text}.")

@@ -1,0 +1,76 @@
+"""Hermes: the trials that converge fastest go first. OUR RECONSTRUCTION OF AN ABSTRACT.
+
+Son et al. (Electronics 2021, 10(3), 350) publish neither the convergence formula nor the rule of preemption in what
+could be read. Known are the parts: early convergence tells the few good combinations, trials queue per GPU, each queue
+is ordered by convergence, a better one preempts. Ours: the first `early` points of every trial come first; then the
+rank within a GPU's queue is convergence = (best - value at the start) / range of the values in the job's pool. Figures
+got with this file are ours, not the paper's.
+
+The value at the start is that of the untrained model. A curve whose first step is 0 holds it; most scripts print their
+first value after an epoch of training, and (best - own first value) then punishes exactly the trials that learned most
+in it. On 8 pools of 12 small networks (digits) that rule took 1.9 times as long as fifo. So by default (`start: pool`)
+the worst first value of the pool stands for the start of all; `start: own` is the literal rule, for replays of curves
+that begin untrained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from podium.curves.summary import best_point, convergence, has_diverged, pool_range, pool_start
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.base import Ranked, Scored, rank_all, shortest_turn
+
+LOOK, RANKED, DIVERGED = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Hermes:
+    """`early`: points that every trial may show before it is judged; `min_run`: seconds a holder keeps its GPU at
+    least; `hysteresis`: share of the pool's range that a rival must be ahead, beyond the cost of the hand-over.
+    """
+
+    early: int = 3
+    min_run: float = 2.0
+    hysteresis: float = 0.01
+    start: Literal["own", "pool"] = "pool"
+
+    name: ClassVar[str] = "hermes"
+    needs_max_steps: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.early < 0:
+            raise ValueError(f"early: {self.early} points cannot be asked for; give 0 or more")
+        if not self.min_run >= 0.0:
+            raise ValueError(f"minRun: {self.min_run:g} seconds is no time; give 0 or more")
+        if not 0.0 <= self.hysteresis <= 1.0:
+            raise ValueError(f"hysteresis: {self.hysteresis:g} is no share of the range; give 0 to 1")
+
+    def turn(self, costs: Costs) -> float:
+        return shortest_turn(costs, self.min_run)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
+        """O(points of the job + n log n). The pool is the whole job: a finished trial still says what is possible."""
+        given = {trial.key for trial in trials}
+        pool = [*trials, *(t for t in snapshot.trials if t.job == job.key and t.key not in given)]
+        width = pool_range(trial.curve for trial in pool)
+        start = pool_start([trial.curve for trial in pool], job.maximize) if self.start == "pool" else None
+        return rank_all([self._score(job, trial, width, start) for trial in trials])
+
+    def _score(self, job: JobView, trial: TrialView, width: float, start: float | None) -> Scored:
+        seen = len(trial.curve)
+        if has_diverged(trial.curve):
+            return Scored(
+                trial, 0.0, DIVERGED, "Diverged", "its last value is not a finite number, all others go first."
+            )
+        if seen < self.early:
+            text = f"has shown {seen} of the {self.early} points that every trial may show before it is judged."
+            return Scored(trial, 0.0, LOOK, "EarlyLook", text)
+        gained = convergence(trial.curve, job.maximize, width, start)
+        best = best_point(trial.curve, job.maximize)
+        value = "no value yet" if best is None else f"best {best.value:.4g}"
+        return Scored(
+            trial, gained, RANKED, "Convergence", f"gained {gained:.3f} of the range of all trials' values ({value})."
+        )

@@ -1,0 +1,113 @@
+"""The table of policies: name to class. Settings come from the job (`policy.settings`); an unknown one is an error
+with a cure.
+
+Called by the planner, and by the operator's validation, which turns the errors into Accepted=False.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from podium.domain.snapshot import Scalar
+from podium.policies.base import Policy
+from podium.policies.fifo import Fifo
+from podium.policies.hermes import Hermes
+from podium.policies.round_robin import RoundRobin
+
+
+class PolicyError(ValueError):
+    code = "BadPolicy"
+
+
+class UnknownPolicyError(PolicyError):
+    code = "UnknownPolicy"
+
+
+class UnknownSettingError(PolicyError):
+    code = "UnknownPolicySetting"
+
+
+class BadSettingError(PolicyError):
+    code = "BadPolicySetting"
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """One setting: the field of the policy that it fills and what it may be (a number or one of some words)."""
+
+    field: str
+    kind: type[int] | type[float] | tuple[str, ...]
+
+    def parse(self, value: Scalar) -> Scalar | None:
+        """The value as the policy takes it, None where it is not of the kind."""
+        if isinstance(self.kind, tuple):
+            return value if value in self.kind else None
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            return None
+        if self.kind is float:
+            return float(value)
+        return int(value) if value == int(value) else None
+
+    @property
+    def wanted(self) -> str:
+        if isinstance(self.kind, tuple):
+            return f"one of: {', '.join(self.kind)}"
+        return "a whole number" if self.kind is int else "a number"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    build: Callable[..., Policy]
+    settings: Mapping[str, _Setting] = field(default_factory=dict)  # by the name that a user types
+
+
+_TABLE: Mapping[str, _Entry] = MappingProxyType(
+    {
+        "fifo": _Entry(Fifo),
+        "hermes": _Entry(
+            Hermes,
+            {
+                "early": _Setting("early", int),
+                "minRun": _Setting("min_run", float),
+                "hysteresis": _Setting("hysteresis", float),
+                "start": _Setting("start", ("own", "pool")),
+            },
+        ),
+        "round_robin": _Entry(RoundRobin, {"quantum": _Setting("quantum", float)}),
+    }
+)
+NAMES: tuple[str, ...] = tuple(sorted(_TABLE))
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """The settings that policy `name` knows, as a user types them."""
+    return tuple(sorted(_entry(name).settings))
+
+
+def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
+    """The policy of this name; raises a PolicyError that names the field, the value and the cure."""
+    entry = _entry(name)
+    given: dict[str, Scalar] = {}
+    for key, value in sorted(settings.items()):
+        setting = entry.settings.get(key)
+        if setting is None:
+            known = ", ".join(sorted(entry.settings)) or "none"
+            raise UnknownSettingError(f"policy.settings.{key}: policy {name} has no such setting; it knows: {known}")
+        parsed = setting.parse(value)
+        if parsed is None:
+            raise BadSettingError(f"policy.settings.{key}: {value!r} is not {setting.wanted}")
+        given[setting.field] = parsed
+    try:
+        return entry.build(**given)
+    except ValueError as error:
+        raise BadSettingError(f"policy.settings.{error}") from error
+
+
+def _entry(name: str) -> _Entry:
+    entry = _TABLE.get(name)
+    if entry is None:
+        raise UnknownPolicyError(f"policy.name: {name!r} is not known; choose one of: {', '.join(NAMES)}")
+    return entry

@@ -1,0 +1,39 @@
+"""Everybody in turn: the trial with the fewest GPU seconds goes next, after its holder has had a quantum. Nobody
+starves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.base import Ranked, Scored, rank_all, shortest_turn
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRobin:
+    """`quantum`: seconds of one turn."""
+
+    quantum: float = 10.0
+
+    name: ClassVar[str] = "round_robin"
+    needs_max_steps: ClassVar[bool] = False
+    hysteresis: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.quantum > 0.0:
+            raise ValueError(f"quantum: {self.quantum:g} seconds is no turn; give a number above 0")
+
+    def turn(self, costs: Costs) -> float:
+        return shortest_turn(costs, self.quantum)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
+        return rank_all(
+            [
+                # one quantum less used is a score of 1 more
+                Scored(t, -t.gpu_seconds / self.quantum, 0, "LeastServed", f"has had {t.gpu_seconds:.1f} GPU seconds.")
+                for t in trials
+            ]
+        )

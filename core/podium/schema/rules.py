@@ -1,0 +1,100 @@
+"""What a rule is: one sentence about several fields, said twice, in CEL for the API server and in Python for everybody.
+
+`crd` puts the CEL into the CRDs, so `kubectl apply` refuses; `validation` asks the Python, so `podium validate` says
+the same without a cluster and the operator refuses what an API server with an older CRD let through. A test holds
+every wrong job against both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_FIELD = re.compile(r"\{([a-zA-Z.]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A "no": a CamelCase code for programs, the field as the user wrote it, a sentence with the cure."""
+
+    code: str
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}" if self.field else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`path` names the object that the rule is about ("spec.parameters[]": each of them), `at` the field to blame.
+
+    `message` may hold {field}: that text of the object, which must be there whenever the rule fails and be limited in
+    length (CEL has a budget; it has none for numbers as text, so those are in `shows` and only Python says them).
+    `holds` is missing for rules about a change (CEL's oldSelf), which only the API server can judge.
+    """
+
+    code: str
+    path: str
+    cel: str
+    message: str
+    holds: Callable[[Any], bool] | None = None
+    at: str = ""
+    shows: tuple[str, ...] = ()
+
+    def validation(self) -> dict[str, str]:
+        """The entry in x-kubernetes-validations."""
+        entry = {"rule": self.cel, "message": _FIELD.sub(r"\1", self.message)}
+        if _FIELD.search(self.message):
+            entry["messageExpression"] = _expression(self.message)
+        if self.at:
+            entry["fieldPath"] = f".{self.at}"
+        return entry
+
+    def refusal(self, thing: Any, where: str) -> Refusal:
+        message = _FIELD.sub(lambda found: str(pick(thing, found.group(1))), self.message)
+        shown = ", ".join(f"{field} = {pick(thing, field):g}" for field in self.shows)
+        message = f"{message} ({shown})" if shown else message
+        return Refusal(self.code, ".".join(part for part in (where, self.at) if part), message)
+
+
+def judge(rules: Iterable[Rule], manifest: Any) -> Iterator[Refusal]:
+    """Every rule that does not hold, in the order of the table."""
+    for rule in rules:
+        if rule.holds is None:
+            continue
+        for where, thing in find(manifest, rule.path):
+            if not rule.holds(thing):
+                yield rule.refusal(thing, where)
+
+
+def find(thing: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """All objects at `path`, each with the place where it is ("spec.parameters[2]")."""
+    found: list[tuple[str, Any]] = [("", thing)]
+    for part in path.split(".") if path else []:
+        name, each = part.removesuffix("[]"), part.endswith("[]")
+        found = [(f"{where}.{name}".lstrip("."), pick(one, name)) for where, one in found]
+        found = [(where, one) for where, one in found if one is not None]
+        if each:
+            found = [(f"{where}[{number}]", one) for where, many in found for number, one in enumerate(many)]
+    yield from found
+
+
+def pick(thing: Any, name: str) -> Any:
+    """The field of that name as it is spelled in YAML; None where it is missing."""
+    for part in name.split("."):
+        if isinstance(thing, Mapping):
+            thing = thing.get(part)
+        elif thing is not None:
+            fields = type(thing).model_fields
+            thing = next((getattr(thing, own) for own, field in fields.items() if field.alias == part), None)
+    return thing
+
+
+def _expression(message: str) -> str:
+    """`parameter {name} is` becomes `'parameter ' + self.name + ' is'`."""
+    parts = _FIELD.split(message)
+    said = [repr(text) if number % 2 == 0 else f"self.{text}" for number, text in enumerate(parts) if text]
+    return " + ".join(said)

@@ -1,0 +1,135 @@
+"""HyperParamTrial: one point of the search and what became of it.
+
+The operator writes phase, reason, rank and the pod; the agent writes the curve, its log cursor and the suspensions.
+Each uses server-side apply with its own field manager, so neither can overwrite the other.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from podium.domain.phase import TrialPhase
+from podium.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
+from podium.schema.job import Scalar
+
+
+class TrialSpec(SpecModel):
+    """Intent only: what to run, and what its owner wants of it."""
+
+    job: str = Field(min_length=1, max_length=253, description="name of its HyperParamJob; cannot change")
+    number: int = Field(ge=0, description="of the trial in its job, from 0; cannot change")
+    parameters: dict[str, Scalar] = Field(description="what this trial tries; cannot change")
+    suspend: bool = Field(False, description="keep this trial off the GPU until unset")
+    pinned: bool = Field(False, description="rank this trial before all others of its job")
+    stopped: bool = Field(False, description="end this trial now and keep its result")
+
+
+class CurvePoint(StatusModel):
+    """One value that the trial printed."""
+
+    step: float = Field(description="in stepKey's unit")
+    value: float = Field(description="of the objective; the worst finite double stands for nan and infinity")
+    time: float = Field(description="when it was printed, seconds since the epoch")
+
+
+class CurveStatus(StatusModel):
+    """The learning curve on a fixed geometric grid of steps, with the first, the last and the best point."""
+
+    points: list[CurvePoint] = Field(default_factory=list, max_length=256, description="by step")
+
+
+class ReaderCursor(StatusModel):
+    """How far the log has been read: in the same patch as the curve, so that nothing is lost or counted twice."""
+
+    pod_uid: str = Field("", description="of the pod whose log this is")
+    container: str = Field("", description="whose log this is")
+    file: str = Field("", description="name of the log file")
+    fingerprint: str = Field("", description="hash of the file's first bytes: tells a rotated file from a new one")
+    offset: int = Field(0, description="bytes of the file that were read")
+    lines: int = Field(0, description="lines that were read, over all files")
+
+
+class SuspensionRecord(StatusModel):
+    """One suspension."""
+
+    method: str = Field(description="freeze, ...")
+    at: datetime = Field(description="when it was ordered")
+    seconds_out: float = Field(description="what it took to suspend")
+    seconds_in: float | None = Field(None, description="what it took to resume; missing: not resumed yet")
+    bytes: int = Field(0, description="state that was moved")
+
+
+class Suspensions(StatusModel):
+    """All suspensions of this trial."""
+
+    count: int = Field(0, description="number of suspensions")
+    seconds_out: float = Field(0.0, description="what they took in all, to suspend")
+    seconds_in: float = Field(0.0, description="what they took in all, to resume")
+    recent: list[SuspensionRecord] = Field(default_factory=list, max_length=32, description="the last ones")
+
+
+class HoldInterval(StatusModel):
+    """One turn on the GPUs, for the Gantt chart; `end` is missing while it lasts."""
+
+    gpus: list[str] = Field(description="uuids")
+    node: str = Field(description="name of the node")
+    start: datetime = Field(description="when the turn began")
+    end: datetime | None = Field(None, description="when it ended")
+
+
+class BestPoint(StatusModel):
+    """The best value so far."""
+
+    step: float = Field(description="at which it was reached")
+    value: float = Field(description="of the objective")
+
+
+class Prediction(StatusModel):
+    """The final value to expect, with its interval."""
+
+    value: float = Field(description="the most likely")
+    low: float = Field(description="lower end of the interval")
+    high: float = Field(description="upper end of the interval")
+
+
+class TrialStatus(StatusModel):
+    """What became of it: the first part is written by the operator, the second by the agent of its node."""
+
+    # by the operator
+    phase: TrialPhase = Field(TrialPhase.PENDING, description="where it stands")
+    reason: str = Field("", description="CamelCase word: why")
+    message: str = Field("", description="the same as a sentence")
+    rank: int | None = Field(None, description="among the trials of its job; 1 = first")
+    attempt: int = Field(0, description="number of its pod, from 0")
+    failures: int = Field(0, description="how often its own process failed")
+    pod: str | None = Field(None, description="name of its pod")
+    node: str | None = Field(None, description="where the pod is")
+    gpus: list[str] = Field(default_factory=list, max_length=64, description="uuids of the GPUs that it has a share of")
+    best: BestPoint | None = Field(None, description="the best value so far")
+    predicted: Prediction | None = Field(None, description="the final value to expect")
+    started_at: datetime | None = Field(None, description="when its first pod started")
+    finished_at: datetime | None = Field(None, description="when it ended")
+    conditions: list[Condition] = Field(
+        default_factory=list,
+        max_length=32,
+        description="MetricsUnavailable and others, as in Kubernetes",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+    # by the agent
+    curve: CurveStatus = Field(default_factory=CurveStatus, description="(agent) the learning curve")
+    last_step: float | None = Field(None, description="(agent) the last step that it printed")
+    last_value: float | None = Field(None, description="(agent) the value at that step")
+    reader: ReaderCursor | None = Field(None, description="(agent) how far its log has been read")
+    suspensions: Suspensions = Field(default_factory=Suspensions, description="(agent) number and cost of suspensions")
+    gpu_seconds: float = Field(0.0, description="(agent) seconds that it held GPUs, times their number")
+    holds: list[HoldInterval] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
+
+
+class HyperParamTrial(StatusModel):
+    """One trial of a HyperParamJob: a point of the search space and its learning curve."""
+
+    metadata: ObjectMeta
+    spec: TrialSpec = Field(description="what to run")
+    status: TrialStatus = Field(default_factory=TrialStatus, description="what became of it")

@@ -1,0 +1,143 @@
+"""Says no to a job before anything starts: what CEL cannot say, and once more what it can.
+
+`parse_job` and `check` are called by the operator, which turns refusals into Accepted=False; `problems` by
+`podium validate`, which gives the same answers without a cluster. `notes` are things worth knowing about an accepted
+job. All pure. Settings of a policy are the policies' own to judge (`policies.registry.create`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from podium.schema import sentences
+from podium.schema.base import API_VERSION, ObjectMeta
+from podium.schema.job import HyperParamJob, JobSpec, JobStatus
+from podium.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES, TEMPLATE_RULES
+from podium.schema.rules import Refusal, judge
+from podium.schema.space import grid_points, space_refusals
+from podium.schema.template import PodTemplate
+from podium.schema.template_checks import placeholder_refusals, template_refusals
+
+__all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
+
+AVAILABLE_METHODS = frozenset({"freeze"})
+AVAILABLE_SOURCES = frozenset({"stdout"})
+_KIND = "HyperParamJob"
+
+
+def parse_job(manifest: Mapping[str, Any]) -> HyperParamJob | Refusal:
+    """The job, or the first thing that is wrong with its shape (`problems` has them all)."""
+    parsed = _parse(manifest)
+    return parsed if isinstance(parsed, HyperParamJob) else parsed[0]
+
+
+def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
+    """Everything that the API server or the operator would refuse; empty means that the job will be accepted."""
+    parsed = _parse(manifest)
+    if not isinstance(parsed, HyperParamJob):
+        return parsed
+    whole = judge([rule for rule in JOB_RULES if not rule.path], parsed)
+    return (*whole, *check(parsed.spec))
+
+
+def check(spec: JobSpec) -> tuple[Refusal, ...]:
+    """Why this job cannot be run; empty means that it can."""
+    found = [
+        *judge([*PARAMETER_RULES, *SPEC_RULES], {"spec": spec}),
+        *space_refusals(spec),
+        *_metrics(spec),
+        *_not_supported(spec),
+        *placeholder_refusals(spec),
+    ]
+    try:
+        template = PodTemplate.model_validate(spec.template)
+    except ValidationError as error:
+        return (*found, *sentences.refusals(error, PodTemplate, "spec.template"))
+    found += judge(TEMPLATE_RULES, {"spec": {"template": template}})
+    found += template_refusals(spec, template)
+    return tuple(found)
+
+
+def notes(spec: JobSpec) -> tuple[str, ...]:
+    """Sentences for the message of Accepted=True: what a user might not expect of this job."""
+    said: list[str] = []
+    idle = [method for method in spec.suspension.methods if method not in AVAILABLE_METHODS]
+    if idle and len(idle) < len(spec.suspension.methods):
+        used = ", ".join(sorted(AVAILABLE_METHODS))
+        said.append(f"suspension.methods: this version carries out {used}; not used: {', '.join(idle)}.")
+    points = grid_points(spec) if spec.search.algorithm == "grid" else None
+    if points is not None and points < spec.trials.max:
+        said.append(f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be made.")
+    if points is not None and points > spec.trials.max:
+        said.append(f"the grid has {points} points, but trials.max is {spec.trials.max}: the others are not tried.")
+    if spec.gpus.per_trial == 0:
+        said.append("gpus.perTrial is 0: trials are not ranked and never suspended.")
+    return tuple(said)
+
+
+def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
+    """Types are taken strictly, as the API server takes them: "3" is no number."""
+    kind, version = manifest.get("kind", _KIND), manifest.get("apiVersion", API_VERSION)
+    if kind != _KIND or version != API_VERSION:
+        message = f"this is {version} {kind}: write apiVersion: {API_VERSION} and kind: {_KIND}"
+        return (Refusal("WrongKind", "kind" if kind != _KIND else "apiVersion", message),)
+    found: list[Refusal] = []
+    spec: JobSpec | None = None
+    metadata: ObjectMeta | None = None
+    try:
+        spec = JobSpec.model_validate_json(json.dumps(manifest.get("spec") or {}, default=str), strict=True)
+    except ValidationError as error:
+        found += sentences.refusals(error, JobSpec, "spec")
+    try:
+        metadata = ObjectMeta.model_validate(manifest.get("metadata") or {})
+    except ValidationError as error:
+        found += sentences.refusals(error, ObjectMeta, "metadata")
+    if spec is None or metadata is None:
+        return tuple(found)
+    try:
+        status = JobStatus.model_validate(manifest.get("status") or {})
+    except ValidationError as error:
+        return sentences.refusals(error, JobStatus, "status")
+    return HyperParamJob(metadata=metadata, spec=spec, status=status)
+
+
+def _metrics(spec: JobSpec) -> Iterator[Refusal]:
+    pattern = spec.metrics.filter
+    if pattern is None:
+        return
+    wrong = filter_trouble(pattern)
+    if wrong:
+        yield Refusal("BadFilter", "spec.metrics.filter", wrong)
+
+
+def filter_trouble(pattern: str) -> str | None:
+    """What is wrong with a filter for text logs; None where it will do."""
+    try:
+        groups = re.compile(pattern).groupindex
+    except re.error as error:
+        return f"{pattern!r} is no regular expression: {error}; mend it, or remove filter"
+    missing = [name for name in ("name", "value") if name not in groups]
+    if missing:
+        return f"{pattern!r} has no group {' and '.join(missing)}: write (?P<name>...) and (?P<value>...)"
+    return None
+
+
+def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
+    if spec.metrics.source not in AVAILABLE_SOURCES:
+        message = f"{spec.metrics.source} cannot be read yet: let the trial print its values and write source: stdout"
+        yield Refusal("NotYetSupported", "spec.metrics.source", message)
+    if spec.gpus.per_trial > 0 and not AVAILABLE_METHODS.intersection(spec.suspension.methods):
+        asked = ", ".join(spec.suspension.methods)
+        message = f"this version carries out none of {asked}: add freeze, or remove suspension"
+        yield Refusal("NotYetSupported", "spec.suspension.methods", message)
+    if spec.queue is not None:
+        message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
+        yield Refusal("NotYetSupported", "spec.queue", message)
+    for name in sorted(spec.search.settings):
+        message = f"algorithm {spec.search.algorithm} has no settings: remove {name}"
+        yield Refusal("UnknownSetting", f"spec.search.settings.{name}", message)

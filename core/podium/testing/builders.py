@@ -1,0 +1,169 @@
+"""Snapshots in a line: every field has a sensible default, a test names only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import (
+    Costs,
+    GpuView,
+    JobKey,
+    JobView,
+    Point,
+    Scalar,
+    Snapshot,
+    TrialKey,
+    TrialView,
+)
+
+NAMESPACE = "lab"
+
+
+def job_key(name: str = "job") -> JobKey:
+    return JobKey(NAMESPACE, name)
+
+
+def trial_key(name: str) -> TrialKey:
+    return TrialKey(NAMESPACE, name, f"uid-{name}")
+
+
+def make_curve(values: Iterable[float], start: float = 1.0) -> tuple[Point, ...]:
+    """One point a step, one step a second."""
+    return tuple(Point(start + i, value, start + i) for i, value in enumerate(values))
+
+
+def make_job(
+    name: str = "job",
+    *,
+    policy: str = "hermes",
+    settings: Mapping[str, Scalar] | None = None,
+    created: float = 0.0,
+    maximize: bool = True,
+    target: float | None = None,
+    max_trials: int = 12,
+    parallel: int | None = 8,
+    max_steps: float | None = 100.0,
+    max_failed: int = 3,
+    retries: int = 2,
+    gpus_per_trial: int = 1,
+    accepted: bool = True,
+    suspended: bool = False,
+    finished: bool = False,
+    budget_gpu_seconds: float | None = None,
+    deadline: float | None = None,
+    products: tuple[str, ...] = (),
+    memory: int | None = None,
+) -> JobView:
+    return JobView(
+        key=job_key(name),
+        uid=f"uid-{name}",
+        created=created,
+        policy=policy,
+        settings=MappingProxyType(dict(settings or {})),
+        maximize=maximize,
+        target=target,
+        max_trials=max_trials,
+        parallel=parallel,
+        max_steps=max_steps,
+        max_failed=max_failed,
+        retries=retries,
+        gpus_per_trial=gpus_per_trial,
+        accepted=accepted,
+        suspended=suspended,
+        finished=finished,
+        budget_gpu_seconds=budget_gpu_seconds,
+        deadline=deadline,
+        products=products,
+        memory=memory,
+    )
+
+
+def make_trial(
+    number: int = 0,
+    *,
+    job: str = "job",
+    phase: TrialPhase = TrialPhase.PENDING,
+    values: Sequence[float] = (),
+    curve: tuple[Point, ...] | None = None,
+    gpus: Sequence[str] = (),
+    pod: str | Literal["auto"] | None = "auto",
+    node: str | None = None,
+    attempt: int = 0,
+    failures: int = 0,
+    gpu_seconds: float = 0.0,
+    retry_at: float = 0.0,
+    suspend: bool = False,
+    pinned: bool = False,
+    stopped: bool = False,
+) -> TrialView:
+    """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
+    name = f"{job}-{number}"
+    has_pod = f"{name}-{attempt}" if gpus else None
+    return TrialView(
+        key=trial_key(name),
+        job=job_key(job),
+        number=number,
+        created=float(number),
+        phase=phase,
+        curve=make_curve(values) if curve is None else curve,
+        attempt=attempt,
+        failures=failures,
+        pod=has_pod if pod == "auto" else pod,
+        node=node,
+        gpus=tuple(gpus),
+        gpu_seconds=gpu_seconds,
+        retry_at=retry_at,
+        suspend=suspend,
+        pinned=pinned,
+        stopped=stopped,
+    )
+
+
+def make_gpu(
+    uuid: str = "gpu-0",
+    *,
+    node: str = "node-a",
+    health: Literal["Healthy", "Unhealthy", "Unknown"] = "Healthy",
+    shares: int = 4,
+    holder: TrialKey | None = None,
+    holder_since: float | None = None,
+    trials: Sequence[TrialKey] = (),
+    order: Sequence[TrialKey] = (),
+    product: str = "",
+    memory_total: int = 0,
+) -> GpuView:
+    return GpuView(
+        node=node,
+        uuid=uuid,
+        health=health,
+        shares=shares,
+        holder=holder,
+        holder_since=holder_since,
+        trials=tuple(trials),
+        order=tuple(order),
+        free_shares=max(0, shares - len(trials)),
+        product=product,
+        memory_total=memory_total,
+    )
+
+
+def make_snapshot(
+    *,
+    now: float = 1000.0,
+    jobs: Iterable[JobView] = (),
+    trials: Iterable[TrialView] = (),
+    gpus: Iterable[GpuView] = (),
+    costs: Costs | None = None,
+    epochs: Mapping[str, int] | None = None,
+) -> Snapshot:
+    return Snapshot(
+        now=now,
+        jobs=tuple(jobs),
+        trials=tuple(trials),
+        gpus=tuple(gpus),
+        costs=costs or Costs(),
+        epochs=MappingProxyType(dict(epochs or {})),
+    )

@@ -1,0 +1,143 @@
+"""What every ranking policy must keep. A new policy is tested by adding its name to the registry: the contract
+suite runs them all.
+
+Plain functions that raise AssertionError: they need no test framework.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
+from podium.policies.base import Policy, Ranked
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+Case = tuple[JobView, tuple[TrialView, ...], Snapshot]
+Check = Callable[[Policy, Case], None]
+
+
+def _case(*curves: tuple[float, ...], maximize: bool = True) -> Case:
+    job = make_job(maximize=maximize)
+    trials = tuple(
+        make_trial(i, values=c, gpus=["gpu-0"], phase=TrialPhase.RUNNING, gpu_seconds=float(len(c)))
+        for i, c in enumerate(curves)
+    )
+    return job, trials, make_snapshot(jobs=[job], trials=trials)
+
+
+_HUGE = 1.7976931348623157e308
+CASES: Mapping[str, Case] = MappingProxyType(
+    {
+        "none": _case(),
+        "one": _case((0.1, 0.2, 0.3)),
+        "empty curves": _case((), (), ()),
+        "ordinary": _case((0.1, 0.5, 0.7, 0.8), (0.1, 0.2, 0.3), (0.1,), (0.2, 0.9, 0.9)),
+        "minimise": _case((2.3, 1.0, 0.5), (2.3, 2.2, 2.1), (2.3,), maximize=False),
+        "alike": _case((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        "nan": _case((math.nan,), (0.1, math.nan, 0.3), (0.1, 0.2, math.nan), (0.1, 0.2, 0.3)),
+        "infinite": _case((math.inf, -math.inf, math.inf), (0.1, math.inf, 0.2), (-math.inf,), (1.0, 2.0, 3.0)),
+        "huge": _case((_HUGE / 2, -_HUGE / 2, 0.0), (1e308, 2e-308, -1e308), (_HUGE, -_HUGE, 0.0)),
+    }
+)
+
+
+def ranks_each_once(policy: Policy, case: Case) -> None:
+    job, trials, snapshot = case
+    ranked = policy.rank(job, trials, snapshot)
+    assert sorted(r.trial for r in ranked) == sorted(t.key for t in trials)
+    assert [r.rank for r in ranked] == list(range(1, len(trials) + 1))
+
+
+def explains_itself(policy: Policy, case: Case) -> None:
+    for ranked in _rank(policy, case):
+        assert ranked.reason.isalnum()
+        assert ranked.reason[0].isupper()
+        assert ranked.message.endswith(".")
+        assert math.isfinite(ranked.score)
+
+
+def is_deterministic(policy: Policy, case: Case) -> None:
+    assert _rank(policy, case) == _rank(policy, case)
+
+
+def ignores_input_order(policy: Policy, case: Case) -> None:
+    job, trials, snapshot = case
+    turned = replace(snapshot, trials=tuple(reversed(snapshot.trials)))
+    assert policy.rank(job, tuple(reversed(trials)), turned) == _rank(policy, case)
+
+
+def changes_nothing(policy: Policy, case: Case) -> None:
+    before = repr(case)
+    _rank(policy, case)
+    assert repr(case) == before
+
+
+def survives_a_restart(policy: Policy, case: Case) -> None:
+    """A policy that has seen other snapshots decides as a new one does: it keeps nothing."""
+    for other in CASES.values():
+        _rank(policy, other)
+    seen = _rank(policy, case)
+    assert seen == _rank(replace_policy(policy), case)
+
+
+def ranks_a_part_alone(policy: Policy, case: Case) -> None:
+    """The trials of one GPU, ranked alone, stand as they do among all: a rank of the whole job serves every queue."""
+    job, trials, snapshot = case
+    part = trials[::2]
+    whole = [r.trial for r in policy.rank(job, trials, snapshot)]
+    alone = [r.trial for r in policy.rank(job, part, snapshot)]
+    assert alone == [key for key in whole if key in {t.key for t in part}]
+
+
+def ignores_other_jobs(policy: Policy, case: Case) -> None:
+    job, trials, snapshot = case
+    stranger = make_trial(0, job="other", values=(1e6, 2e6, 3e6), gpus=["gpu-0"])
+    crowded = replace(snapshot, trials=(*snapshot.trials, stranger))
+    assert policy.rank(job, trials, crowded) == _rank(policy, case)
+
+
+def keeps_a_turn(policy: Policy, case: Case) -> None:
+    """Hand-overs never take more than a tenth of a turn."""
+    for costs in (Costs(0.0, 0.0), Costs(0.2, 0.2), Costs(30.0, 30.0)):
+        assert policy.turn(costs) >= 10.0 * (costs.suspend + costs.resume)
+    assert policy.hysteresis >= 0.0
+
+
+CHECKS: tuple[Check, ...] = (
+    ranks_each_once,
+    explains_itself,
+    is_deterministic,
+    ignores_input_order,
+    changes_nothing,
+    survives_a_restart,
+    ranks_a_part_alone,
+    ignores_other_jobs,
+    keeps_a_turn,
+)
+
+
+def check_policy(policy: Policy) -> None:
+    """Every check on every case; the first that fails raises."""
+    for case in CASES.values():
+        for check in CHECKS:
+            check(policy, case)
+
+
+def trial_with_point(trial: TrialView, value: float) -> TrialView:
+    """The trial after one more step."""
+    step = trial.curve[-1].step + 1.0 if trial.curve else 1.0
+    return replace(trial, curve=(*trial.curve, Point(step, value, step)))
+
+
+def replace_policy(policy: Policy) -> Policy:
+    """A new policy with the same settings (policies are frozen dataclasses)."""
+    copy: Policy = replace(policy)  # type: ignore[type-var]
+    return copy
+
+
+def _rank(policy: Policy, case: Case) -> tuple[Ranked, ...]:
+    return policy.rank(*case)

@@ -1,0 +1,48 @@
+"""A file lock held by one process at a time: one up or down of a cluster, one build of an artefact."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class LockTimeoutError(RuntimeError):
+    """Somebody else kept the lock for too long."""
+
+
+def _holder(path: Path) -> str:
+    try:
+        return path.read_text().strip() or "unknown"
+    except OSError:
+        return "unknown"
+
+
+@contextmanager
+def held(path: Path, *, timeout: float, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold `path` exclusively. The kernel frees it when the process ends, however it ends: no stale locks."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        deadline, told = time.monotonic() + timeout, False
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if waiting and not told:
+                    waiting(f"process {_holder(path)} is at work on {path.name}; waiting for it")
+                    told = True
+                if time.monotonic() > deadline:
+                    raise LockTimeoutError(
+                        f"{path} is held by process {_holder(path)} for more than {timeout:g} s: wait for it or end it"
+                    ) from None
+                time.sleep(0.1)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)

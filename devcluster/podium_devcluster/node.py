@@ -1,0 +1,143 @@
+"""One node: a root file system, its own namespaces, and in them containerd, kubelet and kube-proxy.
+
+A node is no container of an engine: an overlay over the shared Debian root, entered by unshare and pivot_root. Its
+programs are started from outside with nsenter, so that a test can end and restart each of them alone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from podium_devcluster import node_config
+from podium_devcluster.cgroups import ClusterCgroups
+from podium_devcluster.network import NodeAddress, netns_path
+from podium_devcluster.paths import Cache, ClusterPaths
+from podium_devcluster.processes import Processes
+from podium_devcluster.shell import CommandError, run
+
+PROGRAMS = ("kube-proxy", "kubelet", "containerd", "init")
+_PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class NodeError(RuntimeError):
+    """A node did not come up; says where its logs are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    address: NodeAddress
+    paths: ClusterPaths
+    cache: Cache
+    cgroups: ClusterCgroups
+    processes: Processes
+
+    @property
+    def name(self) -> str:
+        return self.address.node
+
+    @property
+    def state(self) -> Path:
+        return self.paths.node(self.name)
+
+    @property
+    def log(self) -> Path:
+        """/var/log of the node: pods' logs can be read from outside."""
+        return self.paths.log / self.name
+
+    def component(self, program: str) -> str:
+        return f"{program}@{self.name}"
+
+    def init_pid(self) -> int:
+        return self.processes.payload(self.component("init"))
+
+    def root(self) -> Path:
+        """The node's file system as seen from outside, while the node runs."""
+        return Path(f"/proc/{self.init_pid()}/root")
+
+    def enter(self, argv: Sequence[str]) -> list[str]:
+        """The command line that runs `argv` in the node."""
+        inside = ["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"]
+        environment = ["/usr/bin/env", "-i", _PATH, "HOME=/root", "SHELL=/bin/sh"]
+        return ["nsenter", f"--target={self.init_pid()}", *inside, "--", *environment, *argv]
+
+    def execute(self, argv: Sequence[str], timeout: float = 30.0, stdin: str | None = None) -> str:
+        return run(self.enter(argv), timeout=timeout, stdin=stdin)
+
+    def prepare(self, settings: node_config.KubeletSettings) -> None:
+        """Fresh folders; only containerd's image store stays from one life to the next."""
+        for folder in ("upper", "work", "merged", "kubelet", "config"):
+            shutil.rmtree(self.state / folder, ignore_errors=True)
+        for folder in ("upper", "work", "merged", "kubelet", "containerd", "config"):
+            (self.state / folder).mkdir(parents=True, exist_ok=True)
+        self.log.mkdir(parents=True, exist_ok=True)
+        for name, text in node_config.files(self.address, self.cgroups.kubelet_root(self.name), settings).items():
+            file = self.state / "config" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+
+    def start_init(self, lower: Path) -> None:
+        argv = [
+            "nsenter", f"--net={netns_path(self.paths.name, self.name)}", "--",
+            "unshare", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--uts", "--ipc",
+            "/bin/bash", str(node_config.enter_script()), self.name, str(self.state), str(lower),
+            str(self.cache.bin), str(self.cache.images), str(self.paths.pki), str(self.log),
+        ]  # fmt: skip
+        self.processes.start(self.component("init"), argv)
+        self._wait("init", lambda: (self.root() / "run/node-is-set-up").exists(), 15)
+
+    def start_containerd(self) -> None:
+        self._start_containerd()
+        if self._forget_containers():
+            # CRI keeps what it found at its start in memory: it must look again
+            self.processes.kill(self.component("containerd"))
+            self._start_containerd()
+
+    def _start_containerd(self) -> None:
+        self.processes.start(self.component("containerd"), self.enter(["/usr/bin/containerd"]))
+        self._wait("containerd", self._ctr_answers, 30)
+
+    def _ctr_answers(self) -> bool:
+        try:
+            self.execute(["ctr", "--connect-timeout=1s", "version"], timeout=5)
+        except CommandError:
+            return False
+        return True
+
+    def _forget_containers(self) -> bool:
+        """Containers of an earlier life of this node (its processes are long gone)."""
+        left = self.execute(["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).split()
+        pods = self.execute(["ctr", "-n", "k8s.io", "sandboxes", "ls"]).splitlines()[1:]
+        for kind, names in (("containers", left), ("sandboxes", [line.split()[0] for line in pods if line.strip()])):
+            if names:
+                run(self.enter(["ctr", "-n", "k8s.io", kind, "rm", *names]), timeout=60, check=False)
+        return bool(left or pods)
+
+    def start_kubelet(self) -> None:
+        kubelet = node_config.kubelet_argv(self.address, self.paths.name)
+        self.processes.start(self.component("kubelet"), self.enter(kubelet))
+        self.processes.start(self.component("kube-proxy"), self.enter(node_config.kube_proxy_argv()))
+
+    def restart(self, program: str) -> None:
+        """A fault test's own: SIGKILL, then start as before (the node's pid 1 may not have changed)."""
+        self.processes.kill(self.component(program))
+        self.processes.again(self.component(program))
+
+    def _wait(self, program: str, ready: Callable[[], bool], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        component = self.component(program)
+        while True:
+            try:
+                if ready():
+                    return
+            except OSError:
+                pass  # not there yet
+            if not self.processes.alive(component):
+                raise NodeError(f"{component} ended at once; the end of its log:\n{self.processes.tail(component)}")
+            if time.monotonic() > deadline:
+                tail = self.processes.tail(component)
+                raise NodeError(f"{component} is not ready after {seconds:g} s; the end of its log:\n{tail}")
+            time.sleep(0.05)

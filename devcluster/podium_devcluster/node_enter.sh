@@ -1,0 +1,29 @@
+#!/bin/bash
+# Runs as pid 1 of a node's own mount, pid, uts and ipc namespaces: builds the node's root and becomes its init.
+# Every mount is made in the private mount namespace: it goes when the node's last process goes.
+# usage: node_enter.sh NODE STATE LOWER BINARIES IMAGES PKI LOG
+set -euo pipefail
+node=$1 state=$2 lower=$3 binaries=$4 images=$5 pki=$6 log=$7
+root=$state/merged
+mount --make-rprivate /
+mount -t overlay overlay -o "lowerdir=$state/config:$lower,upperdir=$state/upper,workdir=$state/work" "$root"
+mkdir -p "$root"/{var/lib/containerd,var/lib/kubelet,var/log,opt/k8s,images,pki,old,proc,sys,dev,run,tmp}
+mount -t proc proc "$root/proc"
+mount --rbind /sys "$root/sys"
+mount --rbind /dev "$root/dev"
+mount -t tmpfs -o mode=755 tmpfs "$root/run"
+mount -t tmpfs tmpfs "$root/tmp"
+mount --bind "$state/containerd" "$root/var/lib/containerd"
+mount --bind "$state/kubelet" "$root/var/lib/kubelet"
+mount --bind "$log" "$root/var/log"
+mount --bind -o ro "$binaries" "$root/opt/k8s"
+mount --bind -o ro "$images" "$root/images"
+mount --bind -o ro "$pki" "$root/pki"
+hostname "$node"
+cd "$root"
+pivot_root . old    # refuses a shared new root: made shared afterwards
+# The init does nothing but reap: bash waits for any child, also for those that lost their parent.
+exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root /bin/bash -c '
+    cd /; umount -l /old; rmdir /old; mount --make-rshared /; ip link show eth0 >/dev/null
+    touch /run/node-is-set-up; trap : TERM INT HUP
+    while :; do sleep 2147483 & wait $!; done'

@@ -1,0 +1,130 @@
+"""Start a cluster on a cleared machine: network, control plane and nodes, as much as possible at the same time."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from podium_devcluster import controlplane, forward, kubeconfig, loading, network, pki, spec
+from podium_devcluster.apiserver import ApiClient
+from podium_devcluster.cgroups import ClusterCgroups
+from podium_devcluster.node import Node
+from podium_devcluster.node_config import API_SERVER
+from podium_devcluster.paths import Cache, ClusterPaths
+from podium_devcluster.processes import Processes
+from podium_devcluster.progress import Progress
+from podium_devcluster.spec import ClusterSpec
+
+# nothing of the caller's: a proxy in it would stand between the API server and its webhooks
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/root"}
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot be used as it was asked for; the text says why and where to look."""
+
+
+def nodes_of(
+    wanted: ClusterSpec, paths: ClusterPaths, cache: Cache, cgroups: ClusterCgroups, processes: Processes
+) -> tuple[Node, ...]:
+    return tuple(Node(address, paths, cache, cgroups, processes) for address in wanted.addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    paths: ClusterPaths
+    cache: Cache
+    cgroups: ClusterCgroups
+    processes: Processes
+    progress: Progress
+
+    def run(self, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
+        """`lower`: the nodes' shared root; `archives`: the images that they start with."""
+        for folder in (self.paths.log, self.paths.etcd, self.paths.run):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        self.cache.images.mkdir(parents=True, exist_ok=True)
+        with self.progress.step("certificates, network, control groups"):
+            pki.create(self.paths.pki, wanted.addresses)
+            network.create(self.paths.name, wanted.addresses)
+            self.cgroups.create(tuple(a.node for a in wanted.addresses))
+        nodes = nodes_of(wanted, self.paths, self.cache, self.cgroups, self.processes)
+        with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
+            with self.progress.step("etcd and kube-apiserver"):
+                wanted = self._start_api(wanted)
+                making = [pool.submit(self._make_node, node, wanted, lower, archives) for node in nodes]
+                api = ApiClient(wanted.port, self.paths.pki)
+                self._until(api.ready, 60, "kube-apiserver is not ready", ("etcd", "kube-apiserver", "forwarder"))
+            with self.progress.step("kube-controller-manager and kube-scheduler"):
+                self._plane("kube-controller-manager", controlplane.controller_manager(self.cache.bin, self.paths))
+                self._plane("kube-scheduler", controlplane.scheduler(self.cache.bin, self.paths))
+                account = "/api/v1/namespaces/default/serviceaccounts/default"
+                self._until(lambda: api.exists(account), 60, "no default service account", controlplane.COMPONENTS)
+            if nodes:
+                with self.progress.step(f"nodes: {', '.join(node.name for node in nodes)}"):
+                    for made in making:
+                        made.result()
+                    names = {node.name for node in nodes}
+                    kubelets = [node.component("kubelet") for node in nodes]
+                    self._until(lambda: names <= api.ready_nodes(), 90, "not all nodes are Ready", kubelets)
+        spec.save(self.paths.spec, wanted.with_phase(spec.RUNNING))
+
+    def _start_api(self, wanted: ClusterSpec) -> ClusterSpec:
+        listener = _listen(wanted.port)
+        wanted = replace(wanted, port=listener.getsockname()[1])
+        spec.save(self.paths.spec, wanted)
+        server = f"https://127.0.0.1:{wanted.port}"
+        kubeconfig.write(self.paths.kubeconfig, server, self.paths.pki, "admin", f"podium-{self.paths.name}")
+        for user in ("kube-controller-manager", "kube-scheduler"):
+            local = f"https://127.0.0.1:{controlplane.PORT}"
+            kubeconfig.write(self.paths.pki / f"{user}.kubeconfig", local, self.paths.pki, user, user)
+        for user in ("kube-proxy", *(a.node for a in wanted.addresses)):
+            kubeconfig.write(self.paths.pki / f"{user}.kubeconfig", API_SERVER, self.paths.pki, user, user)
+        self._plane("etcd", controlplane.etcd(self.cache.bin, self.paths))
+        self._plane("kube-apiserver", controlplane.apiserver(self.cache.bin, self.paths))
+        with listener:
+            argv = [
+                sys.executable, "-I", str(Path(forward.__file__)), f"--listen={wanted.port}",
+                f"--fd={listener.fileno()}", f"--netns={network.netns_path(self.paths.name, 'cp')}",
+                f"--to=127.0.0.1:{controlplane.PORT}",
+            ]  # fmt: skip
+            self.processes.start("forwarder", argv, ENVIRONMENT, pass_fds=[listener.fileno()])
+        return wanted
+
+    def _plane(self, component: str, argv: list[str]) -> None:
+        inside = controlplane.inside(network.netns_path(self.paths.name, "cp"), argv)
+        self.processes.start(component, inside, ENVIRONMENT)
+
+    def _make_node(self, node: Node, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
+        if lower is None:
+            raise ClusterError("a node needs a root file system")
+        node.prepare(wanted.kubelet)
+        node.start_init(lower)
+        node.start_containerd()
+        loading.load(node, archives)
+        node.start_kubelet()
+
+    def _until(self, ready: Callable[[], bool], seconds: float, complaint: str, watched: Sequence[str]) -> None:
+        deadline = time.monotonic() + seconds
+        while not ready():
+            for component in watched:
+                if not self.processes.alive(component):
+                    raise ClusterError(f"{component} ended; the end of its log:\n{self.processes.tail(component)}")
+            if time.monotonic() > deadline:
+                raise ClusterError(f"{complaint} after {seconds:g} s; logs: {self.paths.log}")
+            time.sleep(0.05)
+
+
+def _listen(port: int) -> socket.socket:
+    """On the wanted port where it is free, else on any."""
+    if port:
+        try:
+            return socket.create_server(("127.0.0.1", port), backlog=256)
+        except OSError:
+            pass  # taken meanwhile
+    return socket.create_server(("127.0.0.1", 0), backlog=256)

@@ -1,0 +1,13 @@
+"""What is built and run, by version: the only place where these numbers are written."""
+
+from __future__ import annotations
+
+KUBERNETES = "1.36.3"
+ETCD = "3.6.16"
+HELM = "3.21.4"
+KIND = "0.33.0"
+GO_MINIMUM = (1, 26)
+NODE_SUITE = "forky"
+"""Debian release of the nodes (containerd 2.1, runc 1.3, CRIU 4.2): bookworm's CRIU 3.17 fails on new kernels."""
+IMAGE_SUITE = "trixie"
+"""Debian release of the images: Python 3.13."""

@@ -1,0 +1,102 @@
+"""`podium-extender`: the process. Runs the watches, serves the verbs on loopback, health and metrics beside them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Sequence
+
+import uvicorn
+from pydantic import ValidationError
+
+from podium_cluster import health, logs
+from podium_cluster.client import Api, connect
+from podium_cluster.resources import GPUNODES, LEASES, PODS
+from podium_cluster.watch import WatchCache
+from podium_extender.app import create_app
+from podium_extender.metrics import Metrics
+from podium_extender.settings import ExtenderSettings
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+
+log = logging.getLogger(__name__)
+
+
+def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
+    """The three caches that the answers come from; their `run` is up to the caller."""
+    beats = Heartbeats(time.time)
+    return Telemetry(
+        WatchCache(api, GPUNODES, parse_gpunode),
+        WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}"),
+        WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
+        namespace=settings.namespace,
+        clock=time.time,
+    )
+
+
+async def serve(settings: ExtenderSettings) -> None:
+    """Run until SIGTERM or SIGINT (uvicorn's own handlers); a watch that dies takes the process with it."""
+    metrics = Metrics()
+    async with connect(settings) as api:
+        telemetry = watch_cluster(api, settings)
+        app = create_app(telemetry, metrics, stale_after=settings.stale_seconds, body_limit=settings.body_limit)
+        config = uvicorn.Config(
+            app,
+            host=settings.extender_host,
+            port=settings.extender_port,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # the scheduler keeps its connections; closing them under it would look like a failed call
+            timeout_keep_alive=600,
+            timeout_graceful_shutdown=5,
+        )
+        server = uvicorn.Server(config)
+        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches]
+        for watch in watches:
+            watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        async with health.serve(
+            settings.http_host,
+            settings.http_port,
+            alive=lambda: None,
+            ready=telemetry.cold,
+            registry=metrics.registry,
+        ) as port:
+            log.info("verbs on %s:%d, health on port %d", settings.extender_host, settings.extender_port, port)
+            await server.serve()
+        await _stop(watches)
+
+
+async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the watches; the error of one that ended by itself is raised."""
+    for watch in watches:
+        watch.cancel()
+    for watch in watches:
+        with contextlib.suppress(asyncio.CancelledError):
+            await watch
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    argparse.ArgumentParser(
+        prog="podium-extender",
+        description="Podium's scheduler extender. It takes its settings from the environment:",
+        epilog="\n".join(
+            f"  PODIUM_{name.upper()} (default: {field.default})\n      {field.description or ''}"
+            for name, field in ExtenderSettings.model_fields.items()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    try:
+        settings = ExtenderSettings()
+    except ValidationError as error:
+        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.exit(f"podium-extender: wrong settings: {wrong}")
+    logs.configure(settings.log_format, settings.log_level)
+    asyncio.run(serve(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""Settings of the extender, from the environment (`PODIUM_*`); read once by `main`."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from podium_cluster.settings import ClusterSettings
+
+
+class ExtenderSettings(ClusterSettings):
+    extender_host: str = Field(
+        "127.0.0.1", description="address of the verbs: loopback, kube-scheduler is in the same pod"
+    )
+    extender_port: int = Field(8888, ge=0, le=65535, description="port of the verbs; 0 = any free one")
+    stale_seconds: float = Field(
+        60.0, gt=0, description="a node whose agent was silent for longer counts as unknown: middle score, never idle"
+    )
+    body_limit: int = Field(64 * 2**20, gt=0, description="bytes; a larger request is answered 413")
+    scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")

@@ -1,0 +1,136 @@
+"""The HTTP extender's messages as kube-scheduler sends and expects them (k8s.io/kube-scheduler/extender/v1).
+
+The protocol's own keys are Go names (`Pod`, `NodeNames`); the Pod and Node objects inside use the API's camelCase.
+Unknown fields are ignored and Go's `null` for an empty list or map is taken as such. Used by `app`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel, to_pascal
+
+
+class GoModel(BaseModel):
+    """A message of the protocol: keys as Go spells its fields, null means absent."""
+
+    model_config = ConfigDict(alias_generator=to_pascal, populate_by_name=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class ApiModel(GoModel):
+    """A Kubernetes object inside a message: only what Podium reads of it."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+
+class PodMeta(ApiModel):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+
+
+class EnvVar(ApiModel):
+    name: str
+    value: str = ""
+
+
+class Resources(ApiModel):
+    """An extended resource with only a limit arrives with the request filled in, so requests are enough."""
+
+    requests: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class Container(ApiModel):
+    name: str = ""
+    resources: Resources = Field(default_factory=Resources)
+    env: list[EnvVar] = Field(default_factory=list)
+
+
+class PodSpec(ApiModel):
+    containers: list[Container] = Field(default_factory=list)
+    init_containers: list[Container] = Field(default_factory=list)
+    node_name: str = ""
+
+
+class PodStatus(ApiModel):
+    phase: str = "Pending"
+
+
+class Pod(ApiModel):
+    """Also what the pod cache parses, so that both see the same needs."""
+
+    metadata: PodMeta
+    spec: PodSpec
+    status: PodStatus = Field(default_factory=PodStatus)
+
+
+class NodeMeta(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+
+class Node(BaseModel):
+    """Kept whole: in the full form the reply must hold the node objects that passed."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    metadata: NodeMeta
+
+
+class NodeList(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    items: list[Node] = Field(default_factory=list)
+
+
+class ExtenderArgs(GoModel):
+    """The question of filter and prioritize: a pod, and nodes by name or (not cache-capable) as whole objects."""
+
+    pod: Pod
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _some_nodes(self) -> ExtenderArgs:
+        if self.nodes is None and self.node_names is None:
+            raise ValueError("NodeNames or Nodes must be given: both are missing or null")
+        return self
+
+    @property
+    def names(self) -> list[str]:
+        if self.node_names is not None:
+            return self.node_names
+        return [node.metadata.name for node in self.nodes.items] if self.nodes else []
+
+
+class FilterResult(GoModel):
+    """`FailedNodes` may be helped by preemption, `FailedAndUnresolvableNodes` may not."""
+
+    nodes: NodeList | None = None
+    node_names: list[str] | None = None
+    failed_nodes: dict[str, str] = Field(default_factory=dict)
+    failed_and_unresolvable_nodes: dict[str, str] = Field(default_factory=dict)
+    error: str = ""
+
+
+class HostPriority(GoModel):
+    """One node's score, 0 to 10 (the scheduler does not clamp it)."""
+
+    host: str
+    score: int
+
+
+class Trouble(GoModel):
+    """The body of every answer that is not 200."""
+
+    error: str

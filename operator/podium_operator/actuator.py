@@ -1,0 +1,129 @@
+"""Carries out what the planner decided, one API call an action. Every call may be repeated without harm.
+
+A refused call is the action's own trouble: it is counted, logged with the server's sentence, and tried again by the
+next cycle. Only a pod that the API server calls invalid is final: the template is wrong, and no retry mends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order
+from podium.domain.phase import TrialPhase
+from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
+from podium.schema.job import HyperParamJob
+from podium_cluster import events
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUNODES, PODS, TRIALS, Resource
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules, make_pod, make_trial, pod_name
+from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.world import World, job_key
+
+MANAGER = "podium-operator"
+PARALLEL_CALLS = 16
+INVALID = 422
+LONGEST_MESSAGE = 1024
+log = logging.getLogger(__name__)
+
+
+class Actuator:
+    def __init__(self, api: Api, mirror: Mirror, rules: PodRules, metrics: Metrics) -> None:
+        self._api = api
+        self._mirror = mirror
+        self._rules = rules
+        self._metrics = metrics
+        self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+
+    async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+        """Orders first, all at once: a GPU waits for them. Returns trials that ended because they cannot be started."""
+        actions = tuple(actions)
+        orders = [action for action in actions if isinstance(action, Order)]
+        await asyncio.gather(*(self._guarded(world, order) for order in orders))
+        rest = [action for action in actions if isinstance(action, CreateTrial | CreatePod | DeletePod)]
+        ends = await asyncio.gather(*(self._guarded(world, action) for action in rest))
+        return tuple(end for end in ends if end is not None)
+
+    async def _guarded(self, world: World, action: Action) -> EndTrial | None:
+        kind = type(action).__name__
+        try:
+            async with self._slots:
+                end = await self._do(world, action)
+        except ApiError as error:
+            self._metrics.failed.labels(kind).inc()
+            log.warning("%s not carried out: %s", action, error)
+            return None
+        self._metrics.actions.labels(kind).inc()
+        return end
+
+    async def _do(self, world: World, action: Action) -> EndTrial | None:
+        match action:
+            case Order():
+                await self._order(action)
+            case CreateTrial():
+                await self._create_trial(world.job_by_key[action.job], action)
+            case CreatePod():
+                return await self._create_pod(world, action)
+            case DeletePod():
+                pod = world.latest_pod.get(action.trial.uid)
+                if pod is not None:
+                    await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+        return None
+
+    async def _order(self, order: Order) -> None:
+        gpus = [
+            GpuOrder(
+                uuid=uuid,
+                order=[
+                    OrderEntry(
+                        namespace=place.trial.namespace,
+                        trial=place.trial.name,
+                        uid=place.trial.uid,
+                        reason=place.reason,
+                        message=place.message[:LONGEST_MESSAGE],
+                    )
+                    for place in places
+                ],
+            )
+            for uuid, places in order.gpus
+        ]
+        spec = GpuNodeSpec(epoch=order.epoch, gpus=gpus)
+        # `released` is podium-cli's field: applying it here would take it away
+        body = spec.model_dump(by_alias=True, exclude={"released"}, mode="json")
+        await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
+        self._mirror.ordered(order.node, spec)
+
+    async def _create_trial(self, job: HyperParamJob, action: CreateTrial) -> None:
+        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number)
+        if parameters is None:
+            log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
+            return
+        await self._create(TRIALS, make_trial(job, action.number, parameters))
+
+    async def _create_pod(self, world: World, action: CreatePod) -> EndTrial | None:
+        trial = world.trial_by_key[action.trial]
+        job = world.job_by_key[job_key(trial)]
+        try:
+            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules))
+        except ApiError as error:
+            if error.status != INVALID:
+                raise
+            about = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
+            name = pod_name(trial.metadata.name, action.attempt)
+            text = f"The API server refuses pod {name}: {error.message}"
+            await events.emit(
+                self._api, TRIALS, about, reason="PodRefused", message=text, component=MANAGER, kind="Warning"
+            )
+            return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Mend the job's template.")
+        return None
+
+    async def _create(self, resource: Resource, manifest: dict[str, object]) -> None:
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **manifest}
+        try:
+            await self._api.create(resource, body, manager=MANAGER)
+        except ApiError as error:
+            if not error.conflict:
+                raise  # it is there already: an earlier cycle, or an operator before us, made it

@@ -1,0 +1,80 @@
+"""The operator's one loop: mirror, plan, apply. Woken by every change, and at the latest when the plan asked to be.
+
+Level-based: a cycle looks at everything as it is and needs no memory of the one before, so it may fail at any point and
+the next one goes on from what is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from podium.domain.actions import EndJob, EndTrial
+from podium.planning.planner import plan
+from podium_operator.actuator import Actuator
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.observed import observe
+from podium_operator.settings import OperatorSettings
+from podium_operator.snapshot import build_snapshot
+from podium_operator.statuses import Statuses
+
+SHORTEST_SLEEP = 0.05
+log = logging.getLogger(__name__)
+
+
+class Cycle:
+    def __init__(
+        self, settings: OperatorSettings, mirror: Mirror, actuator: Actuator, statuses: Statuses, metrics: Metrics
+    ) -> None:
+        self._settings = settings
+        self._mirror = mirror
+        self._actuator = actuator
+        self._statuses = statuses
+        self._metrics = metrics
+        self._changed = asyncio.Event()
+        self.last = time.monotonic()
+        mirror.subscribe(self._changed.set)
+
+    async def run(self) -> None:
+        await self._mirror.wait_synced()
+        while True:
+            self._changed.clear()
+            wake_at: float | None = None
+            try:
+                wake_at = await self.once()
+            except Exception:
+                # the next cycle starts from the objects again; a cycle that ended for good would stop every search
+                self._metrics.errors.inc()
+                log.exception("cycle ended in an error; the next one follows")
+            self.last = time.monotonic()
+            await self._sleep(wake_at)
+
+    async def _sleep(self, wake_at: float | None) -> None:
+        longest = self._settings.cycle_seconds
+        if wake_at is not None:
+            longest = min(longest, max(SHORTEST_SLEEP, wake_at - time.time()))
+        try:
+            await asyncio.wait_for(self._changed.wait(), longest)
+        except TimeoutError:
+            return
+        # changes come in bursts (a pod's start is five events): let a burst be one cycle
+        await asyncio.sleep(self._settings.debounce_seconds)
+
+    async def once(self) -> float | None:
+        """One cycle; returns when the plan wants to be made again at the latest (seconds since the epoch)."""
+        with self._metrics.cycle.labels("plan").time():
+            world = self._mirror.world()
+            sights = observe(world)
+            snapshot = build_snapshot(world, sights)
+            decided = plan(snapshot)
+        with self._metrics.cycle.labels("act").time():
+            refused = await self._actuator.carry_out(world, decided.actions)
+        ends = {action.trial: action for action in decided.actions if isinstance(action, EndTrial)}
+        ends |= {end.trial: end for end in refused}
+        job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
+        places = {place.trial: place for place in decided.ranks}
+        with self._metrics.cycle.labels("report").time():
+            await self._statuses.write(world, sights, snapshot, places, ends, job_ends)
+        return decided.wake_at

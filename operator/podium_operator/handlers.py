@@ -1,0 +1,73 @@
+"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted. Nothing else happens here.
+
+No finalizer: deletion is the owner references' work and never waits for the operator.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import kopf
+
+from podium_cluster import events
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import JOBS
+from podium_operator.acceptance import condition
+
+MANAGER = "podium-operator-acceptance"
+PREFIX = "podium.dev"
+log = logging.getLogger(__name__)
+
+
+def register(api: Api) -> kopf.OperatorRegistry:
+    """The handlers, bound to our client."""
+    registry = kopf.OperatorRegistry()
+
+    async def accept(body: kopf.Body, **_: Any) -> None:
+        await _accept(api, dict(body))
+
+    about = (JOBS.group, JOBS.version, JOBS.plural)
+    kopf.on.resume(*about, registry=registry, id="accept")(accept)
+    kopf.on.create(*about, registry=registry, id="accept")(accept)
+    kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
+    kopf.on.login(registry=registry, id="login")(_login)
+    return registry
+
+
+def settings() -> kopf.OperatorSettings:
+    """Podium's own names instead of kopf's, no peering objects, no Events of kopf's own about each handler."""
+    chosen = kopf.OperatorSettings()
+    chosen.persistence.finalizer = f"{PREFIX}/operator"
+    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX, key="last-handled")
+    chosen.peering.standalone = True
+    chosen.posting.enabled = False
+    chosen.networking.request_timeout = 15
+    chosen.networking.connect_timeout = 5
+    chosen.watching.server_timeout = 240
+    chosen.watching.client_timeout = 270
+    return chosen
+
+
+def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
+    """The pod's account, else the kubeconfig: what our own client does."""
+    return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+
+
+async def _accept(api: Api, manifest: dict[str, Any]) -> None:
+    meta = manifest["metadata"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    wanted = condition(manifest, now)
+    status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
+    try:
+        await api.apply_status(JOBS, status, manager=MANAGER)
+    except ApiError as error:
+        if error.not_found:
+            return  # deleted meanwhile
+        raise kopf.TemporaryError(f"condition Accepted not written: {error}", delay=2) from error
+    log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
+    if wanted["status"] == "False":
+        said = {"reason": wanted["reason"], "message": wanted["message"]}
+        await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")

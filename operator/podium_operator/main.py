@@ -1,0 +1,98 @@
+"""`podium-operator`: the process. kopf accepts jobs, the cycle does the rest, health and metrics beside them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+import kopf
+from pydantic import ValidationError
+
+from podium_cluster import health, logs
+from podium_cluster.client import connect
+from podium_operator import handlers
+from podium_operator.actuator import Actuator
+from podium_operator.cycle import Cycle
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.statuses import Statuses
+
+STUCK_SECONDS = 120.0
+log = logging.getLogger(__name__)
+
+
+async def serve(settings: OperatorSettings) -> None:
+    """Run until SIGTERM or SIGINT; a part that ends by itself takes the process with it (the kubelet restarts it)."""
+    metrics = Metrics()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with connect(settings) as api:
+        mirror = Mirror(api, settings)
+        actuator = Actuator(api, mirror, PodRules(settings.scheduler_name, settings.resource), metrics)
+        cycle = Cycle(settings, mirror, actuator, Statuses(api, settings.status_seconds, metrics), metrics)
+
+        def alive() -> str | None:
+            idle = time.monotonic() - cycle.last
+            return f"no cycle for {idle:.0f} s" if mirror.cold() is None and idle > STUCK_SECONDS else None
+
+        async with health.serve(
+            settings.http_host, settings.http_port, alive=alive, ready=mirror.cold, registry=metrics.registry
+        ) as port:
+            log.info("health and metrics on port %d", port)
+            parts = [
+                asyncio.create_task(mirror.run(), name="mirror"),
+                asyncio.create_task(cycle.run(), name="cycle"),
+                asyncio.create_task(_kopf(handlers.register(api), settings, stop), name="kopf"),
+            ]
+            stopped = asyncio.create_task(stop.wait(), name="signal")
+            done, _ = await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            for task in (*parts, stopped):
+                if task.get_name() != "kopf":
+                    task.cancel()
+            await asyncio.gather(*parts, stopped, return_exceptions=True)
+            for task in done:
+                if task is not stopped:
+                    error = task.exception()
+                    raise RuntimeError(f"{task.get_name()} ended by itself") from error
+
+
+async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, stop: asyncio.Event) -> None:
+    where = {"namespaces": [settings.watch_namespace]} if settings.watch_namespace else {"clusterwide": True}
+    await kopf.operator(registry=registry, settings=handlers.settings(), standalone=True, stop_flag=stop, **where)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    argparse.ArgumentParser(
+        prog="podium-operator",
+        description="Podium's operator. It takes its settings from the environment:",
+        epilog="\n".join(
+            f"  PODIUM_{name.upper()} (default: {field.default})\n      {field.description or ''}"
+            for name, field in OperatorSettings.model_fields.items()
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
+    try:
+        settings = OperatorSettings()
+    except ValidationError as error:
+        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
+        sys.exit(f"podium-operator: wrong settings: {wrong}")
+    logs.configure(settings.log_format, settings.log_level)
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    if settings.kubeconfig is not None:
+        os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
+    asyncio.run(serve(settings))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""What the operator counts, for /metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.cycle = Histogram("podium_operator_cycle_seconds", "One cycle, by part", ["part"], registry=self.registry)
+        self.actions = Counter("podium_operator_actions_total", "Actions carried out", ["kind"], registry=self.registry)
+        self.failed = Counter(
+            "podium_operator_actions_failed_total",
+            "Actions that were refused",
+            ["kind"],
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "podium_operator_cycle_errors_total", "Cycles that ended in an error of ours", registry=self.registry
+        )
+        self.trials = Gauge("podium_trials", "Trials by phase", ["phase"], registry=self.registry)
+        self.jobs = Gauge("podium_jobs", "Jobs by phase", ["phase"], registry=self.registry)

@@ -1,0 +1,121 @@
+"""The operator's eyes: watch caches of jobs, trials, their pods, GPUNodes and heartbeats, read together as one `World`.
+
+The one thing that a stale cache could spoil is the epoch of an order, so the mirror remembers the orders that were
+written until the cache shows them. Everything else that the operator does may be done twice without harm: names of
+trials and pods are deterministic, and statuses are applied whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.gpunode import GPUNode, GpuNodeSpec
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium.schema.validation import Refusal, parse_job
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
+from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_operator.pods import TRIAL_LABEL
+from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.settings import OperatorSettings
+from podium_operator.world import World
+
+LEASE_PREFIX = "podium-agent-"
+
+
+class _LeaseSpec(StatusModel):
+    renew_time: datetime | None = None
+
+
+class _Lease(StatusModel):
+    metadata: ObjectMeta
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class Mirror:
+    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+        self._settings = settings
+        namespace = settings.watch_namespace
+        self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
+        self._trials: WatchCache[HyperParamTrial] = WatchCache(
+            api, TRIALS, HyperParamTrial.model_validate, namespace=namespace
+        )
+        self._pods: WatchCache[SeenPod] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
+        self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
+        self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
+        self._written: dict[str, GpuNodeSpec] = {}
+        # leases are renewed all the time and say nothing new by that: they wake nobody
+        self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes)
+        self._heard: dict[str, tuple[datetime | None, float]] = {}
+
+    @property
+    def caches(self) -> tuple[WatchCache[Any], ...]:
+        return (*self._waking, self._beats)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        for cache in self._waking:
+            cache.subscribe(listener)
+
+    async def wait_synced(self) -> None:
+        await wait_all_synced(self.caches)
+
+    def cold(self) -> str | None:
+        """What is not there yet, for /readyz."""
+        return None if all(cache.synced for cache in self.caches) else "the caches are not filled yet"
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for cache in self.caches:
+                group.create_task(cache.run())
+
+    def ordered(self, node: str, spec: GpuNodeSpec) -> None:
+        """Remember an order that was just written, until the cache shows it."""
+        self._written[node] = spec
+
+    def world(self) -> World:
+        nodes = tuple(self._fresh(node) for node in self._nodes.values())
+        return World(
+            now=time.time(),
+            jobs=tuple(self._jobs.values()),
+            trials=tuple(self._trials.values()),
+            pods=tuple(self._pods.values()),
+            nodes=nodes,
+            silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
+        )
+
+    def _fresh(self, node: GPUNode) -> GPUNode:
+        written = self._written.get(node.metadata.name)
+        if written is None:
+            return node
+        if node.spec.epoch >= written.epoch:
+            del self._written[node.metadata.name]
+            return node
+        return node.model_copy(update={"spec": written})
+
+    def _is_silent(self, node: str) -> bool:
+        """A changed renewTime counts from when we saw it: clocks of nodes differ."""
+        lease = self._beats.get(self._settings.namespace, LEASE_PREFIX + node)
+        if lease is None:
+            return True
+        now = time.monotonic()
+        renewed = lease.spec.renew_time
+        before = self._heard.get(node)
+        if before is None or before[0] != renewed:
+            # a lease that was old already when we first saw it must not look new
+            age = 0.0 if before is not None or renewed is None else max(0.0, time.time() - renewed.timestamp())
+            self._heard[node] = (renewed, now - age)
+        return now - self._heard[node][1] > self._settings.agent_stale_seconds
+
+
+def _job(payload: Mapping[str, Any]) -> HyperParamJob:
+    parsed = parse_job(payload)
+    if isinstance(parsed, Refusal):
+        # kopf's handler says so on the object itself; it is only left out of planning
+        raise ValueError(f"{parsed.field}: {parsed.message}")
+    return parsed

@@ -1,0 +1,40 @@
+"""Grid search: every combination once, the last parameter changing fastest. Number k is written in mixed radix."""
+
+from __future__ import annotations
+
+from podium.schema.job import JobSpec, Parameter, ParameterType, Scalar
+from podium.schema.space import grid_points
+from podium_operator.searchers.base import Proposal
+
+
+class GridSearcher:
+    def propose(self, spec: JobSpec, number: int) -> Proposal | None:
+        choices = [(parameter.name, _points(parameter)) for parameter in spec.parameters]
+        chosen: dict[str, Scalar] = {}
+        rest = number
+        for name, points in reversed(choices):
+            rest, index = divmod(rest, len(points))
+            chosen[name] = points[index]
+        if rest:
+            return None
+        return {name: chosen[name] for name, _ in choices}
+
+    def size(self, spec: JobSpec) -> int | None:
+        return grid_points(spec)
+
+
+def _points(parameter: Parameter) -> list[Scalar]:
+    """The values of one axis. A float range without step was refused before (validation: GridNeedsStep)."""
+    if parameter.values is not None:
+        return list(parameter.values)
+    if parameter.kind is ParameterType.BOOLEAN:
+        return [False, True]
+    if parameter.min is None or parameter.max is None:
+        raise ValueError(f"parameter {parameter.name}: a range needs min and max")
+    if parameter.kind is ParameterType.INT:
+        return list(range(int(parameter.min), int(parameter.max) + 1, int(parameter.step or 1)))
+    if parameter.step is None:
+        raise ValueError(f"parameter {parameter.name}: a grid over a float range needs step")
+    # from the index, not by adding up: 0.1 thirty times is not 3.0
+    count = int((parameter.max - parameter.min) / parameter.step + 1e-9) + 1
+    return [parameter.min + index * parameter.step for index in range(count)]

@@ -1,0 +1,12 @@
+"""The table of searchers, by `search.algorithm`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podium_operator.searchers.base import Searcher
+from podium_operator.searchers.grid import GridSearcher
+from podium_operator.searchers.random import RandomSearcher
+
+SEARCHERS: Mapping[str, Searcher] = MappingProxyType({"random": RandomSearcher(), "grid": GridSearcher()})

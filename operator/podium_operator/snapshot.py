@@ -1,0 +1,117 @@
+"""From the world as it is seen to the planner's snapshot. Pure; called once a cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from podium.domain.phase import FINAL
+from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium.schema.gpunode import GPUNode
+from podium.schema.job import Direction, HyperParamJob
+from podium.schema.quantity import to_bytes
+from podium.schema.trial import HyperParamTrial
+from podium_operator.observed import Sight
+from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.world import World, job_key, trial_key
+
+ACCEPTED = "Accepted"
+FINISHED = ("Succeeded", "Failed")
+
+
+def build_snapshot(world: World, sights: Mapping[TrialKey, Sight]) -> Snapshot:
+    return Snapshot(
+        now=world.now,
+        jobs=tuple(_job(job) for job in world.jobs if job.metadata.deletion_timestamp is None),
+        trials=tuple(
+            _trial(trial, sights[trial_key(trial)])
+            for trial in world.trials
+            if trial.metadata.deletion_timestamp is None
+        ),
+        gpus=tuple(gpu for node in world.nodes for gpu in _gpus(node, node.metadata.name in world.silent)),
+        costs=_costs(world.trials),
+        epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
+    )
+
+
+def is_accepted(job: HyperParamJob) -> bool:
+    return any(c.type == ACCEPTED and c.status == "True" for c in job.status.conditions)
+
+
+def _job(job: HyperParamJob) -> JobView:
+    spec = job.spec
+    points = SEARCHERS[spec.search.algorithm].size(spec)
+    created = job.metadata.creation_timestamp
+    return JobView(
+        key=JobKey(job.metadata.namespace, job.metadata.name),
+        uid=job.metadata.uid,
+        created=created.timestamp() if created else 0.0,
+        policy=spec.policy.name,
+        settings=spec.policy.settings,
+        maximize=spec.objective.direction is Direction.MAXIMIZE,
+        target=spec.objective.target,
+        max_trials=spec.trials.max if points is None else min(spec.trials.max, points),
+        parallel=None if spec.trials.parallel == "auto" else spec.trials.parallel,
+        max_steps=spec.trials.max_steps,
+        max_failed=spec.trials.max_failed,
+        retries=spec.trials.retries,
+        gpus_per_trial=spec.gpus.per_trial,
+        accepted=is_accepted(job),
+        suspended=spec.suspend,
+        finished=job.status.phase in FINISHED,
+        budget_gpu_seconds=spec.budget.gpu_seconds if spec.budget else None,
+        deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
+        products=tuple(spec.gpus.products),
+        memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
+    )
+
+
+def _trial(trial: HyperParamTrial, sight: Sight) -> TrialView:
+    created = trial.metadata.creation_timestamp
+    return TrialView(
+        key=trial_key(trial),
+        job=job_key(trial),
+        number=trial.spec.number,
+        created=created.timestamp() if created else 0.0,
+        phase=sight.phase,
+        curve=tuple(Point(p.step, p.value, p.time) for p in trial.status.curve.points),
+        attempt=sight.attempt,
+        failures=sight.failures,
+        pod=sight.pod.name if sight.pod else None,
+        node=sight.node,
+        gpus=() if sight.phase in FINAL else sight.gpus,
+        gpu_seconds=trial.status.gpu_seconds,
+        retry_at=sight.retry_at,
+        suspend=trial.spec.suspend,
+        pinned=trial.spec.pinned,
+        stopped=trial.spec.stopped,
+    )
+
+
+def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
+    orders = {gpu.uuid: gpu.order for gpu in node.spec.gpus}
+    for gpu in node.status.gpus:
+        holder = gpu.holder
+        yield GpuView(
+            node=node.metadata.name,
+            uuid=gpu.uuid,
+            # an agent that says nothing can start nothing: what it reported last may be old
+            health="Unknown" if silent else gpu.health,
+            shares=gpu.shares,
+            holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
+            holder_since=holder.since.timestamp() if holder else None,
+            trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
+            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
+            free_shares=max(0, gpu.shares - len(gpu.trials)),
+            product=gpu.product,
+            memory_total=gpu.memory_total,
+        )
+
+
+def _costs(trials: Iterable[HyperParamTrial]) -> Costs:
+    """Means of what suspensions took so far; the defaults until one was measured."""
+    count = out = back = 0.0
+    for trial in trials:
+        count += trial.status.suspensions.count
+        out += trial.status.suspensions.seconds_out
+        back += trial.status.suspensions.seconds_in
+    return Costs(out / count, back / count) if count else Costs()

@@ -1,0 +1,145 @@
+"""Writes the statuses of trials and jobs: at once where something happened, seldom where only figures moved.
+
+A status is applied whole, so a patch that is left out costs nothing but freshness. Called at the end of each cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from podium.domain.actions import EndJob, EndTrial, Place
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
+from podium.planning.eta import estimate
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_cluster import events
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import JOBS, TRIALS, Resource
+from podium_operator.job_status import job_status
+from podium_operator.metrics import Metrics
+from podium_operator.observed import Sight
+from podium_operator.trial_status import trial_status
+from podium_operator.world import World, job_key, trial_key
+
+MANAGER = "podium-operator"
+PARALLEL_CALLS = 16
+# what makes a status urgent: everything else in it is a figure or a sentence about figures
+URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt")
+log = logging.getLogger(__name__)
+Manifest = dict[str, Any]
+
+
+class Statuses:
+    def __init__(self, api: Api, interval: float, metrics: Metrics) -> None:
+        self._api = api
+        self._interval = interval
+        self._metrics = metrics
+        self._written: dict[str, tuple[float, Manifest]] = {}
+        self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+
+    async def write(
+        self,
+        world: World,
+        sights: Mapping[TrialKey, Sight],
+        snapshot: Snapshot,
+        places: Mapping[TrialKey, Place],
+        ends: Mapping[TrialKey, EndTrial],
+        job_ends: Mapping[JobKey, EndJob],
+    ) -> None:
+        calls = []
+        by_job: dict[JobKey, list[HyperParamTrial]] = {}
+        for trial in world.trials:
+            key = trial_key(trial)
+            by_job.setdefault(job_key(trial), []).append(trial)
+            status = trial_status(
+                trial,
+                world.job_by_key.get(job_key(trial)),
+                sights[key],
+                now=world.now,
+                place=places.get(key),
+                end=ends.get(key),
+            )
+            calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
+        for view in snapshot.jobs:
+            job = world.job_by_key[view.key]
+            mine = by_job.get(view.key, [])
+            calls.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
+        await asyncio.gather(*calls)
+        self._forget(world)
+        self._count(world, sights)
+
+    async def _job(
+        self,
+        world: World,
+        job: HyperParamJob,
+        view: JobView,
+        trials: list[HyperParamTrial],
+        sights: Mapping[TrialKey, Sight],
+        snapshot: Snapshot,
+        end: EndJob | None,
+    ) -> None:
+        status = job_status(
+            job, trials, sights, now=world.now, size=view.max_trials, eta=estimate(view, snapshot), end=end
+        )
+        await self._apply(JOBS, job, job.status.phase, status, world.now)
+
+    async def _apply(
+        self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest, now: float
+    ) -> None:
+        meta = item.metadata
+        before = self._written.get(meta.uid)
+        if before is not None:
+            moment, last = before
+            if last == status:
+                return
+            if all(last.get(field) == status.get(field) for field in URGENT) and now - moment < self._interval:
+                return
+        manifest = {"metadata": {"name": meta.name, "namespace": meta.namespace}, "status": status}
+        try:
+            async with self._slots:
+                await self._api.apply_status(resource, manifest, manager=MANAGER)
+        except ApiError as error:
+            if not error.not_found:
+                log.warning("status of %s %s/%s not written: %s", resource.kind, meta.namespace, meta.name, error)
+            return
+        self._written[meta.uid] = (now, status)
+        if stored != status["phase"]:
+            await self._tell(resource, item, stored, status)
+
+    async def _tell(
+        self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest
+    ) -> None:
+        """Events for what a person would ask about; the hand-overs of a GPU are many and stand on the GPUNode."""
+        phase = status["phase"]
+        meta = item.metadata
+        log.info("%s %s/%s: %s -> %s (%s)", resource.kind, meta.namespace, meta.name, stored, phase, status["reason"])
+        quiet = {TrialPhase.GATED, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING, TrialPhase.PENDING}
+        if resource is TRIALS and (phase in quiet or (phase == TrialPhase.RUNNING and stored in quiet - {"Gated"})):
+            return
+        await events.emit(
+            self._api,
+            resource,
+            {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            reason=phase if resource is JOBS else f"Trial{phase}",
+            message=status["message"] or status["reason"],
+            component=MANAGER,
+            kind="Warning" if phase in ("Failed", "Requeued") else "Normal",
+        )
+
+    def _forget(self, world: World) -> None:
+        there = {trial.metadata.uid for trial in world.trials} | {job.metadata.uid for job in world.jobs}
+        for uid in self._written.keys() - there:
+            del self._written[uid]
+
+    def _count(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
+        phases = Counter(sight.phase for sight in sights.values())
+        for phase in TrialPhase:
+            self._metrics.trials.labels(phase.value).set(phases[phase])
+        jobs = Counter(job.status.phase for job in world.jobs)
+        for name in ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"):
+            self._metrics.jobs.labels(name).set(jobs[name])

@@ -1,0 +1,105 @@
+"""What the operator writes into a trial's status: a pure function of what is stored, seen and planned.
+
+Only the operator's own fields are here (server-side apply keeps the agent's apart). `merge` at the end of a cycle.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from podium.curves.summary import best_point
+from podium.domain.actions import EndTrial, Place
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import Point
+from podium.schema.job import Direction, HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_operator.observed import Sight
+
+Manifest = dict[str, Any]
+
+
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def trial_status(
+    trial: HyperParamTrial,
+    job: HyperParamJob | None,
+    sight: Sight,
+    *,
+    now: float,
+    place: Place | None = None,
+    end: EndTrial | None = None,
+) -> Manifest:
+    """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle."""
+    stored = trial.status
+    phase = end.phase if end else sight.phase
+    reason, message = _why(trial, sight, place, end)
+    status: Manifest = {
+        "phase": phase.value,
+        "reason": reason,
+        "message": message,
+        "attempt": sight.attempt,
+        "failures": sight.failures,
+    }
+    if phase in FINAL:
+        # a finished trial keeps what it had: where it ran, and its last rank
+        status |= _kept(trial)
+        ended = sight.ended_at if sight.ended_at is not None and end is None else now
+        status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
+    elif place is not None:
+        status["rank"] = place.rank
+    pod = sight.pod
+    if pod is not None:
+        status["pod"] = pod.name
+        if sight.node:
+            status["node"] = sight.node
+        if sight.gpus:
+            status["gpus"] = list(sight.gpus)
+    started = _iso(stored.started_at) or (timestamp(now) if sight.started or phase is TrialPhase.SUCCEEDED else None)
+    if started:
+        status["startedAt"] = started
+    best = _best(trial, job)
+    if best is not None:
+        status["best"] = {"step": best.step, "value": best.value}
+    return status
+
+
+def _why(trial: HyperParamTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:
+    if end is not None:
+        return end.reason, end.message
+    stored = trial.status
+    if stored.phase in FINAL:
+        return stored.reason, stored.message
+    if sight.phase in FINAL or (sight.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED):
+        return sight.reason, sight.message
+    trouble = sight.phase is TrialPhase.PENDING and sight.pod is not None
+    if place is None or trouble:
+        return sight.reason, sight.message
+    return place.reason, place.message
+
+
+def _kept(trial: HyperParamTrial) -> Manifest:
+    stored = trial.status
+    kept: Manifest = {}
+    if stored.pod:
+        kept["pod"] = stored.pod
+    if stored.node:
+        kept["node"] = stored.node
+    if stored.gpus:
+        kept["gpus"] = list(stored.gpus)
+    if stored.rank is not None:
+        kept["rank"] = stored.rank
+    return kept
+
+
+def _best(trial: HyperParamTrial, job: HyperParamJob | None) -> Point | None:
+    if job is None:
+        return None
+    curve = [Point(p.step, p.value, p.time) for p in trial.status.curve.points]
+    return best_point(curve, job.spec.objective.direction is Direction.MAXIMIZE)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None

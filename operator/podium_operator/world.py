@@ -1,0 +1,61 @@
+"""All that one cycle looks at, as frozen values: the objects in the caches at one moment. Made by `mirror`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from podium.domain.snapshot import JobKey, TrialKey
+from podium.schema.gpunode import GPUNode, TrialOnGpu
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_operator.seen import SeenPod
+
+
+@dataclass(frozen=True)
+class World:
+    """`silent`: nodes whose agent has not been heard for too long."""
+
+    now: float
+    jobs: tuple[HyperParamJob, ...]
+    trials: tuple[HyperParamTrial, ...]
+    pods: tuple[SeenPod, ...]
+    nodes: tuple[GPUNode, ...]
+    silent: frozenset[str] = frozenset()
+
+    @cached_property
+    def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:
+        return {JobKey(job.metadata.namespace, job.metadata.name): job for job in self.jobs}
+
+    @cached_property
+    def trial_by_key(self) -> Mapping[TrialKey, HyperParamTrial]:
+        return {trial_key(trial): trial for trial in self.trials}
+
+    @cached_property
+    def latest_pod(self) -> Mapping[str, SeenPod]:
+        """By the trial's uid: the pod of its latest attempt."""
+        latest: dict[str, SeenPod] = {}
+        for pod in self.pods:
+            rival = latest.get(pod.trial_uid)
+            if rival is None or pod.attempt > rival.attempt:
+                latest[pod.trial_uid] = pod
+        return latest
+
+    @cached_property
+    def on_gpus(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:
+        """By pod uid: (node, GPU, what the agent says of it), GPUs in order."""
+        found: dict[str, list[tuple[str, str, TrialOnGpu]]] = {}
+        for node in self.nodes:
+            for gpu in node.status.gpus:
+                for there in gpu.trials:
+                    found.setdefault(there.pod_uid, []).append((node.metadata.name, gpu.uuid, there))
+        return {uid: tuple(sorted(places, key=lambda p: p[:2])) for uid, places in found.items()}
+
+
+def trial_key(trial: HyperParamTrial) -> TrialKey:
+    return TrialKey(trial.metadata.namespace, trial.metadata.name, trial.metadata.uid)
+
+
+def job_key(trial: HyperParamTrial) -> JobKey:
+    return JobKey(trial.metadata.namespace, trial.spec.job)

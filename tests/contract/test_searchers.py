@@ -1,0 +1,141 @@
+"""What every searcher must do: the same proposal for the same number whatever happened before, inside the space."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+
+from podium.schema.job import JobSpec
+from podium_operator.searchers.registry import SEARCHERS
+
+LR = {"name": "lr", "min": 1e-4, "max": 1e-1, "scale": "log"}
+MOMENTUM = {"name": "momentum", "min": 0.0, "max": 0.9}
+DROPOUT = {"name": "dropout", "min": 0.0, "max": 0.5, "step": 0.1}
+WIDTH = {"name": "width", "type": "int", "min": 16, "max": 96, "step": 16}
+UNITS = {"name": "units", "type": "int", "min": 1, "max": 1024, "scale": "log"}
+DEPTH = {"name": "depth", "type": "int", "min": 1, "max": 4}
+BATCH = {"name": "batch", "values": [16, 32, 64]}
+ACTIVATION = {"name": "activation", "values": ["relu", "tanh"]}
+NESTEROV = {"name": "nesterov", "type": "boolean"}
+MIXED = {"name": "dropAt", "values": [0.5, "never", True, 3]}
+
+SPACES: dict[str, tuple[dict[str, Any], ...]] = {
+    "all kinds": (LR, MOMENTUM, DROPOUT, WIDTH, UNITS, BATCH, ACTIVATION, NESTEROV, MIXED),
+    "grid": (DROPOUT, WIDTH, DEPTH, BATCH, ACTIVATION, NESTEROV),
+    "one choice": (ACTIVATION,),
+}
+CASES = [
+    ("random", "all kinds"),
+    ("random", "grid"),
+    ("random", "one choice"),
+    ("grid", "grid"),
+    ("grid", "one choice"),
+]
+
+
+def make_spec(algorithm: str, parameters: tuple[dict[str, Any], ...], seed: int = 7) -> JobSpec:
+    return JobSpec.model_validate(
+        {
+            "objective": {"metric": "acc", "direction": "maximize"},
+            "parameters": list(parameters),
+            "search": {"algorithm": algorithm, "seed": seed},
+            "trials": {"max": 100, "maxSteps": 10},
+            "template": {"spec": {"containers": [{"name": "main", "image": "i"}]}},
+        }
+    )
+
+
+def inside(parameter: dict[str, Any], value: Any) -> bool:
+    if "values" in parameter:
+        return any(value == choice and type(value) is type(choice) for choice in parameter["values"])
+    if parameter.get("type") == "boolean":
+        return isinstance(value, bool)
+    if parameter.get("type") == "int" and not (isinstance(value, int) and not isinstance(value, bool)):
+        return False
+    if not parameter["min"] <= value <= parameter["max"] + 1e-12:
+        return False
+    if "step" not in parameter:
+        return True
+    steps = (value - parameter["min"]) / parameter["step"]
+    return math.isclose(steps, round(steps), abs_tol=1e-9)
+
+
+def test_every_searcher_is_under_contract() -> None:
+    assert {algorithm for algorithm, _ in CASES} == set(SEARCHERS)
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_proposals_lie_in_the_space(algorithm: str, space: str) -> None:
+    spec = make_spec(algorithm, SPACES[space])
+    for number in range(60):
+        proposal = SEARCHERS[algorithm].propose(spec, number)
+        if proposal is None:
+            assert algorithm == "grid"
+            break
+        assert list(proposal) == [parameter["name"] for parameter in SPACES[space]]
+        for parameter in SPACES[space]:
+            assert inside(parameter, proposal[parameter["name"]]), (parameter, proposal)
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_a_number_has_one_proposal_whatever_was_asked_before(algorithm: str, space: str) -> None:
+    """A restarted operator asks for trial 5 first; one that ran asked for 0 to 4 before."""
+    spec = make_spec(algorithm, SPACES[space])
+    searcher = SEARCHERS[algorithm]
+    forwards = [searcher.propose(spec, number) for number in range(12)]
+    backwards = [searcher.propose(spec, number) for number in reversed(range(12))]
+    assert forwards == list(reversed(backwards))
+
+
+def test_random_proposals_differ_by_number_and_seed() -> None:
+    def drawn(seed: int) -> list[tuple[Any, ...]]:
+        spec = make_spec("random", (LR, MOMENTUM), seed)
+        return [tuple((SEARCHERS["random"].propose(spec, n) or {}).values()) for n in range(200)]
+
+    assert len(set(drawn(1))) == 200
+    assert not set(drawn(1)) & set(drawn(2))
+
+
+def test_random_fills_a_log_range_evenly() -> None:
+    spec = make_spec("random", (LR,))
+    decades = [math.floor(math.log10(float((SEARCHERS["random"].propose(spec, n) or {})["lr"]))) for n in range(600)]
+    counts = [decades.count(decade) for decade in (-4, -3, -2)]
+    assert min(counts) > 150, counts
+
+
+def test_random_values_are_known_for_ever() -> None:
+    """A new Optuna that draws otherwise would change the trials of a search that is under way."""
+    spec = make_spec("random", (LR, WIDTH, BATCH, ACTIVATION))
+    known = {"lr": 0.020559531210705438, "width": 32, "batch": 64, "activation": "relu"}
+    assert SEARCHERS["random"].propose(spec, 3) == known
+
+
+def test_grid_holds_every_combination_once_in_a_fixed_order_and_then_ends() -> None:
+    spec = make_spec("grid", (DEPTH, ACTIVATION, NESTEROV))
+    searcher = SEARCHERS["grid"]
+    size = searcher.size(spec)
+    assert size == 16
+    proposals = [tuple((searcher.propose(spec, number) or {}).values()) for number in range(size)]
+    assert proposals == list(product([1, 2, 3, 4], ["relu", "tanh"], [False, True]))
+    assert searcher.propose(spec, size) is None
+    assert searcher.propose(spec, size + 5) is None
+
+
+@pytest.mark.parametrize(
+    ("parameter", "points"),
+    [
+        ({"name": "x", "min": 0.0, "max": 0.3, "step": 0.1}, [0.0, 0.1, 0.2, 0.3]),
+        ({"name": "x", "min": 0.0, "max": 1.0, "step": 0.4}, [0.0, 0.4, 0.8]),
+        ({"name": "x", "type": "int", "min": 2, "max": 7, "step": 2}, [2, 4, 6]),
+        ({"name": "x", "type": "int", "min": 3, "max": 3}, [3]),
+    ],
+)
+def test_grid_points_of_a_range(parameter: dict[str, Any], points: list[float]) -> None:
+    spec = make_spec("grid", (parameter,))
+    searcher = SEARCHERS["grid"]
+    size = searcher.size(spec)
+    assert size == len(points)
+    assert [(searcher.propose(spec, n) or {})["x"] for n in range(size)] == pytest.approx(points)

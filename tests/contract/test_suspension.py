@@ -1,0 +1,172 @@
+"""What every suspension method must do, tried on real processes in real cgroups of this machine (v1 and v2).
+
+A new method is added to METHODS, a further kind of cgroup to KINDS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from podium_agent.cgroups import Freezer, Frost, find_containers, heeds_sigterm, peer_of
+from podium_agent.suspension.base import Standing, SuspensionMethod
+from podium_agent.suspension.freeze import Freeze
+
+METHODS: list[Callable[[], SuspensionMethod]] = [lambda: Freeze(5.0)]
+COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"
+V2 = next((path for path in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")) if (path / "cgroup.procs").exists() and not (path / "freezer.state").exists()), None)  # fmt: skip
+KINDS = {"v1": Path("/sys/fs/cgroup/freezer"), "v2": V2}
+
+
+@dataclass
+class Cell:
+    """One container: a cgroup named as the kubelet names it, and a process in it that counts into a file."""
+
+    freezer: Freezer
+    container: str
+    pod_uid: str
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    def count(self) -> int:
+        return self.output.stat().st_size
+
+    def grows(self, seconds: float = 3.0) -> bool:
+        before, end = self.count(), time.monotonic() + seconds
+        while time.monotonic() < end:
+            if self.count() > before:
+                return True
+            time.sleep(0.002)
+        return False
+
+
+@pytest.fixture(params=KINDS)
+def cells(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Cell]]:
+    root = KINDS[request.param]
+    if os.geteuid() != 0 or root is None or not root.is_dir():
+        pytest.skip(f"needs root and a cgroup {request.param} freezer")
+    pod_uid = str(uuid.uuid4())
+    pod = root / f"podium-test-{os.getpid()}" / f"pod{pod_uid}"
+    made = []
+    for number in range(2):
+        container = os.urandom(32).hex()
+        path = pod / container
+        path.mkdir(parents=True)
+        output = tmp_path / f"out{number}"
+        with output.open("wb") as file:
+            process = subprocess.Popen([sys.executable, "-c", COUNTER], stdout=file)
+        (path / "cgroup.procs").write_text(str(process.pid))
+        made.append(Cell(Freezer(path, request.param == "v2"), container, pod_uid, process, output))
+    yield made
+    for cell in made:
+        cell.freezer.ask(False)
+        cell.process.kill()
+        cell.process.wait(10)
+    for path in (*(cell.freezer.path for cell in made), pod, pod.parent):
+        for _ in range(500):  # the kernel lets go of a cgroup a moment after its last process
+            try:
+                path.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                time.sleep(0.01)
+
+
+@pytest.fixture(params=range(len(METHODS)))
+def method(request: pytest.FixtureRequest) -> SuspensionMethod:
+    return METHODS[request.param]()
+
+
+def freezers(cells: list[Cell]) -> tuple[Freezer, ...]:
+    return tuple(cell.freezer for cell in cells)
+
+
+def test_suspended_means_verified_stopped_and_resumed_goes_on(cells: list[Cell], method: SuspensionMethod) -> None:
+    assert all(cell.grows() for cell in cells)
+    assert method.standing(freezers(cells)) is Standing.WORKING
+    outcome = asyncio.run(method.suspend(freezers(cells)))
+    counts = [cell.count() for cell in cells]
+    assert outcome.ok, outcome
+    assert 0 <= outcome.seconds < 5
+    assert method.standing(freezers(cells)) is Standing.PARKED
+    time.sleep(0.2)
+    assert [cell.count() for cell in cells] == counts, "a suspended process worked"
+    assert asyncio.run(method.resume(freezers(cells))).ok
+    assert method.standing(freezers(cells)) is Standing.WORKING
+    assert all(cell.grows() for cell in cells)
+
+
+def test_both_are_idempotent(cells: list[Cell], method: SuspensionMethod) -> None:
+    for _ in range(2):
+        assert asyncio.run(method.suspend(freezers(cells))).ok
+    for _ in range(2):
+        assert asyncio.run(method.resume(freezers(cells))).ok
+    assert all(cell.grows() for cell in cells)
+
+
+def test_a_process_that_has_ended_is_no_failure(cells: list[Cell], method: SuspensionMethod) -> None:
+    cells[0].process.kill()
+    cells[0].process.wait(10)
+    assert asyncio.run(method.suspend(freezers(cells))).ok
+    assert method.standing(freezers(cells)) is Standing.PARKED, "the other one is stopped"
+    cells[1].process.kill()
+    assert asyncio.run(method.resume(freezers(cells))).ok
+    cells[1].process.wait(10)
+    assert method.standing(freezers(cells)) is Standing.GONE
+
+
+def test_a_suspension_that_is_cancelled_leaves_all_at_work(cells: list[Cell], method: SuspensionMethod) -> None:
+    async def cancel() -> None:
+        task = asyncio.ensure_future(method.suspend(freezers(cells)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():  # it was quicker
+            assert (await method.resume(freezers(cells))).ok
+
+    asyncio.run(cancel())
+    assert all(cell.grows() for cell in cells)
+
+
+def test_a_kill_ends_a_suspended_process_once_it_is_resumed(cells: list[Cell], method: SuspensionMethod) -> None:
+    assert asyncio.run(method.suspend(freezers(cells))).ok
+    cells[0].process.send_signal(signal.SIGTERM)
+    assert asyncio.run(method.resume(freezers(cells))).ok
+    assert cells[0].process.wait(10) == -signal.SIGTERM
+
+
+def test_containers_are_found_by_their_id(cells: list[Cell]) -> None:
+    ids = frozenset(cell.container for cell in cells)
+    found = find_containers(Path("/proc"), Path("/sys/fs/cgroup"), ids | {"0" * 64})
+    assert {id: container.pid for id, container in found.items()} == {c.container: c.process.pid for c in cells}
+    assert all(found[cell.container].freezer.frost() is Frost.THAWED for cell in cells)
+    peer = peer_of(Path("/proc"), cells[0].process.pid)
+    assert peer is not None
+    assert (peer.pod_uid, peer.container) == (cells[0].pod_uid, cells[0].container)
+    assert peer_of(Path("/proc"), os.getpid()) is None
+
+
+def test_who_would_hear_sigterm(cells: list[Cell]) -> None:
+    assert heeds_sigterm(Path("/proc"), cells[0].process.pid), "not pid 1: the default action ends it"
+    deaf = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+    )
+    try:
+        end, child = time.monotonic() + 10, ""
+        while time.monotonic() < end and not child:
+            child = Path(f"/proc/{deaf.pid}/task/{deaf.pid}/children").read_text().strip()
+        assert not heeds_sigterm(Path("/proc"), int(child)), "pid 1 without a handler"
+    finally:
+        deaf.kill()
+        deaf.wait(10)

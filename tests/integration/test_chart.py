@@ -1,0 +1,274 @@
+"""The chart: what helm renders, what the values' schema refuses, and that a real API server takes every object."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import textwrap
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.integration
+CHART = Path(__file__).parents[2] / "charts" / "podium"
+Tool = Callable[..., subprocess.CompletedProcess[str]]
+Objects = list[Mapping[str, Any]]
+EVERYTHING = (
+    "networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
+    "imagePullSecrets[0].name=secret,commonLabels.team=vision,agent.extraEnv[0].name=A,agent.extraEnv[0].value=b,"
+    "agent.extraVolumes[0].name=extra,agent.extraVolumes[0].hostPath.path=/extra,"
+    "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
+    "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
+    "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,"
+    "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a"
+)
+
+
+@pytest.fixture(scope="module")
+def tool(binary: Callable[[str], Path], kubeconfig: Path) -> Tool:
+    """Run helm or kubectl; the caller judges how it ended."""
+
+    def run(name: str, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(binary(name)), *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | {"KUBECONFIG": str(kubeconfig)},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def namespace(tool: Tool) -> Iterator[str]:
+    """One that warns of every pod that Pod Security `restricted` would refuse."""
+    name = f"chart-{uuid.uuid4().hex[:6]}"
+    assert tool("kubectl", "create", "namespace", name).returncode == 0
+    # its controller may not run here, and the admission of pods asks for it
+    tool("kubectl", "create", "serviceaccount", "default", f"--namespace={name}")
+    tool("kubectl", "label", "namespace", name, "pod-security.kubernetes.io/warn=restricted")
+    yield name
+    tool("kubectl", "delete", "namespace", name, "--wait=false")
+
+
+def render(tool: Tool, values: str = "", *, namespace: str = "podium-system", version: str = "1.36.3") -> str:
+    done = tool(
+        "helm",
+        "template",
+        "podium",
+        str(CHART),
+        f"--namespace={namespace}",
+        f"--kube-version={version}",
+        "--set",
+        values,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def parse(text: str) -> Objects:
+    return [item for item in yaml.safe_load_all(text) if item]
+
+
+def one(objects: Objects, kind: str, name: str) -> Mapping[str, Any]:
+    return next(item for item in objects if item["kind"] == kind and item["metadata"]["name"] == name)
+
+
+def pod_specs(objects: Objects) -> dict[str, Mapping[str, Any]]:
+    found = {}
+    for item in objects:
+        name = item["metadata"]["name"]
+        if item["kind"] in ("Deployment", "DaemonSet", "Job"):
+            found[name] = item["spec"]["template"]["spec"]
+        elif item["kind"] == "Pod":
+            found[name] = item["spec"]
+    return found
+
+
+def test_lint(tool: Tool) -> None:
+    done = tool("helm", "lint", "--strict", "--kube-version=1.36.3", str(CHART))
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("values", ["", EVERYTHING])
+def test_a_real_api_server_takes_every_object(tool: Tool, namespace: str, values: str) -> None:
+    text = render(tool, values, namespace=namespace)
+    done = tool("kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-", given=text)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(parse(text))
+    # all but the agent pass Pod Security "restricted"; its daemon set is the one that is warned of
+    warned = [line for line in done.stderr.splitlines() if "PodSecurity" in line]
+    assert len(warned) == 1, warned
+    assert "host namespaces (hostPID=true)" in warned[0]
+
+
+@pytest.mark.parametrize("values", ["", EVERYTHING])
+def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, values: str) -> None:
+    objects = parse(render(tool, values))
+    roles = [item for item in objects if item["kind"] in ("Role", "ClusterRole")]
+    assert len(roles) >= 6
+    for role in roles:
+        for rule in role["rules"]:
+            for field in ("apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"):
+                assert not any("*" in value for value in rule.get(field, [])), (role["metadata"]["name"], rule)
+            assert "secrets" not in rule["resources"]
+    bound = {item["roleRef"]["name"] for item in objects if item["kind"].endswith("Binding")}
+    given = {role["metadata"]["name"] for role in roles}
+    assert bound - given == {
+        "system:kube-scheduler",
+        "system:volume-scheduler",
+        "extension-apiserver-authentication-reader",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("agent.shares=0", "'/agent/shares': minimum: got 0, want 1"),
+        ("agent.share=2", "additional properties 'share' not allowed"),
+        ("agents.shares=2", "additional properties 'agents' not allowed"),
+        ("agent.driver.libraryPath=lib", "'/agent/driver/libraryPath'"),
+        ("agent.trialMounts[0].hostPath=lib", "'/agent/trialMounts/0'"),
+        ("agent.tolerations[0].effect=Never", "'/agent/tolerations/0/effect'"),
+        ("agent.extraEnv[0].value=x", "missing property 'name'"),
+        ("image.repository=", "'/image/repository': minLength"),
+        ("image.repository=localhost/podium:dev", "'/image/repository'"),
+        ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
+        ("logLevel=loud", "'/logLevel': value must be one of"),
+        ("scheduler.name=default-scheduler", "'/scheduler/name'"),
+        ("scheduler.weight=0", "'/scheduler/weight': minimum"),
+        ("scheduler.replicas=0", "'/scheduler/replicas': minimum"),
+        ("extender.port=80", "'/extender/port': minimum"),
+        ("extender.staleSeconds=0", "'/extender/staleSeconds': exclusiveMinimum"),
+        ("hooks.thawSeconds=0", "'/hooks/thawSeconds': minimum"),
+        ("operator.resources.request.cpu=1", "additional properties 'request' not allowed"),
+        ("operator.resources.requests.cpu=lots", "'/operator/resources/requests/cpu'"),
+        ("networkPolicy.enabled=maybe", "'/networkPolicy/enabled': got string, want boolean"),
+        ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
+    ],
+)
+def test_the_schema_refuses_and_says_where(tool: Tool, values: str, says: str) -> None:
+    done = tool("helm", "template", "podium", str(CHART), "--kube-version=1.36.3", "--set", values)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_pods_but_the_agent_are_restricted_and_all_are_bounded(tool: Tool) -> None:
+    for name, spec in pod_specs(parse(render(tool, EVERYTHING))).items():
+        containers = spec["containers"]
+        assert spec["imagePullSecrets"] == [{"name": "secret"}], name
+        assert all(container["resources"]["limits"]["memory"] for container in containers), name
+        assert all(container["resources"]["requests"]["cpu"] for container in containers), name
+        assert all(container["securityContext"]["readOnlyRootFilesystem"] for container in containers), name
+        if name == "podium-agent":
+            assert spec["hostPID"]
+            continue
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert not any("hostPath" in volume for volume in spec.get("volumes", [])), name
+        assert all(c["securityContext"]["capabilities"] == {"drop": ["ALL"]} for c in containers), name
+
+
+def test_every_component_is_probed_on_its_own_port(tool: Tool) -> None:
+    for name, spec in pod_specs(parse(render(tool))).items():
+        if name in ("podium-thaw", "podium-unthaw", "podium-test-share"):
+            continue
+        for container in spec["containers"]:
+            ports = {port["name"] for port in container["ports"]}
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                assert container[probe]["httpGet"]["port"] in ports, (name, probe)
+
+
+def test_labels_reach_every_object_and_every_pod(tool: Tool) -> None:
+    for item in parse(render(tool, "commonLabels.team=vision")):
+        assert item["metadata"]["labels"]["team"] == "vision", item["metadata"]["name"]
+        template = item.get("spec", {}).get("template", {})
+        assert not template or template["metadata"]["labels"]["team"] == "vision"
+
+
+@pytest.mark.parametrize(
+    ("version", "values", "image"),
+    [
+        ("1.36.3", "", "registry.k8s.io/kube-scheduler:v1.36.3"),
+        ("1.33.4-gke.1006000", "", "registry.k8s.io/kube-scheduler:v1.33.4"),
+        ("1.34.1+k3s1", "", "registry.k8s.io/kube-scheduler:v1.34.1"),
+        ("1.36.3", "scheduler.image=mine/scheduler:1", "mine/scheduler:1"),
+    ],
+)
+def test_the_schedulers_image_follows_the_cluster(tool: Tool, version: str, values: str, image: str) -> None:
+    objects = parse(render(tool, values, version=version))
+    containers = one(objects, "Deployment", "podium-scheduler")["spec"]["template"]["spec"]["containers"]
+    assert {container["name"]: container["image"] for container in containers}["kube-scheduler"] == image
+
+
+def test_an_old_cluster_is_refused(tool: Tool) -> None:
+    done = tool("helm", "template", "podium", str(CHART), "--kube-version=1.28.0")
+    assert done.returncode != 0
+    assert "requires kubeVersion" in done.stderr
+
+
+@pytest.mark.parametrize(("replicas", "elected"), [(1, False), (2, True)])
+def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) -> None:
+    objects = parse(render(tool, f"scheduler.replicas={replicas},extender.port=9999,scheduler.name=other"))
+    config = yaml.safe_load(one(objects, "ConfigMap", "podium-scheduler")["data"]["scheduler.yaml"])
+    extender = config["extenders"][0]
+    assert extender["urlPrefix"] == "http://127.0.0.1:9999"
+    assert extender["nodeCacheCapable"] is True
+    assert extender["httpTimeout"] == "1s"
+    assert extender["managedResources"] == [{"name": "podium.dev/gpu", "ignoredByScheduler": False}]
+    assert [profile["schedulerName"] for profile in config["profiles"]] == ["other"]
+    assert config["leaderElection"]["leaderElect"] is elected
+    assert config["leaderElection"]["resourceName"] != "kube-scheduler"
+    role = one(objects, "Role", "podium-scheduler")
+    writes = [rule for rule in role["rules"] if {"update", "patch"} & set(rule["verbs"])]
+    assert [rule["resourceNames"] for rule in writes] == ([["podium-scheduler"]] if elected else [])
+
+
+def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: Tool) -> None:
+    objects = parse(render(tool, "hooks.thawSeconds=90"))
+    thaw, undo = one(objects, "Job", "podium-thaw"), one(objects, "Job", "podium-unthaw")
+    assert thaw["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    assert undo["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    arguments = {
+        job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (thaw, undo)
+    }
+    assert arguments == {
+        "podium-thaw": ["thaw", "--all", "--wait", "90"],
+        "podium-unthaw": ["thaw", "--all", "--undo"],
+    }
+    # the account of the hooks is a hook itself, made before the jobs and gone after them
+    for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
+        assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "post-install", "post-upgrade"}
+        assert int(notes["helm.sh/hook-weight"]) < 0
+        assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
+
+
+def test_the_definitions_come_with_the_chart() -> None:
+    names = {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").glob("*.yaml")}
+    assert names == {"hyperparamjobs.podium.dev", "hyperparamtrials.podium.dev", "gpunodes.podium.dev"}
+
+
+def test_the_first_job_in_the_notes_is_one_that_the_cluster_takes(tool: Tool, namespace: str) -> None:
+    done = tool("helm", "install", "notes", str(CHART), f"--namespace={namespace}", "--dry-run=server")
+    assert done.returncode == 0, done.stderr
+    example = done.stdout.split("<<'END'\n")[1].split("     END\n")[0]
+    taken = tool("kubectl", "apply", "--dry-run=server", "-f", "-", given=textwrap.dedent(example))
+    assert "hyperparamjob.podium.dev/first created" in taken.stdout, taken.stderr
+
+
+def test_optional_objects_are_off_by_default(tool: Tool) -> None:
+    kinds = {item["kind"] for item in parse(render(tool))}
+    assert not kinds & {"NetworkPolicy", "ServiceMonitor", "Service"}
+    more = parse(
+        render(tool, "metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true,priorityClass.create=false")
+    )
+    kinds = {item["kind"] for item in more}
+    assert {"NetworkPolicy", "ServiceMonitor", "Service"} <= kinds
+    assert "PriorityClass" not in kinds

@@ -1,0 +1,287 @@
+"""The CRDs on a real API server: the table of wrong jobs, the three searches, what may change, what is shown."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.schema.crd import KINDS, files
+from podium.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus
+from podium.schema.job import HyperParamJob
+from podium.schema.manifests import read_manifests
+from podium.schema.validation import check, parse_job
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "crds/examples").glob("*.yaml"))
+NAMESPACE = f"crds-{uuid.uuid4().hex[:8]}"
+
+
+def _table() -> Any:
+    path = ROOT / "tests/unit/schema/bad_jobs.py"
+    spec = importlib.util.spec_from_file_location("bad_jobs", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bad_jobs"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+TABLE = _table()
+Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def kubectl(kubeconfig: Path, binary: Callable[[str], Path]) -> Iterator[Kubectl]:
+    program = binary("kubectl")
+
+    def call(*arguments: str, stdin: Any = None) -> subprocess.CompletedProcess[str]:
+        text = None if stdin is None else json.dumps(stdin)
+        command = [str(program), "--kubeconfig", str(kubeconfig), *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+
+    # the CRDs as they are now, also where PODIUM_TEST_KUBECONFIG names a server that has older ones
+    for kind in KINDS:
+        done = call("apply", "--server-side", "--force-conflicts", "-f", str(ROOT / f"crds/{kind.plural}.yaml"))
+        assert done.returncode == 0, done.stderr
+        done = call("wait", "--for=condition=Established", f"crd/{kind.plural}.podium.dev", "--timeout=20s")
+        assert done.returncode == 0, done.stderr
+    call("create", "namespace", NAMESPACE)
+    yield call
+    for kind in KINDS:
+        call("delete", kind.plural, "-l", "test=crds", "-n", NAMESPACE, "--wait=false")
+    call("delete", "namespace", NAMESPACE, "--wait=false")
+
+
+def mine(manifest: dict[str, Any], name: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": {"test": "crds"}}
+    return {**manifest, "metadata": {**manifest.get("metadata", {}), **metadata}}
+
+
+def test_the_good_job_is_taken(kubectl: Kubectl) -> None:
+    done = kubectl("create", "--dry-run=server", "-f", "-", stdin=TABLE.good())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("job", TABLE.bad(), ids=lambda job: job.name)
+def test_wrong_jobs_are_refused_at_apply_or_left_to_the_operator(kubectl: Kubectl, job: Any) -> None:
+    done = kubectl("create", "--dry-run=server", "-f", "-", stdin=job.manifest)
+    if job.apply is None:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode != 0, "the API server took it"
+    assert job.apply in done.stderr
+    assert job.field in done.stderr
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_three_searches_apply_cleanly(kubectl: Kubectl, path: Path) -> None:
+    for way in (["create"], ["apply", "--server-side"]):
+        done = kubectl(*way, "--dry-run=server", "-n", NAMESPACE, "-f", str(path))
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_servers_defaults_are_the_models(kubectl: Kubectl, path: Path) -> None:
+    stored = json.loads(kubectl("create", "--dry-run=server", "-n", NAMESPACE, "-o", "json", "-f", str(path)).stdout)
+    ours = parse_job(read_manifests([path])[0])
+    theirs = parse_job(stored)
+    assert isinstance(ours, HyperParamJob)
+    assert isinstance(theirs, HyperParamJob)
+    assert theirs.spec == ours.spec
+    assert check(theirs.spec) == check(ours.spec)
+
+
+def test_kubectl_and_our_reader_give_one_object(kubectl: Kubectl) -> None:
+    odd = ROOT / "tests/unit/schema/odd.yaml"
+    for path in [odd, *EXAMPLES]:
+        done = kubectl("create", "--dry-run=client", "--validate=false", "-n", NAMESPACE, "-o", "json", "-f", str(path))
+        assert done.returncode == 0, done.stderr
+        theirs = json.loads(done.stdout)
+        theirs["metadata"].pop("namespace")
+        assert read_manifests([path]) == [theirs]
+
+
+CHANGES: list[tuple[str, dict[str, Any], str | None]] = [
+    ("objective", {"objective": {"target": 0.5}}, "objective cannot change"),
+    ("parameters", {"parameters": [{"name": "lr", "min": 1e-4, "max": 1e-2}]}, "parameters cannot change"),
+    ("values", {"parameters": [{"name": "bs", "values": [64, 256]}]}, "parameters cannot change"),
+    ("search", {"search": {"seed": 1}}, "search cannot change"),
+    ("gpus", {"gpus": {"perTrial": 2}}, "gpus cannot change"),
+    ("metrics", {"metrics": {"stepKey": "epoch"}}, "metrics cannot change"),
+    ("maxSteps", {"trials": {"maxSteps": 20}}, "maxSteps cannot change"),
+    ("maxSteps removed", {"policy": {"name": "fifo"}, "trials": {"maxSteps": None}}, "maxSteps cannot change"),
+    ("checkpoint", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, "checkpoint cannot change"),
+    ("pod field", {"template": {"spec": {"nodeSelector": {"a": "c"}}}}, "template cannot change"),
+    ("pod field added", {"template": {"spec": {"priority": 3}}}, "template cannot change"),
+    ("pod field replaced", {"template": {"spec": {"nodeSelector": None, "priority": 3}}}, "template cannot change"),
+    ("container field", {"template": {"spec": {"containers": [{"name": "train", "image": "x"}]}}}, "template cannot"),
+    ("max", {"trials": {"max": 8}}, None),
+    ("parallel", {"trials": {"parallel": "auto"}}, None),
+    ("maxFailed", {"trials": {"maxFailed": 9}}, None),
+    ("suspend", {"suspend": True}, None),
+    ("policy", {"policy": {"name": "fifo"}}, None),
+]
+
+
+def merged(old: Any, new: Any) -> Any:
+    """As a merge patch, but lists of named entries merge by name (server-side apply does the same)."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        joined = {**old, **{key: merged(old.get(key), one) for key, one in new.items()}}
+        return {key: one for key, one in joined.items() if one is not None}
+    if isinstance(old, list) and isinstance(new, list) and all(isinstance(one, dict) for one in [*old, *new]):
+        wanted = {one["name"]: one for one in new}
+        return [merged(one, wanted.get(one["name"], {})) for one in old]
+    return copy.deepcopy(new)
+
+
+@pytest.fixture(scope="module")
+def living(kubectl: Kubectl) -> dict[str, Any]:
+    job = mine(TABLE.good(), "living")
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"a": "b"}
+    done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=job)
+    assert done.returncode == 0, done.stderr
+    return job
+
+
+@pytest.mark.parametrize(("change", "words"), [c[1:] for c in CHANGES], ids=[c[0] for c in CHANGES])
+def test_what_may_change(kubectl: Kubectl, living: dict[str, Any], change: dict[str, Any], words: str | None) -> None:
+    wanted = {**living, "spec": merged(living["spec"], change)}
+    done = kubectl("replace", "--dry-run=server", "-f", "-", stdin=wanted)
+    if words is None:
+        assert done.returncode == 0, done.stderr
+    else:
+        assert done.returncode != 0
+        assert words in done.stderr
+
+
+def trial() -> dict[str, Any]:
+    spec = {"job": "living", "number": 0, "parameters": {"lr": 0.1, "bs": 64, "act": "relu", "bias": True}}
+    return mine({"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial", "spec": spec}, "living-0")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"parameters": {"lr": 0.2}}, "parameters cannot change"),
+        ({"parameters": {"lr": None, "rate": 0.1}}, "parameters cannot change"),
+        ({"parameters": {"bs": "64"}}, "parameters cannot change"),
+        ({"number": 1}, "number cannot change"),
+        ({"job": "other"}, "job cannot change"),
+        ({"pinned": True}, None),
+        ({"stopped": True}, None),
+        ({"suspend": True}, None),
+    ],
+    ids=str,
+)
+def test_a_trial_keeps_its_parameters(kubectl: Kubectl, change: dict[str, Any], words: str | None) -> None:
+    done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=trial())
+    assert done.returncode == 0, done.stderr
+    done = kubectl("replace", "--dry-run=server", "-f", "-", stdin=merged(trial(), {"spec": change}))
+    assert (done.returncode == 0) == (words is None), done.stderr
+    assert (words or "") in done.stderr
+
+
+def test_an_epoch_never_goes_back(kubectl: Kubectl) -> None:
+    node = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "spec": {"epoch": 3}}
+    node["metadata"] = {"name": "crds-node", "labels": {"test": "crds"}}
+    assert kubectl("apply", "--server-side", "-f", "-", stdin=node).returncode == 0
+    done = kubectl("replace", "--dry-run=server", "-f", "-", stdin={**node, "spec": {"epoch": 2}})
+    assert "epoch only grows" in done.stderr
+    assert kubectl("delete", "gpunode", "crds-node").returncode == 0
+
+
+def status(kubectl: Kubectl, manifest: dict[str, Any], report: dict[str, Any], manager: str) -> None:
+    """One writer's part of a status, by server-side apply, as operator and agent do it."""
+    kind = {key: manifest[key] for key in ("apiVersion", "kind")}
+    name = {key: one for key, one in manifest["metadata"].items() if key in ("name", "namespace")}
+    part = {**kind, "metadata": name, "status": report}
+    arguments = ("apply", "--server-side", "--subresource=status", f"--field-manager={manager}", "-f", "-")
+    done = kubectl(*arguments, stdin=part)
+    assert done.returncode == 0, done.stderr
+
+
+def columns(kubectl: Kubectl, *what: str) -> dict[str, str]:
+    """The table with one line that `kubectl get` shows; columns are apart by two spaces and more."""
+    head, line = kubectl("get", *what).stdout.splitlines()
+    starts = [found.start() for found in re.finditer(r"\S+( \S+)*", head)]
+    ends = [*starts[1:], None]
+    return {head[a:b].strip(): line[a:b].strip() for a, b in zip(starts, ends, strict=True)}
+
+
+def test_columns_of_a_job(kubectl: Kubectl, living: dict[str, Any]) -> None:
+    report = {
+        "phase": "Running",
+        "trials": {"running": 2, "suspended": 3},
+        "done": "1/4",
+        "best": {"trial": "living-0", "value": 0.25, "step": 3, "parameters": {"lr": 0.1}},
+        "gpuHours": 1.5,
+        "eta": "2030-01-01T00:00:00Z",
+    }
+    status(kubectl, living, report, "podium-operator")
+    row = columns(kubectl, "hpj", "living", "-n", NAMESPACE)
+    assert list(row) == ["NAME", "PHASE", "RUNNING", "SUSPENDED", "DONE/MAX", "BEST", "GPU-H", "ETA", "AGE"]
+    assert list(row.values())[:8] == ["living", "Running", "2", "3", "1/4", "0.25", "1.5", "2030-01-01T00:00:00Z"]
+
+
+def test_columns_of_a_trial_whose_status_has_two_writers(kubectl: Kubectl) -> None:
+    done = kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", stdin=trial())
+    assert done.returncode == 0, done.stderr
+    ours = {
+        "phase": "Running",
+        "reason": "Convergence",
+        "rank": 1,
+        "gpus": ["GPU-1"],
+        "best": {"step": 3, "value": 0.5},
+    }
+    status(kubectl, trial(), {**ours, "predicted": {"value": 0.4, "low": 0.3, "high": 0.5}}, "podium-operator")
+    points = [{"step": step, "value": 1 / step, "time": 1.5e9 + step} for step in range(1, 257)]
+    status(kubectl, trial(), {"curve": {"points": points}, "lastStep": 256, "lastValue": 0.25}, "podium-agent")
+    row = columns(kubectl, "hpt", "living-0", "-n", NAMESPACE)
+    assert list(row) == ["NAME", "PHASE", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU", "WHY", "AGE"]
+    shown = ["living-0", "Running", "1", "256", "0.25", "0.5", "0.4", '["GPU-1"]', "Convergence"]
+    assert list(row.values())[:9] == shown
+
+
+def test_columns_of_a_node(kubectl: Kubectl) -> None:
+    node = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "metadata": {"name": "crds-gpus"}}
+    assert kubectl("apply", "--server-side", "-f", "-", stdin=node).returncode == 0
+    gpus = [
+        GpuStatus(
+            uuid="GPU-1", index=0, health="Healthy", sm_utilization=97.6, memory_total=24 << 30, memory_used=6 << 30
+        ),
+        GpuStatus(uuid="GPU-2", index=1, health="Unhealthy", health_reason="Xid 79", memory_total=24 << 30),
+    ]
+    report = GpuNodeStatus(gpus=gpus, observed_epoch=4).model_dump(mode="json", by_alias=True, exclude_none=True)
+    status(kubectl, node, report, "podium-agent")
+    row = columns(kubectl, "gpun", "crds-gpus")
+    assert list(row) == ["NAME", "GPUS", "HOLDER", "UTIL", "MEMORY", "HEALTH", "EPOCH", "AGE"]
+    assert list(row.values())[1:7] == ["2", "-,-", "98%,0%", "6/24Gi,0/24Gi", "1: Xid 79", "4"]
+    stored = json.loads(kubectl("get", "gpun", "crds-gpus", "-o", "json").stdout)
+    assert GPUNode.model_validate(stored).status.gpus == gpus
+    assert kubectl("delete", "gpunode", "crds-gpus").returncode == 0
+
+
+def test_all_kinds_are_one_category_and_explain_themselves(kubectl: Kubectl) -> None:
+    served = kubectl("api-resources", "--categories=podium", "-o", "name").stdout.split()
+    assert sorted(served) == sorted(f"{kind.plural}.podium.dev" for kind in KINDS)
+    assert "start" not in kubectl("explain", "hpj.spec.trials").stderr
+    assert "started and unfinished" in kubectl("explain", "hpj.spec.trials.parallel").stdout
+
+
+def test_what_lies_in_crds_is_what_is_installed() -> None:
+    assert {path for path in files() if path.parent == Path("crds")} == {
+        Path(f"crds/{kind.plural}.yaml") for kind in KINDS
+    }

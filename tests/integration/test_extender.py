@@ -1,0 +1,342 @@
+"""The extender between a real kube-scheduler and a real API server, with the configuration and the account (so: the
+rights) that the chart gives them.
+
+Nodes are Node objects without a kubelet and GPUNodes without an agent: the scheduler binds to them all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from podium_cluster.client import Api, connect
+from podium_cluster.resources import GPUNODES, NODES, PODS, Resource
+from podium_cluster.settings import ClusterSettings
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).parents[2]
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+GIB = 2**30
+PATIENCE = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class World:
+    """One namespace, one extender, one scheduler whose name nobody else uses."""
+
+    kubeconfig: Path
+    folder: Path
+    binary: Callable[[str], Path]
+    scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
+    extender_port: int = field(default_factory=free_port)
+    health_port: int = field(default_factory=free_port)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        return f"ns-{self.scheduler}"
+
+    def node(self, short: str) -> str:
+        return f"{self.scheduler}-{short}"
+
+    def start(self, name: str, command: list[str], **env: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | env
+            )
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(10)
+
+    @property
+    def account(self) -> Path:
+        """kubeconfig of the service account that the chart makes for both processes."""
+        return self.folder / "account"
+
+    def render(self, template: str) -> str:
+        return self.run(
+            "helm",
+            "template",
+            self.scheduler,
+            str(ROOT / "charts" / "podium"),
+            f"--namespace={self.namespace}",
+            f"--show-only=templates/{template}",
+            "--kube-version=1.36.3",  # a helm built from source does not know a default
+            f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
+        )
+
+    def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
+        done = subprocess.run(
+            [str(self.binary(tool)), *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+            check=False,
+        )
+        assert done.returncode == 0, f"{tool} {' '.join(arguments)}:\n{done.stderr}"
+        return done.stdout
+
+    def make_account(self) -> None:
+        self.run("kubectl", "apply", "-f", "-", given=self.render("scheduler/rbac.yaml"))
+        token = self.run("kubectl", "create", "token", f"{self.scheduler}-scheduler", f"--namespace={self.namespace}")
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        user = next(c["context"]["user"] for c in config["contexts"] if c["name"] == config["current-context"])
+        config["users"] = [{"name": user, "user": {"token": token.strip()}}]
+        self.account.write_text(yaml.safe_dump(config))
+
+    def start_extender(self) -> None:
+        self.start(
+            "extender",
+            [sys.executable, "-m", "podium_extender.main"],
+            PODIUM_KUBECONFIG=str(self.account),
+            PODIUM_NAMESPACE=self.namespace,
+            PODIUM_EXTENDER_PORT=str(self.extender_port),
+            PODIUM_HTTP_HOST="127.0.0.1",
+            PODIUM_HTTP_PORT=str(self.health_port),
+            PODIUM_SCHEDULER_NAME=self.scheduler,
+            PODIUM_LOG_FORMAT="console",
+            PYTHONPATH=os.pathsep.join(sys.path),
+        )
+        self.wait(self.extender_ready, "the extender is ready")
+
+    def extender_ready(self) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5).status_code == 200
+        return False
+
+    def start_scheduler(self) -> None:
+        """kube-scheduler with what the chart renders; only the ports and names of this machine are put in."""
+        rendered = self.render("scheduler/config.yaml")
+        config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
+        config["clientConnection"] = {"kubeconfig": str(self.account)}
+        path = self.folder / "scheduler.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self.start(
+            "scheduler",
+            [str(self.binary("kube-scheduler")), f"--config={path}", f"--secure-port={free_port()}", "--v=2"],
+        )
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            for name, process in self.processes.items():
+                log = (self.folder / f"{name}.log").read_text()[-3000:] if process.poll() is not None else ""
+                assert process.poll() is None, f"{name} ended while waiting until {what}:\n{log}"
+            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+            time.sleep(0.05)
+        return value
+
+    def api(self, call: Callable[[Api], Any]) -> Any:
+        async def main() -> Any:
+            async with connect(ClusterSettings(kubeconfig=self.kubeconfig)) as api:
+                return await call(api)
+
+        return asyncio.run(main())
+
+    # objects
+
+    def add_node(self, short: str, *gpus: Mapping[str, Any], shares: int = 4) -> None:
+        name = self.node(short)
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": _now()}
+
+        async def put(api: Api) -> None:
+            labels = {"kubernetes.io/hostname": name}
+            await api.apply(NODES, {"metadata": {"name": name, "labels": labels}}, manager="test")
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+            await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
+            await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
+            told = {"updatedAt": _now(), "gpus": list(gpus)}
+            await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
+
+        self.api(put)
+
+    def add_pod(
+        self, *names: str, gpus: int = 1, on: str | None = None, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        """All of them at once."""
+        container: dict[str, Any] = {"name": "c", "image": "none"}
+        if gpus:
+            amounts = {"podium.dev/gpu": str(gpus)}
+            container["resources"] = {"requests": amounts, "limits": amounts}
+        spec: dict[str, Any] = {
+            "schedulerName": self.scheduler,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+            # this world's nodes only: the cluster may have real ones
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": self._only(on)}},
+        }
+
+        async def create(api: Api) -> None:
+            metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
+            pods = [{"metadata": metadata | {"name": name}, "spec": spec} for name in names]
+            await asyncio.gather(*(api.create(PODS, pod, manager="test") for pod in pods))
+
+        self.api(create)
+
+    def _only(self, on: str | None) -> Mapping[str, Any]:
+        names = [self.node(on)] if on else [self.node(short) for short in ("idle", "busy", "broken", "a", "b")]
+        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
+        return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+
+    def pod(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.api(lambda api: api.get(PODS, name, self.namespace))
+        return found
+
+    def bound(self, name: str) -> str:
+        found: str = self.wait(lambda: self.pod(name)["spec"].get("nodeName"), f"{name} is bound")
+        return found.removeprefix(f"{self.scheduler}-")
+
+    def why_not(self, name: str) -> str:
+        def message() -> str:
+            conditions = self.pod(name).get("status", {}).get("conditions", [])
+            return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+        found: str = self.wait(message, f"{name} is told why it waits")
+        return found
+
+    def clear(self) -> None:
+        async def sweep(api: Api) -> None:
+            for pod in (await api.list(PODS, self.namespace))["items"]:
+                await api.delete(PODS, pod["metadata"]["name"], self.namespace, grace_seconds=0)
+            for resource in (GPUNODES, NODES):
+                for item in (await api.list(resource))["items"]:
+                    if item["metadata"]["name"].startswith(f"{self.scheduler}-"):
+                        await api.delete(resource, item["metadata"]["name"])
+
+        self.api(sweep)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
+    sitting = [
+        {
+            "namespace": "default",
+            "trial": f"t-{number}-{i}",
+            "uid": f"{number}-{i}",
+            "pod": f"t-{number}-{i}-0",
+            "podUID": f"pod-{number}-{i}",
+            "state": "Suspended",
+            "since": _now(),
+        }
+        for i in range(trials)
+    ]
+    reading = {"uuid": f"GPU-{number}", "index": 0, "product": "Fake", "memoryTotal": 80 * GIB, "health": "Healthy"}
+    return reading | {"shares": 4, "trials": sitting} | changes
+
+
+@pytest.fixture(scope="module")
+def world(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    world = World(kubeconfig, tmp_path_factory.mktemp("extender"), binary)
+
+    async def prepare(api: Api) -> None:
+        await api.apply(NAMESPACES, {"metadata": {"name": world.namespace}}, manager="test")
+        # the admission asks for it; its controller may not run here
+        account = {"metadata": {"name": "default", "namespace": world.namespace}}
+        await api.apply(ACCOUNTS, account, manager="test")
+
+    world.api(prepare)
+    try:
+        world.make_account()
+        world.start_extender()
+        world.start_scheduler()
+        yield world
+    finally:
+        for name in list(world.processes):
+            world.kill(name)
+        world.run("kubectl", "delete", "--wait=false", "-f", "-", given=world.render("scheduler/rbac.yaml"))
+        world.api(lambda api: api.delete(NAMESPACES, world.namespace))
+
+
+@pytest.fixture(autouse=True)
+def _empty_world(world: World) -> Iterator[None]:
+    yield
+    world.clear()
+
+
+def test_a_trial_goes_to_the_node_with_fewer_trials(world: World) -> None:
+    world.add_node("busy", gpu(1, trials=3))
+    world.add_node("idle", gpu(2))
+    world.add_pod("one")
+    assert world.bound("one") == "idle"
+
+
+def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World) -> None:
+    world.add_node("a", gpu(1))
+    world.add_node("b", gpu(2))
+    names = [f"burst-{i}" for i in range(6)]
+    world.add_pod(*names)
+    places = [world.bound(name) for name in names]
+    assert sorted(places) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_a_broken_gpu_is_refused_and_the_pod_says_why(world: World) -> None:
+    world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
+    world.add_pod("careful", on="broken")
+    message = world.why_not("careful")
+    assert "Unhealthy" in message
+    assert "Xid 79" in message
+    assert "preemption" in message.lower()  # unresolvable: the scheduler does not even look for victims
+    world.add_node("idle", gpu(2))
+    world.add_pod("lucky")
+    assert world.bound("lucky") == "idle"
+
+
+def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> None:
+    world.add_node("idle", gpu(1))
+    world.add_pod("picky", on="idle", annotations={"podium.dev/gpu-products": "NVIDIA-H100"})
+    world.add_pod("huge", on="idle", annotations={"podium.dev/gpu-memory": str(100 * GIB)})
+    assert "WrongProduct" in world.why_not("picky")
+    assert "TooLittleMemory" in world.why_not("huge")
+
+
+def test_without_its_extender_only_trials_wait(world: World) -> None:
+    world.add_node("idle", gpu(1))
+    world.kill("extender")
+    try:
+        world.add_pod("trial")
+        world.add_pod("plain", gpus=0)
+        assert world.bound("plain") == "idle"
+        assert not world.pod("trial")["spec"].get("nodeName")
+    finally:
+        world.start_extender()
+    assert world.bound("trial") == "idle"
+
+
+def test_it_measures_itself(world: World) -> None:
+    world.add_node("idle", gpu(1))
+    world.add_pod("counted")
+    world.bound("counted")
+    page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=5).text
+    assert 'podium_extender_request_seconds_count{verb="filter"}' in page

@@ -1,0 +1,163 @@
+"""The arbiter's rules, one table row each, and two properties over random orders: never two at work, never a deadlock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
+from podium_agent.trials import Gate, LocalTrial
+
+GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
+OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING
+
+
+def key(name: str) -> TrialKey:
+    return TrialKey("default", name, f"uid-{name}")
+
+
+def trial(name: str, state: TrialState, gpus: str = "A", **changes: object) -> LocalTrial:
+    base = LocalTrial(
+        key(name),
+        f"{name}-0",
+        f"pod-{name}",
+        tuple(gpus),
+        state,
+        0.0,
+        gate=Gate.WAITING if state is GATED else Gate.PASSED,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def orders(epoch: int = 1, released: bool = False, **gpus: str) -> Orders:
+    return Orders(
+        epoch, {uuid: tuple(Entry(key(n), "Ranked") for n in names) for uuid, names in gpus.items()}, released
+    )
+
+
+def said(steps: tuple[Step, ...]) -> set[str]:
+    return {f"{type(step).__name__.lower()} {step.trial.key.name} {step.reason}" for step in steps}
+
+
+CASES = {
+    "first at its gate is let in": (orders(A="ab"), [trial("a", GATED), trial("b", GATED)], {"grant a Ranked", "wait b NotItsTurn"}),
+    "who works goes on": (orders(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b NotItsTurn"}),
+    "a better one comes: first only the suspension": (orders(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b HandOver"}),
+    "not before it is verified": (orders(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b HandOver"}),
+    "then the next goes on": (orders(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a NotItsTurn"}),
+    "a starting one is not suspended": (orders(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b HandOver"}),
+    "a resuming one is left alone": (orders(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b HandOver"}),
+    "the holder has ended: the next at once": (orders(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c NotItsTurn"}),
+    "a GPU does not wait for an image": (orders(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a NotItsTurn", "grant b Ranked"}),
+    "a gate that may have been passed counts as at work": (orders(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b HandOver"}),
+    "not in the order: may not work": (orders(A="b"), [trial("a", RUNNING)], {"suspend a NotInOrder"}),
+    "not in the order: not let in": (orders(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInOrder", "wait b NotInOrder"}),
+    "no order yet: gates stay shut, who works goes on": (orders(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoOrder"}),
+    "no GPUNode at all": (Orders(), [trial("a", GATED)], {"wait a NoOrder"}),
+    "devices not known": (orders(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
+    "one at work somewhere unknown is in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a HandOver", "wait x DevicesUnknown"}),
+    "released: all thawed, gates shut": (orders(released=True, A="ab"), [trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"resume b Released", "wait c Released"}),
+    "two GPUs or none": (orders(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a HandOver"}),
+    "two GPUs: not while one is kept": (orders(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a NotItsTurn"}),
+    "what the big one cannot have goes to the next": (orders(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a NotItsTurn", "resume c Ranked"}),
+    "crossed orders do not deadlock": (orders(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b NotItsTurn"}),
+    "in the order of one of its GPUs only": (orders(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInOrder"}),
+    "a failed suspension is tried again later": (orders(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
+    "a failed resumption too": (orders(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
+    "deleted while at work: its SIGTERM is its own business": (orders(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "deleted while frozen: the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
+    "then it is thawed alone": (orders(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a NotItsTurn"}),
+    "deleted, and deaf to SIGTERM: stays frozen": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, heeds_term=False)], set()),
+    "last call": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "deleted at its gate: nothing": (orders(A="a"), [trial("a", GATED, deleting=True)], set()),
+    "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a NotItsTurn"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("order", "trials", "expected"), CASES.values(), ids=CASES)
+def test_rules(order: Orders, trials: list[LocalTrial], expected: set[str]) -> None:
+    assert said(decide(order, trials, now=10.0)) == expected
+    assert said(decide(order, trials[::-1], now=10.0)) == expected, "the answer depends on the order of the list"
+
+
+def test_every_wait_says_why() -> None:
+    for order, trials, _ in CASES.values():
+        for step in decide(order, trials, now=10.0):
+            assert step.reason[0].isupper()
+            assert not isinstance(step, Wait) or step.message or step.trial.trouble == ""
+
+
+@pytest.mark.parametrize(
+    ("seen", "followed"),
+    [
+        (orders(4, A="b"), orders(5, A="a")),
+        (orders(5, A="b"), orders(5, A="b")),
+        (orders(6, A="b"), orders(6, A="b")),
+        (orders(4, released=True, A="b"), orders(5, released=True, A="a")),
+    ],
+)
+def test_an_older_epoch_is_ignored_but_a_release_counts(seen: Orders, followed: Orders) -> None:
+    assert newer(orders(5, A="a"), seen) == followed
+
+
+def play(current: dict[str, LocalTrial], steps: tuple[Step, ...]) -> bool:
+    """Carry out steps instantly, except that the states in between are passed through; True if anything moved."""
+    moved = False
+    for step in steps:
+        name = step.trial.pod_uid
+        if isinstance(step, Grant):
+            current[name] = replace(current[name], state=STARTING, gate=Gate.PASSED)
+        elif isinstance(step, Suspend):
+            current[name] = replace(current[name], state=OUT)
+        elif isinstance(step, Resume):
+            current[name] = replace(current[name], state=IN)
+        moved |= not isinstance(step, Wait)
+    return moved
+
+
+ARRIVE = {STARTING: RUNNING, OUT: OFF, IN: RUNNING}
+NAMES = "abcdef"
+GPUS = "ABC"
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Orders, list[LocalTrial]]:
+    trials = [
+        trial(
+            name,
+            draw(st.sampled_from([GATED, OFF])),
+            gpus="".join(sorted(draw(st.sets(st.sampled_from(GPUS), min_size=1)))),
+        )
+        for name in NAMES[: draw(st.integers(1, 6))]
+    ]
+    lists = {gpu: draw(st.permutations([t.key.name for t in trials if gpu in t.gpus])) for gpu in GPUS}
+    return orders(1, **{gpu: "".join(names) for gpu, names in lists.items()}), trials
+
+
+@settings(max_examples=150, deadline=None)
+@given(worlds(), st.data())
+def test_never_two_at_work_and_never_stuck(world: tuple[Orders, list[LocalTrial]], data: st.DataObject) -> None:
+    order, trials = world
+    current = {one.pod_uid: one for one in trials}
+    for _ in range(60):
+        moved = play(current, decide(order, list(current.values()), now=0.0))
+        for gpu in GPUS:
+            at_work = [one.pod_uid for one in current.values() if gpu in one.gpus and one.occupies]
+            assert len(at_work) <= 1, at_work
+        arriving = [name for name, one in current.items() if one.state in ARRIVE]
+        if arriving:
+            name = data.draw(st.sampled_from(sorted(arriving)))
+            current[name] = replace(current[name], state=ARRIVE[current[name].state])
+        elif not moved:
+            running = sorted(name for name, one in current.items() if one.state is RUNNING)
+            assert running or not current, "all wait, nobody works"
+            if not current:
+                break
+            del current[data.draw(st.sampled_from(running))]
+            if not current:
+                break

@@ -1,0 +1,36 @@
+"""Pictures of the made-up search at moments of its life, and of the same with single fields changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from podium_cli.objects import picture_of
+from podium_cli.picture import JobPicture
+from podium_cli.samples import BEGIN, search_at
+
+Picture = Callable[..., JobPicture]
+
+
+def _merge(target: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, Mapping) and isinstance(target.get(key), dict):
+            _merge(target[key], value)
+        else:
+            target[key] = value
+
+
+@pytest.fixture
+def picture() -> Picture:
+    """`picture(elapsed, {"digits-3": {"status": {...}}})`: changes are merged into the objects by name."""
+
+    def build(elapsed: float, changes: Mapping[str, Mapping[str, Any]] | None = None) -> JobPicture:
+        objects = search_at(elapsed)
+        for one in objects:
+            _merge(one, (changes or {}).get(one["metadata"]["name"], {}))
+        return picture_of(objects, None, None, BEGIN + timedelta(seconds=elapsed))
+
+    return build

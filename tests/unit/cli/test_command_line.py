@@ -1,0 +1,158 @@
+"""The command line without a cluster: exit codes, sentences, help, files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podium_cli import samples
+from podium_cli.commands.explain import lines as explanation
+from podium_cli.commands.get import ORDERS
+from podium_cli.commands.thaw import frozen
+from podium_cli.exits import Exit
+from podium_cli.main import parser, run
+from podium_cli.objects import picture_of
+
+JOB = """
+apiVersion: podium.dev/v1alpha1
+kind: HyperParamJob
+metadata: {name: sweep, namespace: default}
+spec:
+  objective: {metric: val_acc, direction: maximize}
+  parameters: [{name: lr, min: 1e-4, max: 1e-1, scale: log}]
+  trials: {max: 8, parallel: 4, maxSteps: 10}
+  template: {spec: {containers: [{name: train, image: "example.invalid/train:1"}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["get", "trials"], Exit.USAGE, "JobNotNamed"),
+        (["report"], Exit.USAGE, "JobNotNamed"),
+        (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
+        (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
+        (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "ReportNotWritten"),
+        (["report", "--sample", "other"], Exit.NOT_FOUND, "JobNotFound"),
+        (["validate", "/nowhere/job.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
+    ],
+)
+def test_every_no_has_a_code_and_a_sentence(
+    arguments: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) is code
+    assert f"podium: {told}: " in capsys.readouterr().err
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config"
+    cluster = {"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    user = {"name": "u", "user": {"token": "t"}}
+    content = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "x"}
+    config.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
+    assert run(["watch", "x", "--kubeconfig", str(config)]) is Exit.CLUSTER
+    assert "Unreachable" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["thaw"], ["thaw", "node-a", "--all"], ["watch"], []])
+def test_usage_errors_are_argparses(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(arguments)
+    assert caught.value.code == Exit.USAGE
+
+
+def test_help_of_every_command_teaches_by_examples_and_lists_exit_codes() -> None:
+    choices = next(action.choices for action in parser()._actions if action.dest == "command" or action.choices)
+    assert choices is not None
+    for name, command in dict(choices).items():  # type: ignore[call-overload]
+        text = command.format_help()
+        assert f"  podium {name}" in text or "&& podium" in text
+        assert "exit codes:" in text
+
+
+def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "sample.html"
+    assert run(["report", "--sample", "-o", str(output)]) is Exit.OK
+    assert output.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert run(["summary", "--sample"]) is Exit.OK
+    assert "digits-9" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["list.json", "many.yaml", "typed-list.json"])
+def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
+    objects = samples.search_at(600)
+    if form == "list.json":
+        (tmp_path / form).write_text(json.dumps({"kind": "List", "items": objects}))
+    elif form == "many.yaml":
+        (tmp_path / form).write_text("\n---\n".join(json.dumps(one) for one in objects))
+    else:
+        for kind in ("HyperParamJob", "HyperParamTrial", "GPUNode"):
+            items = [
+                {key: one[key] for key in ("metadata", "spec", "status")} for one in objects if one["kind"] == kind
+            ]
+            (tmp_path / f"{kind}.json").write_text(json.dumps({"kind": f"{kind}List", "items": items}))
+    output = tmp_path / "out.html"
+    assert run(["report", "digits", "--from-files", str(tmp_path), "-o", str(output)]) is Exit.OK
+    assert "digits-9" in output.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "told"),
+    [
+        (("", ""), Exit.OK, "valid"),
+        (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
+        (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),
+        (("trials:", "policy: {name: hermes, settings: {nope: 1}}\n  trials:"), Exit.FAILED, "UnknownPolicySetting"),
+        (("min: 1e-4", "min: 1"), Exit.FAILED, "lr"),
+        (("parameters:", "parameter:"), Exit.FAILED, "parameters"),
+        (("template:", "colour: red\n  template:"), Exit.FAILED, "colour"),
+    ],
+)
+def test_validate(
+    change: tuple[str, str], code: Exit, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace(*change) if change[0] else JOB)
+    assert run(["validate", str(path)]) is code
+    assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [("a: [", "FileMalformed"), ("kind: Pod\nmetadata: {name: x}\n", "NothingToValidate")]
+)
+def test_validate_what_is_no_job(content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(content)
+    assert run(["validate", str(path)]) is Exit.FAILED
+    assert told in capsys.readouterr().err
+
+
+def test_sort_orders_hold_every_trial_once() -> None:
+    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
+    names = {trial.metadata.name for trial in picture.trials}
+    for order in ORDERS.values():
+        shown = [trial.metadata.name for trial in order(picture)]
+        assert len(shown) == len(names)
+        assert set(shown) == names
+    best = [trial.status.best.value for trial in ORDERS["value"](picture) if trial.status.best]
+    assert best == sorted(best, reverse=True)
+
+
+def test_explain_names_the_rival_and_the_place() -> None:
+    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
+    waiting = next(trial for trial in picture.trials if trial.status.phase.value == "Suspended")
+    text = "\n".join(explanation(picture, waiting))
+    assert "Suspended  RivalConverges" in text
+    assert "holds it for" in text
+    assert "in the order of this GPU" in text
+    running = next(trial for trial in picture.trials if trial.status.phase.value == "Running")
+    assert "this trial, for" in "\n".join(explanation(picture, running))
+
+
+def test_frozen_lists_each_suspended_trial_once() -> None:
+    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
+    suspended = [trial for trial in picture.trials if trial.status.phase.value == "Suspended"]
+    assert len(frozen(list(picture.nodes))) == len(suspended)

@@ -1,0 +1,225 @@
+"""The report: figures, structure, and that nothing in it can reach out or run."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+
+from podium_cli import summary
+from podium_cli.picture import JobPicture
+from podium_cli.report import charts, page, svg
+from podium_cli.report.model import build, percentile
+
+Picture = Callable[..., JobPicture]
+EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
+
+
+class Structure(HTMLParser):
+    """Elements by name, their attributes, and whether each that opens is closed in turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.text.append(data)
+
+    def count(self, tag: str, class_: str | None = None) -> int:
+        classes = [(attrs.get("class") or "").split() for name, attrs in self.found if name == tag]
+        return sum(class_ is None or class_ in one for one in classes)
+
+
+def read(html: str) -> Structure:
+    structure = Structure()
+    structure.feed(html)
+    structure.close()
+    assert structure.open == []
+    return structure
+
+
+def test_the_whole_report_of_a_finished_search(picture: Picture) -> None:
+    report = build(picture(600))
+    structure = read(page.render(report))
+    assert structure.count("path", "curve") == 12 + 1  # a curve a trial, and best so far
+    assert structure.count("rect", "bar") == sum(len(lane.holds) for lane in report.lanes)
+    assert structure.count("rect", "lane") == 2
+    assert structure.count("tr") == 13
+    assert structure.count("svg") == 3 + 4  # curves, GPUs, best so far, one scatter a parameter
+    text = " ".join(structure.text)
+    for told in ("digits-9", "0.9612", "12 / 12", "training", "switching", "idle", "node-a/0", "StepsCompleted"):
+        assert told in text
+    assert all(attrs.get("aria-label") for name, attrs in structure.found if name == "svg")
+    assert any(attrs.get("lang") == "en" for name, attrs in structure.found if name == "html")
+
+
+def test_nothing_is_loaded_and_nothing_can_run(picture: Picture) -> None:
+    html = page.render(build(picture(600)))
+    structure = read(html)
+    names = {name for name, _ in structure.found}
+    assert names.isdisjoint({"script", "link", "img", "iframe", "object", "embed", "base", "form", "a"})
+    for _, attrs in structure.found:
+        assert not any(key.startswith("on") or key in ("src", "href", "xlink:href") for key in attrs)
+    for reach in ("http:", "https:", "//", "url(", "@import", "javascript:"):
+        assert reach not in html.replace("<!doctype html>", "")
+    assert "default-src 'none'" in html.replace("&#x27;", "'")
+
+
+def test_whatever_users_and_trials_wrote_is_only_text(picture: Picture) -> None:
+    """Every string of the objects that a tenant or a trial can choose, at once."""
+    changes = {
+        "digits": {
+            "spec": {"objective": {"metric": EVIL}, "metrics": {"stepKey": EVIL}},
+            "status": {"reason": EVIL, "message": EVIL, "best": {"parameters": {EVIL: EVIL}}},
+        },
+        "digits-9": {"spec": {"parameters": {"activation": EVIL}}, "status": {"reason": EVIL, "message": EVIL}},
+        "node-a": {"status": {"driver": EVIL}},
+    }
+    html = page.render(build(picture(600, changes)))
+    structure = read(html)
+    assert structure.count("script") == 0
+    assert "<script" not in html
+    assert "\x00" not in html
+    assert "\x1b" not in html
+    assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as what it is
+
+
+def test_the_drawings_are_well_formed_xml(picture: Picture) -> None:
+    report = build(picture(600))
+    drawings = [charts.curves(report), charts.gantt(report), charts.best_so_far(report)]
+    for drawing in [*drawings, *(drawn for _, drawn in charts.scatters(report))]:
+        root = ElementTree.fromstring(drawing)
+        width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
+        for circle in root.iter("circle"):
+            assert 0 <= float(circle.attrib["cx"]) <= width
+            assert 0 <= float(circle.attrib["cy"]) <= height
+        for rect in root.iter("rect"):
+            assert float(rect.attrib["x"]) + float(rect.attrib["width"]) <= width + 0.01
+
+
+@pytest.mark.parametrize("elapsed", [0, 0.5, 3, 7, 60, 150])
+def test_a_report_at_any_moment(picture: Picture, elapsed: float) -> None:
+    report = build(picture(elapsed))
+    read(page.render(report))
+    assert any("still Running" in warning for warning in report.warnings)
+    assert report.use.training >= 0
+    assert "\n".join(summary.lines(report))
+
+
+def test_a_job_without_trials(picture: Picture) -> None:
+    bare = picture(0)
+    empty = JobPicture(bare.job.model_copy(update={"status": type(bare.job.status)()}), (), (), bare.now)
+    structure = read(page.render(build(empty)))
+    assert structure.count("svg") == 0
+    assert "No trial has reported val_acc yet." in " ".join(structure.text)
+
+
+def test_gpu_seconds_add_up_to_the_time_of_the_gpus(picture: Picture) -> None:
+    report = build(picture(600))
+    assert report.use.total == pytest.approx(2 * report.span)
+    held = sum(hold.end - hold.start for lane in report.lanes for hold in lane.holds)
+    assert report.use.training + report.use.switching == pytest.approx(held)
+
+
+def test_gpu_seconds_without_the_operators_sum(picture: Picture) -> None:
+    told = build(picture(600)).use
+    counted = build(picture(600, {"digits": {"status": {"gpuSeconds": {"training": 0, "switching": 0}}}})).use
+    assert counted.training == pytest.approx(told.training)
+    assert counted.switching == pytest.approx(told.switching)
+
+
+def test_no_gpu_is_held_by_two_at_once(picture: Picture) -> None:
+    for lane in build(picture(600)).lanes:
+        for before, after in zip(lane.holds, lane.holds[1:], strict=False):
+            assert before.end <= after.start + 1e-9
+
+
+def test_best_so_far_only_gets_better(picture: Picture) -> None:
+    values = [found.value for found in build(picture(600)).improvements]
+    assert values == sorted(values)
+    assert values[-1] == pytest.approx(0.9612, abs=1e-4)
+
+
+def test_minimizing_turns_everything_round(picture: Picture) -> None:
+    flipped = {"digits": {"spec": {"objective": {"direction": "minimize"}}, "status": {"best": None}}}
+    report = build(picture(600, flipped))
+    values = [found.value for found in report.improvements]
+    assert values == sorted(values, reverse=True)
+    assert report.best is not None
+    assert report.best.best == min(line.best for line in report.trials if line.best is not None)
+
+
+def test_a_diverged_trial_does_not_flatten_the_others(picture: Picture) -> None:
+    worst = -1.7976931348623157e308
+    points = [{"step": 1, "value": 0.5, "time": 1768469410.0}, {"step": 2, "value": worst, "time": 1768469411.0}]
+    changes = {"digits-2": {"status": {"curve": {"points": points}, "best": {"step": 2, "value": worst}}}}
+    report = build(picture(600, changes))
+    html = page.render(report)
+    assert "diverged" in html
+    assert "e+308" not in html
+    assert "nan" not in charts.curves(report)
+
+
+def test_missing_trials_and_long_histories_are_told(picture: Picture) -> None:
+    hold = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
+    changes = {"digits": {"status": {"trials": {"created": 15}}}, "digits-1": {"status": {"holds": [hold] * 512}}}
+    warnings = build(picture(600, changes)).warnings
+    assert any("3 of 15 trials were deleted" in warning for warning in warnings)
+    assert any("512" in warning for warning in warnings)
+
+
+def test_the_summary(picture: Picture) -> None:
+    report = build(picture(600))
+    lines = summary.lines(report)
+    heads = [line.split()[0] for line in lines]
+    assert heads == ["job", "best", "parameters", "trials", "GPU-seconds", "suspensions"]
+    assert lines[1].split()[1] == "digits-9"
+    assert "p50" in lines[5]
+    last = summary.last_line(report, "podium-report.html")
+    assert last.startswith("best trial digits-9: val_acc 0.9612 at epoch 24 with lr=")
+    assert last.endswith("; report: podium-report.html")
+
+
+@pytest.mark.parametrize(
+    ("values", "fraction", "expected"),
+    [
+        ([], 0.5, None),
+        ([3.0], 0.99, 3.0),
+        ([4.0, 1.0, 3.0, 2.0], 0.5, 2.0),
+        (list(map(float, range(1, 101))), 0.99, 99.0),
+    ],
+)
+def test_percentile_is_a_value_that_was_measured(values: list[float], fraction: float, expected: float | None) -> None:
+    assert percentile(values, fraction) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1]), (3, 3, [3]), (0.1, 0.98, [0.2, 0.4, 0.6, 0.8]), (-5, 5, [-4, -2, 0, 2, 4])],
+)
+def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
+    assert svg.ticks(low, high) == expected
+
+
+def test_log_ticks() -> None:
+    assert svg.log_ticks(1e-4, 1e-1) == pytest.approx([1e-4, 1e-3, 1e-2, 1e-1])
+    assert svg.log_ticks(0.02, 0.09) == pytest.approx([0.02, 0.05])
+
+
+def test_outliers_do_not_flatten_the_rest() -> None:
+    low, high = svg.reach([0.1, 0.2, 0.3, 0.4, 0.5, 1e9])
+    assert low < 0.1
+    assert high < 10

@@ -1,0 +1,55 @@
+"""How values read to a person."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from podium_cli import texts
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0.0, "0"),
+        (0.95, "0.95"),
+        (0.961234, "0.9612"),
+        (64.0, "64"),
+        (123456.0, "123456"),
+        (1e-5, "1e-05"),
+        (-3.5, "-3.5"),
+        (float("nan"), "diverged"),
+        (-sys.float_info.max, "diverged"),
+    ],
+)
+def test_number(value: float | None, shown: str) -> None:
+    assert texts.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, "–"),
+        (-1, "0 s"),
+        (0, "0 s"),
+        (0.0004, "1 ms"),
+        (0.066, "66 ms"),
+        (2.5, "2.5 s"),
+        (59.4, "59 s"),
+        (59.6, "1 m 00 s"),
+        (185, "3 m 05 s"),
+        (7620, "2 h 07 m"),
+    ],
+)
+def test_duration(seconds: float | None, shown: str) -> None:
+    assert texts.duration(seconds) == shown
+
+
+def test_scalars_of_every_type() -> None:
+    assert texts.parameters({"lr": 1e-4, "bs": 64, "flip": True, "act": "relu"}) == "lr=0.0001 bs=64 flip=true act=relu"
+
+
+def test_control_characters_never_reach_a_terminal() -> None:
+    assert texts.clean("a\x1b[2Jb\r\nc") == "a [2Jb  c"

@@ -1,0 +1,114 @@
+"""From facts to phases: who is to blame when a pod ends, and what a silent agent means."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from podium.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
+from podium.domain.phase import FINAL, TrialPhase
+
+P = TrialPhase
+FAILED = PodFacts("Failed", node="node-a", gate="Done")
+
+ENDS = [
+    ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
+    ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "OwnFailure", "ProcessFailed"),
+    ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "OwnFailure", "OOMKilled"),
+    ("deadline", replace(FAILED, reason="DeadlineExceeded"), "OwnFailure", "DeadlineExceeded"),
+    ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
+    ("preempted", replace(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
+    ("taint", replace(FAILED, disruption="DeletionByTaintManager", exit_code=137), "Disrupted", "PodDisrupted"),
+    ("node lost", replace(FAILED, reason="NodeLost"), "Disrupted", "PodRejected"),
+    ("shutdown", replace(FAILED, reason="Terminated", exit_code=143), "Disrupted", "PodDisrupted"),
+    ("raced for cpu", replace(FAILED, reason="OutOfcpu"), "Disrupted", "PodRejected"),
+    ("raced for gpu", replace(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
+    ("admission", replace(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
+    ("deleted", replace(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
+    ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
+    ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
+    ("running", PodFacts("Running", gate="Done"), "StillThere", ""),
+    ("running, told to go", PodFacts("Running", gate="Done", deleting=True), "StillThere", ""),
+    ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "StillThere", ""),
+    ("silent node", PodFacts("Unknown"), "StillThere", ""),
+]
+
+
+@pytest.mark.parametrize(("pod", "kind", "reason"), [row[1:] for row in ENDS], ids=[row[0] for row in ENDS])
+def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
+    end = classify_end(pod)
+    assert (end.kind, end.reason) == (kind, reason)
+    assert end.message or kind == "StillThere"
+
+
+RUNNING = PodFacts("Running", node="node-a", gate="Done")
+GATE = PodFacts("Pending", node="node-a", gate="Running")
+NEW = PodFacts("Pending", node="node-a", gate="Waiting")
+FAIL1 = replace(FAILED, exit_code=1)
+
+
+def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFacts:
+    return replace(TrialFacts(current, pod, had_pod=pod is not None), **more)  # type: ignore[arg-type]
+
+
+PHASES = [
+    ("new", facts(P.PENDING, None), P.PENDING, "WaitingForShare", False),
+    ("no node", facts(P.PENDING, PodFacts("Pending", unschedulable="0/2 nodes")), P.PENDING, "Unscheduled", False),
+    ("creating", facts(P.PENDING, NEW), P.PENDING, "ContainerCreating", False),
+    ("image", facts(P.PENDING, replace(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
+    ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTurn", False),
+    ("agent says gated", facts(P.PENDING, NEW, agent_state="Gated"), P.GATED, "WaitingForTurn", False),
+    ("gate open", facts(P.GATED, GATE, agent_state="Starting"), P.RUNNING, "Started", False),
+    ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
+    ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
+    ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TurnOver", False),
+    ("resuming", facts(P.SUSPENDED, RUNNING, agent_state="Resuming"), P.RESUMING, "TurnCame", False),
+    ("resumed", facts(P.SUSPENDED, RUNNING, agent_state="Running"), P.RUNNING, "Started", False),
+    ("silent agent", facts(P.SUSPENDED, RUNNING), P.SUSPENDED, "AgentSilent", False),
+    (
+        "stale word",
+        facts(P.RUNNING, RUNNING, agent_state="Suspended", agent_fresh=False),
+        P.RUNNING,
+        "Started",
+        False,
+    ),
+    ("done", facts(P.RUNNING, PodFacts("Succeeded", exit_code=0)), P.SUCCEEDED, "Completed", False),
+    ("retried", facts(P.RUNNING, FAIL1, failures=1, retries=2), P.REQUEUED, "ProcessFailed", True),
+    ("failed", facts(P.RUNNING, FAIL1, failures=2, retries=2), P.FAILED, "ProcessFailed", True),
+    ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
+    ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
+    ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodGone", False),
+    ("still gone", facts(P.REQUEUED, None, had_pod=True), P.REQUEUED, "WaitingForPod", False),
+    ("next attempt", facts(P.REQUEUED, NEW), P.PENDING, "ContainerCreating", False),
+    ("over", facts(P.FAILED, RUNNING), P.FAILED, "Final", False),
+]
+
+
+@pytest.mark.parametrize(
+    ("seen", "phase", "reason", "own"), [row[1:] for row in PHASES], ids=[str(row[0]) for row in PHASES]
+)
+def test_derive_phase(seen: TrialFacts, phase: TrialPhase, reason: str, own: bool) -> None:
+    observed = derive_phase(seen)
+    assert (observed.phase, observed.reason, observed.own_failure) == (phase, reason, own)
+    assert observed.message.strip()
+    assert next_phase(seen.current, observed) == phase
+
+
+PODS = [None, NEW, GATE, RUNNING, FAIL1, *(row[1] for row in ENDS)]
+STATES = [None, "Gated", "Starting", "Running", "Suspending", "Suspended", "Resuming", "SomethingNew"]
+
+
+@pytest.mark.parametrize("current", TrialPhase, ids=str)
+def test_no_combination_of_facts_asks_for_an_illegal_edge(current: TrialPhase) -> None:
+    for pod, state, fresh, had in product(PODS, STATES, (True, False), (True, False)):
+        seen = TrialFacts(current, pod, had_pod=had or pod is not None, agent_state=state, retries=1, agent_fresh=fresh)
+        after = next_phase(current, derive_phase(seen))
+        assert current not in FINAL or after == current
+
+
+def test_retry_delay_doubles_and_is_bounded() -> None:
+    assert [retry_delay(n) for n in (1, 2, 3, 4)] == [2.0, 4.0, 8.0, 16.0]
+    assert retry_delay(0) == 2.0
+    assert retry_delay(10_000) == 300.0

@@ -1,0 +1,83 @@
+"""Filter and score: only health, product and memory refuse; what is not known is neither idle nor full."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.placement.scores import load_balance, load_of, refuse
+from podium.placement.views import GpuReading, NodeView, PodNeed
+
+GIB = 2**30
+GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", shares=4)
+NOW = 1000.0
+
+
+def node(*gpus: GpuReading, name: str = "node-a", age: float | None = 1.0) -> NodeView:
+    named = tuple(replace(g, uuid=f"{name}-{i}") for i, g in enumerate(gpus))
+    return NodeView(name, named, None if age is None else NOW - age)
+
+
+FULL = replace(GPU, trials=4)
+SICK = replace(GPU, health="Unhealthy")
+UNSURE = replace(GPU, health="Unknown")
+TIGHT = replace(GPU, memory_reserved=70 * GIB)
+
+REFUSALS = [
+    ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),
+    ("a full node is no refusal", PodNeed(1), node(FULL), None),
+    ("no GPU asked for", PodNeed(0), node(), None),
+    ("no GPU there", PodNeed(1), node(), "TooFewGpus"),
+    ("never heard of", PodNeed(1), node(age=None), None),
+    ("unhealthy", PodNeed(1), node(SICK), "Unhealthy"),
+    ("unhealthy, but that was long ago", PodNeed(1), node(SICK, age=100.0), None),
+    ("unknown is not unhealthy", PodNeed(1), node(UNSURE), None),
+    ("two of one", PodNeed(2), node(GPU), "TooFewGpus"),
+    ("one healthy is not two", PodNeed(2), node(GPU, SICK), "Unhealthy"),
+    ("other product", PodNeed(1, products=("A100",)), node(GPU), "WrongProduct"),
+    ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "WrongProduct"),
+    ("never fits", PodNeed(1, 90 * GIB), node(GPU), "TooLittleMemory"),
+    ("does not fit beside the others", PodNeed(1, 20 * GIB), node(TIGHT), "MemoryReserved"),
+    ("need not fit beside the others", PodNeed(1, 20 * GIB, together=False), node(TIGHT), None),
+    ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
+    ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "MemoryReserved"),
+    ("unknown memory", PodNeed(1, 90 * GIB), node(replace(GPU, memory_total=0)), None),
+]
+
+
+@pytest.mark.parametrize(("need", "view", "code"), [r[1:] for r in REFUSALS], ids=[str(r[0]) for r in REFUSALS])
+def test_refuse(need: PodNeed, view: NodeView, code: str | None) -> None:
+    refusal = refuse(need, view, NOW)
+    assert (refusal.code if refusal else None) == code
+    if refusal:
+        assert refusal.message.endswith("needed.")
+        assert "node-a" not in refusal.message, "equal reasons of many nodes are counted together"
+
+
+HALF = replace(GPU, trials=2, sm_utilization=50.0)
+SCORES = [
+    ("the spread is used", [node(GPU), node(HALF, name="b"), node(FULL, name="c")], [10, 3, 0]),
+    ("alike", [node(HALF), node(HALF, name="b")], [5, 5]),
+    ("alone", [node(GPU)], [5]),
+    ("none", [], []),
+    ("stale is the middle", [node(GPU), node(GPU, name="b", age=100.0), node(FULL, name="c")], [10, 5, 0]),
+    ("unknown is the middle", [node(GPU), node(UNSURE, name="b"), node(FULL, name="c")], [10, 5, 0]),
+    ("the best GPU counts", [node(FULL, GPU), node(HALF, name="b")], [10, 0]),
+    ("throttled", [node(replace(GPU, throttled=True)), node(GPU, name="b")], [0, 10]),
+    ("reserved memory", [node(TIGHT), node(GPU, name="b")], [0, 10]),
+]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [r[1:] for r in SCORES], ids=[str(r[0]) for r in SCORES])
+def test_load_balance(nodes: list[NodeView], expected: list[int]) -> None:
+    scores = load_balance(PodNeed(1), nodes, NOW)
+    assert [s.value for s in scores] == expected
+    assert [s.node for s in scores] == [n.name for n in nodes]
+    assert all(s.message for s in scores)
+
+
+def test_load_is_bounded_whatever_the_telemetry_says() -> None:
+    wild = replace(GPU, trials=99, sm_utilization=1e9, memory_used=10**18)
+    assert load_of(wild) <= 1.0
+    assert load_of(replace(GPU, shares=0)) > load_of(GPU) == 0.0

@@ -1,0 +1,391 @@
+"""The planner, one rule a test: shares, creation, order, switching, completion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, GpuView, Snapshot, TrialView
+from podium.planning.eta import estimate
+from podium.planning.invariants import violations
+from podium.planning.planner import plan
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+
+P = TrialPhase
+RUN = P.RUNNING
+
+
+def of(made: Plan, kind: type[Action]) -> list[Action]:
+    return [action for action in made.actions if isinstance(action, kind)]
+
+
+def sound(snapshot: Snapshot) -> Plan:
+    made = plan(snapshot)
+    assert violations(snapshot, made) == ()
+    return made
+
+
+def orders(made: Plan) -> dict[str, list[str]]:
+    """uuid -> names, of all nodes that are written."""
+    found = [a for a in made.actions if isinstance(a, Order)]
+    return {uuid: [p.trial.name for p in places] for order in found for uuid, places in order.gpus}
+
+
+def created(made: Plan) -> list[str]:
+    """Names of trials that get a pod."""
+    return [a.trial.name for a in made.actions if isinstance(a, CreatePod)]
+
+
+def numbers(made: Plan) -> list[int]:
+    return [a.number for a in made.actions if isinstance(a, CreateTrial)]
+
+
+def why(made: Plan, name: str) -> str:
+    return next(p.reason for p in made.ranks if p.trial.name == name)
+
+
+# creation and shares
+
+
+def test_an_empty_cluster_gets_trials_but_no_pod() -> None:
+    made = sound(make_snapshot(jobs=[make_job(max_trials=5, parallel=3)]))
+    assert numbers(made) == [0, 1, 2]
+    assert created(made) == []
+
+
+@pytest.mark.parametrize(
+    ("parallel", "shares", "trials", "expected"),
+    [(8, 4, 8, 4), (3, 4, 3, 3), (None, 4, 8, 4), (8, 0, 8, 0)],
+)
+def test_at_most_as_many_pods_as_shares_and_parallel(
+    parallel: int | None, shares: int, trials: int, expected: int
+) -> None:
+    job = make_job(parallel=parallel)
+    snapshot = make_snapshot(jobs=[job], trials=[make_trial(i) for i in range(trials)], gpus=[make_gpu(shares=shares)])
+    made = sound(snapshot)
+    assert created(made) == [f"job-{i}" for i in range(expected)]
+    if expected < trials:
+        assert why(made, f"job-{trials - 1}") in ("NoFreeShare", "ParallelReached")
+
+
+def test_auto_creates_trials_only_for_shares() -> None:
+    snapshot = make_snapshot(jobs=[make_job(parallel=None)], gpus=[make_gpu(shares=2), make_gpu("gpu-1", shares=1)])
+    assert numbers(sound(snapshot)) == [0, 1, 2]
+
+
+def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:
+    jobs = [make_job("a", created=1.0), make_job("b", created=2.0)]
+    trials = [make_trial(i, job=name) for name in ("a", "b") for i in range(8)]
+    even = sound(make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(shares=5)]))
+    assert created(even) == ["a-0", "a-1", "a-2", "b-0", "b-1"]
+    held = [make_trial(i, job="a", gpus=["gpu-0"], phase=RUN) for i in range(4)]
+    late = sound(make_snapshot(jobs=jobs, trials=[*held, *trials[4:]], gpus=[make_gpu(shares=6)]))
+    assert created(late) == ["b-0", "b-1"]
+
+
+def test_a_job_near_its_end_does_not_sit_on_shares() -> None:
+    jobs = [make_job("a", created=1.0, max_trials=3), make_job("b", created=2.0)]
+    over = [make_trial(i, job="a", phase=P.SUCCEEDED) for i in range(2)]
+    rest = [make_trial(2, job="a"), *(make_trial(i, job="b") for i in range(8))]
+    made = sound(make_snapshot(jobs=jobs, trials=[*over, *rest], gpus=[make_gpu(shares=4)]))
+    assert created(made) == ["a-2", "b-0", "b-1", "b-2"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [
+        (make_gpu(health="Unhealthy"), "NoFittingGpu"),
+        (make_gpu(product="A100"), "NoFittingGpu"),
+        (make_gpu(product="H100", memory_total=10), "NoFittingGpu"),
+        (make_gpu(product="H100", memory_total=90), None),
+        (make_gpu(), None),
+    ],
+)
+def test_no_pod_for_gpus_that_cannot_take_it(gpu: GpuView, reason: str | None) -> None:
+    job = make_job(products=("H100",), memory=80)
+    made = sound(make_snapshot(jobs=[job], trials=[make_trial(0)], gpus=[gpu]))
+    assert bool(created(made)) is (reason is None)
+    if reason:
+        assert why(made, "job-0") == reason
+
+
+def test_a_trial_with_two_gpus_needs_two_on_one_node() -> None:
+    job, trials = make_job(gpus_per_trial=2), [make_trial(i) for i in range(8)]
+    apart = [make_gpu("g0", node="a"), make_gpu("g1", node="b")]
+    together = [make_gpu("g0", node="a"), make_gpu("g1", node="a")]
+    assert created(sound(make_snapshot(jobs=[job], trials=trials, gpus=apart))) == []
+    assert len(created(sound(make_snapshot(jobs=[job], trials=trials, gpus=together)))) == 4
+
+
+def test_a_cpu_only_job_needs_no_gpu() -> None:
+    made = sound(
+        make_snapshot(jobs=[make_job(gpus_per_trial=0, policy="fifo")], trials=[make_trial(i) for i in range(8)])
+    )
+    assert len(created(made)) == 8
+    assert orders(made) == {}
+
+
+def test_back_off_then_the_next_attempt_before_new_trials() -> None:
+    requeued = make_trial(3, phase=P.REQUEUED, attempt=1, failures=1, retry_at=1005.0)
+    snapshot = make_snapshot(jobs=[make_job()], trials=[requeued, make_trial(0)], gpus=[make_gpu(shares=1)])
+    early = sound(snapshot)
+    assert created(early) == ["job-0"]
+    assert why(early, "job-3") == "BackOff"
+    assert early.wake_at == 1005.0
+    later = sound(replace(snapshot, now=1005.0))
+    assert [(a.trial.name, a.attempt) for a in later.actions if isinstance(a, CreatePod)] == [("job-3", 2)]
+
+
+@pytest.mark.parametrize("change", [{"suspended": True}, {"accepted": False}, {"finished": True}])
+def test_nothing_starts_for_a_job_that_may_not(change: dict[str, bool]) -> None:
+    job = replace(make_job(), **change)  # type: ignore[arg-type]
+    made = sound(make_snapshot(jobs=[job], trials=[make_trial(0)], gpus=[make_gpu()]))
+    assert created(made) == numbers(made) == []
+
+
+# order
+
+
+def on_gpu(*curves: list[float], **more: object) -> list[TrialView]:
+    made = [make_trial(i, gpus=["gpu-0"], values=c, phase=RUN, gpu_seconds=len(c)) for i, c in enumerate(curves)]
+    return [replace(trial, **more) for trial in made]  # type: ignore[arg-type]
+
+
+SLOW, FAST = [0.1, 0.2, 0.3], [0.1, 0.6, 0.9]
+
+
+def holding(trials: list[TrialView], since: float = 900.0, holder: int = 0) -> Snapshot:
+    key = trials[holder].key
+    rest = [t.key for t in trials if t.key != key]
+    gpu = make_gpu(holder=key, holder_since=since, trials=[t.key for t in trials], order=[key, *rest])
+    return make_snapshot(jobs=[make_job(parallel=len(trials), max_trials=8)], trials=trials, gpus=[gpu])
+
+
+def test_a_better_trial_takes_the_gpu_with_the_numbers_that_decided() -> None:
+    made = sound(holding(on_gpu(SLOW, FAST)))
+    assert orders(made) == {"gpu-0": ["job-1", "job-0"]}
+    place = next(p for p in made.ranks if p.trial.name == "job-1")
+    assert place.reason == "Convergence"
+    assert "takes the GPU from job-0: gain 0.750 beats cost 0.00" in place.message
+    assert why(made, "job-0") == "GivesWay"
+
+
+def test_not_before_the_holder_had_its_turn() -> None:
+    made = sound(holding(on_gpu(SLOW, FAST), since=998.0))
+    assert orders(made) == {}
+    assert why(made, "job-1") == "MinimumRun"
+    assert made.wake_at == 1002.0
+
+
+def test_not_for_a_gain_that_the_hand_over_eats() -> None:
+    close = on_gpu([0.1, 0.5, 0.90], [0.1, 0.5, 0.905])
+    made = sound(holding(close))
+    assert orders(made) == {}
+    assert why(made, "job-1") == "GainTooSmall"
+    dear = replace(holding(on_gpu([0.1, 0.5, 0.8], [0.1, 0.5, 0.9]), since=0.0), costs=Costs(60.0, 60.0))
+    assert orders(sound(dear)) == {}, "two minutes of hand-over for an eighth of the range, with 97 s to go"
+
+
+def test_an_early_look_goes_before_the_best() -> None:
+    assert orders(sound(holding(on_gpu(FAST, [0.1])))) == {"gpu-0": ["job-1", "job-0"]}
+
+
+def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
+    trials = on_gpu(FAST, FAST)
+    base = holding(trials)
+    ordered = replace(base.gpus[0], order=(trials[1].key, trials[0].key))
+    assert orders(sound(replace(base, gpus=(ordered,)))) == {}, "the old holder still has the GPU: no second thoughts"
+
+
+def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
+    trials = [replace(t, phase=P.GATED) for t in on_gpu([], [], [])]
+    base = holding(trials)
+    bare = replace(base, gpus=(make_gpu(trials=[t.key for t in trials]),))
+    assert orders(sound(bare)) == {"gpu-0": ["job-0", "job-1", "job-2"]}
+    known = replace(base.gpus[0], order=(trials[0].key, trials[1].key), holder_since=999.0)
+    assert orders(sound(replace(base, gpus=(known,)))) == {"gpu-0": ["job-0", "job-1", "job-2"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"suspend": True}, ["job-0"]),
+        ({"pinned": True}, ["job-1", "job-0"]),
+        ({"phase": P.SUCCEEDED}, ["job-0"]),
+        ({"pod": None}, ["job-0"]),
+    ],
+)
+def test_what_a_user_wants_of_a_trial(change: dict[str, object], expected: list[str]) -> None:
+    trials = on_gpu(FAST, SLOW)
+    trials[1] = replace(trials[1], **change)  # type: ignore[arg-type]
+    made = sound(holding(trials, since=999.0))
+    assert orders(made).get("gpu-0") == expected
+
+
+def test_a_suspended_job_leaves_the_order_and_keeps_its_pods() -> None:
+    base = holding(on_gpu(FAST, SLOW))
+    made = sound(replace(base, jobs=(replace(base.jobs[0], suspended=True),)))
+    assert orders(made) == {"gpu-0": []}
+    assert [type(a) for a in made.actions] == [Order]
+    assert why(made, "job-0") == "JobSuspended"
+
+
+def test_only_nodes_that_change_are_written_with_the_next_epoch() -> None:
+    trials = [*on_gpu(SLOW, FAST), make_trial(2, gpus=["gpu-1"], values=FAST, phase=RUN)]
+    base = holding(trials[:2])
+    other = make_gpu("gpu-1", node="node-b", holder=trials[2].key, holder_since=0.0, order=[trials[2].key])
+    snapshot = replace(base, trials=tuple(trials), gpus=(*base.gpus, other), epochs={"node-a": 7, "node-b": 3})
+    written = of(sound(snapshot), Order)
+    assert [(a.node, a.epoch) for a in written if isinstance(a, Order)] == [("node-a", 8)]
+
+
+def test_a_trial_that_is_gone_leaves_the_order() -> None:
+    base = holding(on_gpu(FAST))
+    stale = replace(base.gpus[0], order=(trial_key("ghost-0"), *base.gpus[0].order))
+    assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
+
+
+def test_several_gpus_change_hands_together_or_not_at_all() -> None:
+    wide = make_job("wide", gpus_per_trial=2, created=0.0)
+    slim = make_job("slim", created=1.0)
+    both = make_trial(0, job="wide", gpus=["g0", "g1"], phase=P.GATED, pinned=True)
+    left, right = (make_trial(i, job="slim", gpus=[f"g{i}"], values=SLOW, phase=RUN) for i in (0, 1))
+    gpus = [
+        make_gpu("g0", holder=left.key, holder_since=0.0, order=[left.key, both.key]),
+        make_gpu("g1", holder=right.key, holder_since=0.0, order=[right.key, both.key]),
+    ]
+    snapshot = make_snapshot(jobs=[wide, slim], trials=[both, left, right], gpus=gpus)
+    assert orders(sound(snapshot)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0", "slim-1"]}
+    fresh = replace(gpus[1], holder_since=995.0)
+    kept = replace(snapshot, trials=(both, left, replace(right, pinned=True)), gpus=(gpus[0], fresh))
+    assert orders(sound(kept)) == {}, (
+        "the holder of one GPU is pinned as well and has just begun: neither changes hands"
+    )
+    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, order=())), trials=(both, left))
+    assert orders(sound(freed)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0"]}
+
+
+def test_jobs_that_share_a_gpu_take_turns() -> None:
+    jobs = [make_job("a", created=0.0), make_job("b", created=1.0)]
+    mine, yours = (make_trial(0, job=j, gpus=["gpu-0"], values=FAST, phase=RUN) for j in "ab")
+    gpu = make_gpu(holder=mine.key, holder_since=980.0, order=[mine.key, yours.key])
+    snapshot = make_snapshot(jobs=jobs, trials=[mine, yours], gpus=[gpu])
+    assert orders(sound(snapshot)) == {}
+    assert orders(sound(replace(snapshot, now=1010.0))) == {"gpu-0": ["b-0", "a-0"]}
+
+
+def test_jobs_that_hold_as_many_gpus_leave_each_other_alone() -> None:
+    jobs = [make_job("a", created=1.0), make_job("b", created=0.0)]
+    a0, b1 = (make_trial(n, job=j, gpus=[f"g{n}"], values=SLOW, phase=RUN) for n, j in enumerate("ab"))
+    b2 = make_trial(2, job="b", gpus=["g0"], values=FAST, phase=RUN)
+    gpus = [
+        make_gpu("g0", holder=a0.key, holder_since=0.0, order=[a0.key, b2.key]),
+        make_gpu("g1", holder=b1.key, holder_since=0.0, order=[b1.key]),
+    ]
+    made = sound(make_snapshot(jobs=jobs, trials=[a0, b1, b2], gpus=gpus))
+    assert orders(made) == {}
+    assert why(made, "b-2") == "JobHasItsShare"
+
+
+def test_a_policy_that_does_not_exist_does_not_stop_the_plan() -> None:
+    base = holding(on_gpu(SLOW, FAST))
+    made = sound(replace(base, jobs=(replace(base.jobs[0], policy="nonsense"),)))
+    assert orders(made) == {}
+
+
+# completion
+
+
+def ends(made: Plan) -> dict[str, tuple[TrialPhase, str]]:
+    return {a.trial.name: (a.phase, a.reason) for a in made.actions if isinstance(a, EndTrial)}
+
+
+def job_end(made: Plan) -> tuple[bool, str] | None:
+    return next(((a.succeeded, a.reason) for a in made.actions if isinstance(a, EndJob)), None)
+
+
+def test_target_reached_ends_the_job_and_frees_the_rest() -> None:
+    job = make_job(target=0.9)
+    trials = [*on_gpu(SLOW, FAST), make_trial(2), make_trial(3, phase=P.SUCCEEDED, values=SLOW)]
+    made = sound(make_snapshot(jobs=[job], trials=trials, gpus=[make_gpu()]))
+    assert ends(made) == {
+        "job-0": (P.EARLY_STOPPED, "TargetReachedByRival"),
+        "job-1": (P.SUCCEEDED, "TargetReached"),
+        "job-2": (P.EARLY_STOPPED, "TargetReachedByRival"),
+    }
+    assert [a.trial.name for a in made.actions if isinstance(a, DeletePod)] == ["job-0", "job-1"]
+    assert job_end(made) == (True, "TargetReached")
+    assert numbers(made) == created(made) == []
+
+
+@pytest.mark.parametrize(
+    ("phases", "max_trials", "expected"),
+    [
+        ([P.SUCCEEDED, P.FAILED, P.SUCCEEDED], 3, (True, "AllTrialsEnded")),
+        ([P.SUCCEEDED, P.FAILED], 3, None),
+        ([P.SUCCEEDED, P.RUNNING, P.SUCCEEDED], 3, None),
+        ([P.FAILED, P.FAILED, P.KILLED], 3, (False, "NoTrialSucceeded")),
+        ([P.FAILED] * 4 + [P.RUNNING], 9, (False, "TooManyFailedTrials")),
+    ],
+)
+def test_when_a_job_is_over(phases: list[TrialPhase], max_trials: int, expected: tuple[bool, str] | None) -> None:
+    trials = [make_trial(i, phase=phase) for i, phase in enumerate(phases)]
+    made = sound(make_snapshot(jobs=[make_job(max_trials=max_trials, max_failed=3)], trials=trials, gpus=[make_gpu()]))
+    assert job_end(made) == expected
+    if expected == (False, "TooManyFailedTrials"):
+        assert ends(made) == {"job-4": (P.KILLED, "JobFailed")}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"budget_gpu_seconds": 5.0}, "BudgetSpent"), ({"deadline": 1000.0}, "DeadlinePassed")],
+)
+def test_budgets(change: dict[str, float], reason: str) -> None:
+    job = replace(make_job(), **change)  # type: ignore[arg-type]
+    made = sound(make_snapshot(jobs=[job], trials=on_gpu(SLOW, FAST), gpus=[make_gpu()]))
+    assert job_end(made) == (True, reason)
+    assert set(ends(made).values()) == {(P.EARLY_STOPPED, reason)}
+
+
+def test_a_trial_that_its_owner_stopped() -> None:
+    trials = on_gpu(FAST, SLOW)
+    trials[0] = replace(trials[0], stopped=True)
+    made = sound(holding(trials))
+    assert ends(made) == {"job-0": (P.EARLY_STOPPED, "StoppedByUser")}
+    assert orders(made) == {"gpu-0": ["job-1"]}
+    kinds = [type(a) for a in made.actions]
+    assert kinds.index(DeletePod) < kinds.index(EndTrial), "else a crash in between leaves a pod that nobody stops"
+
+
+def test_max_steps_ends_nothing() -> None:
+    done = on_gpu([0.1 * i for i in range(10)])
+    made = sound(make_snapshot(jobs=[make_job(max_steps=10)], trials=done, gpus=[make_gpu()]))
+    assert ends(made) == {}
+
+
+def test_what_a_dead_planner_left_is_cleaned_up() -> None:
+    job = make_job(finished=True)
+    trials = [make_trial(0, phase=P.EARLY_STOPPED, pod="job-0-0"), make_trial(1, phase=RUN, pod="job-1-0")]
+    made = sound(make_snapshot(jobs=[job], trials=trials))
+    assert [a.trial.name for a in made.actions if isinstance(a, DeletePod)] == ["job-0", "job-1"]
+    assert ends(made) == {"job-1": (P.KILLED, "JobFinished")}
+    assert job_end(made) is None
+
+
+# time left
+
+
+def test_eta() -> None:
+    job = make_job(max_trials=4, parallel=4, max_steps=10)
+    started = make_trial(0, values=[0.1] * 5, gpus=["gpu-0"], gpu_seconds=10.0)
+    snapshot = make_snapshot(jobs=[job], trials=[started], gpus=[make_gpu(), make_gpu("gpu-1")])
+    assert estimate(job, snapshot).seconds == pytest.approx((10 + 3 * 20) / 2)
+    assert estimate(job, replace(snapshot, trials=())).seconds is None
+    assert estimate(job, replace(snapshot, gpus=())).seconds is None
+    assert estimate(replace(job, finished=True), snapshot).seconds == 0.0
+    endless = replace(job, max_steps=None)
+    over = make_trial(1, phase=P.SUCCEEDED, gpu_seconds=30.0)
+    assert estimate(endless, replace(snapshot, trials=(started, over))).seconds == pytest.approx((20 + 2 * 30) / 2)

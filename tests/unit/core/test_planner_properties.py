@@ -1,0 +1,247 @@
+"""Whatever the snapshot, and whatever happens: the plan is sound, at most one trial is at work on a GPU, everything
+ends.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from podium.domain.actions import Order
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium.planning.invariants import violations
+from podium.planning.planner import plan
+from podium.policies.registry import NAMES
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium.testing.world import World
+
+GPUS = [("g0", "a"), ("g1", "a"), ("g2", "b"), ("g3", "b")]
+VALUES = st.one_of(st.floats(0, 1), st.sampled_from([math.nan, math.inf, 1e308]))
+JOBS = ["a", "b", "c"]
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """Anything that types allow, also what should not happen: stale holders, orders of ghosts, pods over the shares."""
+    jobs: list[JobView] = []
+    trials: list[TrialView] = []
+    for name in JOBS[: draw(st.integers(0, 3))]:
+        width = draw(st.sampled_from([0, 1, 1, 2]))
+        jobs.append(
+            make_job(
+                name,
+                policy=draw(st.sampled_from([*NAMES, "nonsense"])),
+                created=draw(st.floats(0, 10)),
+                maximize=draw(st.booleans()),
+                target=draw(st.sampled_from([None, None, 0.5])),
+                max_trials=draw(st.integers(1, 8)),
+                parallel=draw(st.sampled_from([None, 1, 4])),
+                max_failed=draw(st.integers(0, 3)),
+                gpus_per_trial=width,
+                accepted=draw(st.booleans()),
+                suspended=draw(st.sampled_from([False, False, True])),
+                finished=draw(st.sampled_from([False, False, False, True])),
+                deadline=draw(st.sampled_from([None, None, 999.0, 1001.0])),
+            )
+        )
+        for number in range(draw(st.integers(0, 6))):
+            node = draw(st.sampled_from(["a", "b"]))
+            mine = [uuid for uuid, where in GPUS if where == node]
+            gpus = draw(st.sampled_from([[], mine[:width], mine[-width:] if width else []]))
+            trials.append(
+                make_trial(
+                    number,
+                    job=name,
+                    phase=draw(st.sampled_from(TrialPhase)),
+                    values=draw(st.lists(VALUES, max_size=4)),
+                    gpus=gpus,
+                    pod=draw(st.sampled_from(["auto", "auto", None])),
+                    gpu_seconds=draw(st.floats(0, 100)),
+                    retry_at=draw(st.sampled_from([0.0, 1001.0])),
+                    suspend=draw(st.sampled_from([False, False, True])),
+                    pinned=draw(st.sampled_from([False, False, True])),
+                    stopped=draw(st.sampled_from([False, False, False, True])),
+                )
+            )
+    keys = [*(t.key for t in trials), trial_key("ghost-0")]
+    gpus: list[GpuView] = []
+    for uuid, node in GPUS[: draw(st.integers(0, 4))]:
+        holder = draw(st.sampled_from([None, *keys]))
+        gpus.append(
+            make_gpu(
+                uuid,
+                node=node,
+                shares=draw(st.integers(0, 4)),
+                health=draw(st.sampled_from(["Healthy", "Healthy", "Unknown", "Unhealthy"])),
+                holder=holder,
+                holder_since=None if holder is None else draw(st.floats(900, 1000)),
+                order=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
+            )
+        )
+    costs = draw(st.sampled_from([Costs(), Costs(0.0, 0.0), Costs(30.0, 30.0)]))
+    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3})
+
+
+def carried_out(snapshot: Snapshot) -> Snapshot:
+    """The snapshot after its orders were written, with nothing else changed."""
+    gpus, epochs = {g.uuid: g for g in snapshot.gpus}, dict(snapshot.epochs)
+    for action in plan(snapshot).actions:
+        if isinstance(action, Order):
+            epochs[action.node] = action.epoch
+            for uuid, places in action.gpus:
+                gpus[uuid] = replace(gpus[uuid], order=tuple(p.trial for p in places))
+    return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
+
+
+@given(snapshots())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_every_plan_is_sound(snapshot: Snapshot) -> None:
+    made = plan(snapshot)
+    assert violations(snapshot, made) == ()
+    assert repr(plan(snapshot)) == repr(made)
+    turned = replace(
+        snapshot,
+        jobs=tuple(reversed(snapshot.jobs)),
+        trials=tuple(reversed(snapshot.trials)),
+        gpus=tuple(reversed(snapshot.gpus)),
+    )
+    assert repr(plan(turned)) == repr(made), "the order of watch caches must not matter"
+
+
+@given(snapshots())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_an_order_in_force_is_not_written_again(snapshot: Snapshot) -> None:
+    again = [a for a in plan(carried_out(snapshot)).actions if isinstance(a, Order)]
+    assert again == []
+
+
+def build(policy: str, seed: int, *, jobs: int = 1, width: int = 1, steps: int = 6) -> tuple[World, Random]:
+    random = Random(seed)
+    slopes = [random.random() for _ in range(64)]
+    options = {"quantum": 1.0} if policy == "round_robin" else {}
+    made = [
+        make_job(
+            JOBS[i],
+            policy=policy,
+            settings=options,
+            created=float(i),
+            max_trials=random.randint(1, 9),
+            parallel=random.choice([None, 2, 6]),
+            max_steps=float(steps),
+            gpus_per_trial=width,
+        )
+        for i in range(jobs)
+    ]
+    shares = random.randint(1, 4)
+    world = World(
+        {job.key: job for job in made},
+        {uuid: make_gpu(uuid, node=node, shares=shares) for uuid, node in GPUS},
+        lambda number, step: 1.0 - 1.0 / (1.0 + step * slopes[number]),
+        steps=steps,
+    )
+    return world, random
+
+
+def one_holder_each(world: World) -> None:
+    for trial in world.trials.values():
+        held = [uuid for uuid, gpu in world.gpus.items() if gpu.holder == trial.key]
+        over = trial.phase in FINAL  # its GPUs are handed on at the next tick
+        assert over or not held or sorted(held) == sorted(trial.gpus), "a trial holds all of its GPUs or none"
+
+
+@pytest.mark.parametrize("policy", NAMES)
+@given(seed=st.integers(0, 10**6), jobs=st.integers(1, 3), width=st.sampled_from([1, 1, 2]))
+@settings(max_examples=25, deadline=None)
+def test_everything_ends_whatever_happens(policy: str, seed: int, jobs: int, width: int) -> None:
+    world, random = build(policy, seed, jobs=jobs, width=width)
+    for _ in range(4000):
+        if world.all_over():
+            break
+        if random.random() > 0.2:  # now and then the operator is away
+            world.decide()
+        assert world.broken == []
+        world.tick(random.choice([0.1, 0.5, 2.0]))
+        one_holder_each(world)
+        if world.trials and world.now < 60:
+            meddle(world, random)
+        elif world.now >= 60:
+            for key, trial in world.trials.items():
+                world.trials[key] = replace(trial, suspend=False)
+            for name, job in world.jobs.items():
+                world.jobs[name] = replace(job, suspended=False)
+    assert world.all_over(), f"not over after {world.now:.0f} s"
+    for job in world.jobs.values():
+        mine = [t for t in world.trials.values() if t.job == job.key]
+        assert len(mine) == job.max_trials
+        assert all((t.phase in FINAL and t.pod is None) or t.phase is TrialPhase.SUCCEEDED for t in mine)
+        assert all([p.step for p in t.curve] == list(range(1, len(t.curve) + 1)) for t in mine), "no step lost or twice"
+
+
+def meddle(world: World, random: Random) -> None:
+    """Users and the cluster do what they do."""
+    key = random.choice(sorted(world.trials))
+    trial = world.trials[key]
+    dice = random.random()
+    if dice < 0.04:
+        world.disrupt(key)
+    elif dice < 0.08:
+        world.trials[key] = replace(trial, suspend=not trial.suspend)
+    elif dice < 0.12:
+        world.trials[key] = replace(trial, pinned=not trial.pinned)
+    elif dice < 0.13:
+        world.trials[key] = replace(trial, stopped=True)
+    elif dice < 0.15:
+        job = world.jobs[trial.job]
+        world.jobs[trial.job] = replace(job, suspended=not job.suspended)
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_fifo_starts_and_ends_in_order_on_one_gpu(seed: int) -> None:
+    world, _ = build("fifo", seed)
+    world.gpus = {"g0": world.gpus["g0"]}
+    while not world.all_over():
+        world.decide()
+        world.tick(0.5)
+    assert world.switches == 0
+    assert world.finished == [f"a-{i}" for i in range(len(world.finished))]
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_round_robin_starves_nobody(seed: int) -> None:
+    """Whoever comes to a GPU has had a turn before each of the others there could have had two."""
+    world, _ = build("round_robin", seed, steps=12)
+    since: dict[TrialKey, float] = {}
+    for _ in range(2000):
+        if world.all_over():
+            break
+        world.decide()
+        world.tick(0.25)
+        for uuid in world.gpus:
+            here = [t for t in world.trials.values() if uuid in t.gpus and t.phase not in FINAL]
+            for trial in here:
+                waited = world.now - since.setdefault(trial.key, world.now)
+                assert trial.gpu_seconds > 0.0 or waited <= 3.0 * len(here), f"{trial.key.name} waits for ever"
+    assert world.all_over()
+
+
+def test_hermes_finishes_the_best_trial_before_fifo_does() -> None:
+    """Twelve trials, two GPUs, the best one is the last of the first eight: the case that the project is for."""
+    times = {}
+    for policy in ("fifo", "hermes"):
+        job = make_job(policy=policy, max_trials=12, parallel=8, max_steps=30)
+        gpus = {uuid: make_gpu(uuid, node=node) for uuid, node in (("g0", "a"), ("g1", "b"))}
+        slopes = [0.2, 0.3, 0.1, 0.4, 0.3, 0.2, 0.5, 2.0, 0.2, 0.1, 0.3, 0.4]
+        world = World({job.key: job}, gpus, lambda n, s, k=slopes: 1 - 1 / (1 + s * k[n]), steps=30)  # type: ignore[misc]
+        while "job-7" not in world.finished:
+            world.decide()
+            world.tick(0.25)
+        times[policy] = world.now
+    assert times["hermes"] < times["fifo"] / 1.5

@@ -1,0 +1,114 @@
+"""What is particular to each policy; what is common is in tests/contract."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from podium.domain.snapshot import Costs, Scalar
+from podium.policies.hermes import Hermes
+from podium.policies.registry import (
+    NAMES,
+    BadSettingError,
+    PolicyError,
+    UnknownPolicyError,
+    UnknownSettingError,
+    create,
+    settings_of,
+)
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+
+def ranked_numbers(
+    name: str,
+    curves: list[list[float]],
+    *,
+    settings: dict[str, Scalar] | None = None,
+    maximize: bool = True,
+    seconds: list[float] | None = None,
+) -> list[int]:
+    job = make_job(policy=name, maximize=maximize)
+    trials = [make_trial(i, values=c, gpu_seconds=seconds[i] if seconds else 0.0) for i, c in enumerate(curves)]
+    ranked = create(name, settings or {}).rank(job, trials, make_snapshot(jobs=[job], trials=trials))
+    numbers = {t.key: t.number for t in trials}
+    return [numbers[r.trial] for r in ranked]
+
+
+SLOW, FAST, BEST = [0.1, 0.2, 0.3], [0.1, 0.5, 0.7], [0.75, 0.8, 0.9]
+
+TABLE = [
+    ("best first", "hermes", [SLOW, FAST, BEST], {}, True, None, [2, 1, 0]),
+    ("literal rule", "hermes", [SLOW, FAST, BEST], {"start": "own"}, True, None, [1, 0, 2]),
+    ("early looks first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
+    ("no early looks", "hermes", [[0.1], [0.5, 0.6], BEST], {"early": 0}, True, None, [2, 1, 0]),
+    ("minimise", "hermes", [[2.0, 1.9, 1.8], [2.0, 1.0, 0.5]], {}, False, None, [1, 0]),
+    ("diverged last", "hermes", [[0.9, 0.9, math.nan], SLOW, []], {}, True, None, [2, 1, 0]),
+    ("recovered", "hermes", [[math.nan, 0.2, 0.9], SLOW], {}, True, None, [0, 1]),
+    ("ties by number", "hermes", [FAST, FAST, FAST], {}, True, None, [0, 1, 2]),
+    ("in order", "fifo", [SLOW, BEST, FAST], {}, True, None, [0, 1, 2]),
+    ("least served", "round_robin", [BEST, SLOW, FAST], {}, True, [30.0, 10.0, 20.0], [1, 2, 0]),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "curves", "settings", "maximize", "seconds", "expected"),
+    [row[1:] for row in TABLE],
+    ids=[str(row[0]) for row in TABLE],
+)
+def test_rank(
+    name: str,
+    curves: list[list[float]],
+    settings: dict[str, Scalar],
+    maximize: bool,
+    seconds: list[float] | None,
+    expected: list[int],
+) -> None:
+    assert ranked_numbers(name, curves, settings=settings, maximize=maximize, seconds=seconds) == expected
+
+
+def test_a_finished_trial_still_says_what_is_possible() -> None:
+    job = make_job()
+    done, running = make_trial(0, values=[0.0, 0.5, 1.0]), make_trial(1, values=[0.0, 0.1, 0.2])
+    snapshot = make_snapshot(jobs=[job], trials=[done, running])
+    assert Hermes().rank(job, [running], snapshot)[0].score == pytest.approx(0.2)
+
+
+BAD = [
+    ("asha2", {}, UnknownPolicyError, "policy.name: 'asha2' is not known; choose one of: fifo, hermes, round_robin"),
+    (
+        "fifo",
+        {"early": 3},
+        UnknownSettingError,
+        "policy.settings.early: policy fifo has no such setting; it knows: none",
+    ),
+    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: early, hysteresis, minRun, start"),
+    ("hermes", {"early": 2.5}, BadSettingError, "policy.settings.early: 2.5 is not a whole number"),
+    ("hermes", {"early": True}, BadSettingError, "policy.settings.early: True is not a whole number"),
+    ("hermes", {"early": -1}, BadSettingError, "policy.settings.early: -1 points cannot be asked for"),
+    ("hermes", {"minRun": math.nan}, BadSettingError, "policy.settings.minRun: nan is not a number"),
+    ("hermes", {"minRun": -2}, BadSettingError, "policy.settings.minRun: -2 seconds is no time"),
+    ("hermes", {"hysteresis": 1.5}, BadSettingError, "policy.settings.hysteresis: 1.5 is no share"),
+    ("hermes", {"start": "mine"}, BadSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
+    ("round_robin", {"quantum": "10"}, BadSettingError, "policy.settings.quantum: '10' is not a number"),
+    ("round_robin", {"quantum": 0}, BadSettingError, "policy.settings.quantum: 0 seconds is no turn"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "error", "message"), BAD, ids=lambda value: str(value)[:30])
+def test_a_bad_setting_is_named_with_its_cure(
+    name: str, settings: dict[str, Scalar], error: type[PolicyError], message: str
+) -> None:
+    with pytest.raises(error) as caught:
+        create(name, settings)
+    assert message in str(caught.value)
+    assert caught.value.code.isalnum()
+
+
+def test_the_table_of_policies() -> None:
+    assert NAMES == ("fifo", "hermes", "round_robin")
+    assert settings_of("round_robin") == ("quantum",)
+    assert [create(name, {}).name for name in NAMES] == list(NAMES)
+    assert [name for name in NAMES if create(name, {}).needs_max_steps] == ["hermes"]
+    assert create("hermes", {"minRun": 1}).turn(Costs(0.01, 0.01)) == 1.0
+    assert create("round_robin", {"quantum": 5}).turn(Costs(1.0, 1.0)) == 20.0

@@ -1,0 +1,163 @@
+"""Images: hash of inputs, archives, layouts, what a node lacks, pip's configuration, downloads."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from podium_devcluster import debian, download, images, inputs, layout, loading, oci, pipconfig
+from podium_devcluster.tiny_images import archive_name
+
+
+def tree(root: Path) -> Path:
+    (root / "pkg" / "__pycache__").mkdir(parents=True)
+    (root / "pkg" / "a.py").write_text("a")
+    (root / "pkg" / "b.sh").write_text("b")
+    (root / "pkg" / "__pycache__" / "a.pyc").write_text("x")
+    (root / "pkg" / "build").mkdir()
+    (root / "pkg" / "build" / "out").write_text("x")
+    return root
+
+
+def key(root: Path, *extra: str) -> str:
+    return inputs.digest(root, inputs.files_of(root, ["pkg"]), *extra)
+
+
+def test_only_sources_count(tmp_path: Path) -> None:
+    names = [file.name for file in inputs.files_of(tree(tmp_path), ["pkg"])]
+    assert names == ["a.py", "b.sh"]
+
+
+def test_missing_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"requirements\.lock is missing"):
+        inputs.files_of(tmp_path, ["requirements.lock"])
+
+
+def test_digest_follows_content_name_mode_and_recipe_but_not_time(tmp_path: Path) -> None:
+    root = tree(tmp_path)
+    before = key(root)
+    (root / "pkg" / "a.py").touch()
+    assert key(root) == before
+    (root / "pkg" / "__pycache__" / "new.pyc").write_text("y")
+    assert key(root) == before
+    assert key(root, "other recipe") != before
+    (root / "pkg" / "b.sh").chmod(0o755)
+    executable = key(root)
+    assert executable != before
+    (root / "pkg" / "a.py").write_text("A")
+    changed = key(root)
+    assert changed != executable
+    (root / "pkg" / "a.py").rename(root / "pkg" / "c.py")
+    assert key(root) != changed
+
+
+def test_staged_context_is_the_hashed_files(tmp_path: Path) -> None:
+    root = tree(tmp_path / "from")
+    files = inputs.files_of(root, ["pkg"])
+    inputs.stage(root, files, tmp_path / "to")
+    copied = inputs.files_of(tmp_path / "to", ["pkg"])
+    assert inputs.digest(tmp_path / "to", copied) == inputs.digest(root, files)
+
+
+def test_archive_is_the_same_bytes_each_time_and_says_what_it_is(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\n")
+    entries = [oci.Entry("bin/program", source=program), oci.Entry("bin/p", target="program"), oci.Entry("tmp")]
+    for name in ("one.tar", "two.tar"):
+        oci.write_archive(tmp_path / name, "localhost/x:1", entries, ["/bin/program"])
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    read = oci.read_archive(tmp_path / "one.tar")
+    assert read is not None
+    assert read.name == "localhost/x:1"
+    assert read.digest.startswith("sha256:")
+
+
+def test_archive_of_another_kind_is_unknown(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as archive:
+        archive.addfile(tarfile.TarInfo("manifest.json"))
+    assert oci.read_archive(tmp_path / "x.tar") is None
+
+
+def make_layout(folder: Path) -> list[str]:
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    for name, text in (("c", "config"), ("l1", "layer one"), ("l2", "layer two"), ("old", "of a former build")):
+        (blobs / name).write_text(text)
+    manifest = {"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l1"}, {"digest": "sha256:l2"}]}
+    (blobs / "m").write_text(json.dumps(manifest))
+    (blobs / "m0").write_text(json.dumps(manifest))
+    refs = {"org.opencontainers.image.ref.name": "localhost/x:dev"}
+    manifests = [{"digest": "sha256:m0", "annotations": refs}, {"digest": "sha256:m", "annotations": refs}]
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
+    return ["sha256:m", "sha256:c", "sha256:l1", "sha256:l2"]
+
+
+def test_layout_forgets_former_builds(tmp_path: Path) -> None:
+    digests = make_layout(tmp_path)
+    layout.prune(tmp_path, "localhost/x:dev")
+    assert layout.blobs(tmp_path) == digests
+    assert sorted(blob.name for blob in (tmp_path / "blobs" / "sha256").iterdir()) == ["c", "l1", "l2", "m"]
+    assert layout.read(tmp_path) == oci.ArchivedImage("localhost/x:dev", "sha256:m")
+
+
+def test_thin_archive_leaves_out_what_the_node_has_but_never_the_manifest(tmp_path: Path) -> None:
+    make_layout(tmp_path)
+    layout.write_archive(tmp_path, tmp_path / "x.tar", without={"sha256:l1", "sha256:m"})
+    with tarfile.open(tmp_path / "x.tar") as archive:
+        names = archive.getnames()
+    assert names == ["oci-layout", "index.json", "blobs/sha256/m", "blobs/sha256/c", "blobs/sha256/l2"]
+    assert oci.read_archive(tmp_path / "x.tar") == oci.ArchivedImage("localhost/x:dev", "sha256:m")
+
+
+def test_listing_of_a_node() -> None:
+    text = "REF TYPE DIGEST SIZE PLATFORMS LABELS\nlocalhost/x:1 application/v sha256:ab 1 MiB linux/amd64 -\nbroken\n"
+    assert loading.parse_listing(text) == {"localhost/x:1": "sha256:ab"}
+
+
+def test_image_names() -> None:
+    assert archive_name("localhost/podium:dev") == "podium-dev.tar"
+    assert [recipe.short for recipe in images.select(())] == ["podium", "podium-fake-driver", "podium-digits"]
+    with pytest.raises(ValueError, match=r"unknown images x; there are: podium, "):
+        images.select(["x"])
+
+
+def test_pip_settings_env_beats_file_and_paths_of_the_host_stay_out() -> None:
+    listing = (
+        ":env:.index-url='https://b'\nglobal.index-url='https://a'\nglobal.cert='/x'\nglobal.find-links='/w\\n/v'\n"
+    )
+    options = pipconfig.parse(listing)
+    assert options == {"index-url": "https://b", "find-links": "/w\n/v"}
+    assert pipconfig.render(options) == "[global]\nfind-links = /w\n    /v\nindex-url = https://b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "mirror"),
+    [
+        ("Types: deb\nURIs: http://m.example/debian\nSuites: bookworm\n", "http://m.example/debian"),
+        ("deb [arch=amd64] http://m.example/debian/ bookworm main\n", "http://m.example/debian/"),
+        ("deb https://other.example/apt stable main\n", None),
+        ("URIs: http://m.example/debian-security\n", None),
+        ("# deb http://m.example/debian bookworm main\n", None),
+    ],
+)
+def test_mirror(text: str, mirror: str | None) -> None:
+    assert debian.mirror_from(text) == mirror
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"), [("kubelet", "/linux/arm64/kubelet"), ("etcd", "linux-arm64.tar.gz"), ("kind", "-arm64")]
+)
+def test_release_addresses(name: str, ending: str) -> None:
+    found = download.source(name, "1.2.3", "arm64")
+    assert found is not None
+    assert found[0].endswith(ending)
+
+
+def test_checksums_alone_or_in_a_list() -> None:
+    assert download.published_checksum("abc\n", "https://x/kubelet") == "abc"
+    assert download.published_checksum("1 a.tar\n2 *b.tar\n", "https://x/b.tar") == "2"
+    with pytest.raises(download.ChecksumError, match="no checksum"):
+        download.published_checksum("1 a.tar\n2 b.tar\n", "https://x/c.tar")

@@ -1,0 +1,195 @@
+"""The fake driver's daemon: whose work and memory it counts, what its log proves, and what survives its death."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GI = 1 << 30
+Until = Callable[..., None]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="reads other processes' environments: root only")
+
+
+def readings(gpud: Any) -> list[list[int]]:
+    """Utilisation, memory used (Gi) and number of processes of each GPU."""
+    answer: list[list[int]] = gpud.nvml(
+        "answer = [[n.nvmlDeviceGetUtilizationRates(x).gpu, n.nvmlDeviceGetMemoryInfo(x).used >> 30,"
+        " len(n.nvmlDeviceGetComputeRunningProcesses(x))] for x in h]"
+    )
+    return answer
+
+
+def worked(gpud: Any, pid: int) -> bool:
+    return any(interval.pid == pid for interval in gpud.log())
+
+
+def test_utilisation_and_memory_follow_the_container_that_works(gpud: Any, until: Until) -> None:
+    """Two processes of one container (here: one cgroup) hold its declared memory once."""
+    gpud.work(gpud.uuid(0), memory=3 * GI)
+    gpud.work(gpud.uuid(0), memory=3 * GI)
+    until(lambda: readings(gpud)[0][0] > 30, "utilisation")
+    (busy, memory, processes), idle = readings(gpud)
+    assert 30 < busy <= 100
+    assert (memory, processes) == (3, 2)
+    assert idle == [0, 0, 0]
+
+
+def test_everything_is_given_back_when_the_process_ends(gpud: Any, until: Until) -> None:
+    worker = gpud.work(gpud.uuid(1), memory=GI)
+    until(lambda: readings(gpud)[1][1] == 1, "memory in use")
+    worker.kill()
+    worker.wait(timeout=10)
+    until(lambda: readings(gpud)[1] == [0, 0, 0], "an idle GPU")
+
+
+def test_a_process_on_two_gpus_counts_on_both(gpud: Any, until: Until) -> None:
+    worker = gpud.work(f"{gpud.uuid(0)},{gpud.uuid(1)}", memory=GI)
+    until(lambda: {i.gpu for i in gpud.log() if i.pid == worker.pid} == {gpud.uuid(0), gpud.uuid(1)}, "both GPUs")
+    assert [r[1:] for r in readings(gpud)] == [[1, 1], [1, 1]]
+
+
+def test_strangers_and_the_gate_are_not_work(gpud: Any, tmp_path: Path, until: Until) -> None:
+    gate = shutil.copy(os.path.realpath("/bin/sh"), tmp_path / "podium-gate")
+    others = [gpud.work(None), gpud.work("all"), gpud.work("GPU-of-another-node"), gpud.work(gpud.uuid(0), GI, gate)]
+    witness = gpud.work(gpud.uuid(1))
+    until(lambda: worked(gpud, witness.pid), "the witness's work")
+    assert not any(worked(gpud, other.pid) for other in others)
+    assert readings(gpud)[0] == [0, 0, 0]
+
+
+def test_a_process_that_execs_into_a_container_is_found(gpud: Any, until: Until) -> None:
+    """As runc does: it lives for a while without the container's environment, then execs."""
+    command = ["/bin/sh", "-c", f"read go; exec env NVIDIA_VISIBLE_DEVICES={gpud.uuid(0)} sh -c 'while :; do :; done'"]
+    worker = subprocess.Popen(command, stdin=subprocess.PIPE, env={"PATH": os.environ["PATH"]})
+    gpud.workers.append(worker)
+    witness = gpud.work(gpud.uuid(1))
+    until(lambda: worked(gpud, witness.pid), "the witness's work")
+    assert not worked(gpud, worker.pid)
+    assert worker.stdin is not None
+    worker.stdin.write(b"\n")
+    worker.stdin.close()
+    until(lambda: worked(gpud, worker.pid), "its work after exec")
+
+
+def stop(process: subprocess.Popen[bytes]) -> float:
+    """Stops it as the freezer would, and says from when on it surely stood still."""
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    return time.monotonic()
+
+
+def sure_overlap(gpud: Any, one: int, other: int, since: float = 0.0) -> float:
+    """Seconds in which both surely worked: what a test of `never two at once` counts."""
+    mine = [i for i in gpud.log() if i.pid == one and i.start >= since]
+    theirs = [i for i in gpud.log() if i.pid == other and i.start >= since]
+    both = [min(a.sure_end, b.sure_end) - max(a.sure_start, b.sure_start) for a in mine for b in theirs]
+    return float(sum(seconds for seconds in both if seconds > 0))
+
+
+def test_two_at_work_at_once_are_seen(gpud: Any, until: Until) -> None:
+    one, other = gpud.work(gpud.uuid(0)), gpud.work(gpud.uuid(0))
+    until(lambda: sure_overlap(gpud, one.pid, other.pid) > 0.1, "overlap")
+
+
+def test_two_that_take_turns_are_never_seen_at_once(gpud: Any, until: Until) -> None:
+    working, waiting = gpud.work(gpud.uuid(0)), gpud.work(gpud.uuid(0))
+    begun = stop(waiting)
+
+    def works_since(pid: int, moment: float) -> bool:
+        return any(i.pid == pid and i.end > moment for i in gpud.log())
+
+    for turn in range(8):
+        stopped = stop(working)
+        working, waiting = waiting, working
+        working.send_signal(signal.SIGCONT)
+        until(lambda p=working.pid, t=stopped: works_since(p, t), f"turn {turn}")
+    assert sure_overlap(gpud, working.pid, waiting.pid, since=begun) == 0
+
+
+def test_an_interval_covers_no_pause(gpud: Any, until: Until) -> None:
+    worker = gpud.work(gpud.uuid(0))
+    until(lambda: worked(gpud, worker.pid), "work")
+    stopped = stop(worker)
+    witness = gpud.work(gpud.uuid(1))
+    until(lambda: any(i.pid == witness.pid and i.start > stopped + 0.5 for i in gpud.log()), "half a second")
+    goes_on = time.monotonic()
+    worker.send_signal(signal.SIGCONT)
+    until(lambda: any(i.pid == worker.pid and i.end > goes_on for i in gpud.log()), "work after the pause")
+    mine = [i for i in gpud.log() if i.pid == worker.pid]
+    # its last sample before began before the stop, its first after ended after it went on; nothing lies between
+    assert [i for i in mine if i.sure_end > stopped and i.sure_start < goes_on] == []
+    assert all(i.nanoseconds <= (i.end - i.start) * 1.1e9 for i in mine)
+
+
+def test_what_is_open_is_written_at_the_end(gpud: Any, until: Until) -> None:
+    worker = gpud.work(gpud.uuid(0))
+    until(lambda: readings(gpud)[0][0] > 0, "utilisation")
+    gpud.process.terminate()
+    assert gpud.process.wait(timeout=10) == 143
+    assert worked(gpud, worker.pid)
+
+
+def test_faults_and_uuids_survive_a_killed_daemon(gpud: Any) -> None:
+    gpud.set("0", "ecc=5")
+    before = gpud.nvml("answer = [n.nvmlDeviceGetUUID(x) for x in h]")
+    gpud.process.kill()
+    gpud.process.wait(timeout=10)
+    gpud.start()
+    after = gpud.nvml("answer = [n.nvmlDeviceGetUUID(x) for x in h]")
+    assert before == after == [gpud.uuid(0), gpud.uuid(1)]
+    assert gpud.nvml("answer = n.nvmlDeviceGetTotalEccErrors(h[0], 1, 0)") == 5
+
+
+def test_a_writer_killed_midway_blocks_nobody(gpud: Any) -> None:
+    """The sequence stays odd: readers take what is there, and the next writer makes it even again."""
+    gpud.process.kill()
+    gpud.process.wait(timeout=10)
+    state = gpud.folder / "state"
+    with state.open("r+b") as file:
+        file.seek(16)
+        (sequence,) = struct.unpack("<I", file.read(4))
+        file.seek(16)
+        file.write(struct.pack("<I", sequence | 1))
+    assert gpud.nvml("answer = n.nvmlDeviceGetTemperature(h[0], 0)") == 34
+    assert gpud.set("0", "temperature=60").returncode == 0
+    assert struct.unpack_from("<I", state.read_bytes(), 16)[0] % 2 == 0
+    assert gpud.nvml("answer = n.nvmlDeviceGetTemperature(h[0], 0)") == 60
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("FAKE_GPUS", "17"), ("FAKE_GPU_MEMORY", "lots"), ("FAKE_GPU_SAMPLE_MS", "0")]
+)
+def test_wrong_settings_are_named(driver: Path, tmp_path: Path, name: str, value: str) -> None:
+    done = subprocess.run(
+        [str(driver / "podium-fake-gpud")],
+        env={"FAKE_GPU_DIR": str(tmp_path), name: value},
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"{name}={value}: give a number" in done.stderr
+
+
+def test_the_entrypoint_places_the_libraries_and_is_the_daemon(driver: Path, tmp_path: Path, until: Until) -> None:
+    image, node = tmp_path / "image", tmp_path / "node"
+    shutil.copytree(driver, image)
+    shutil.copy(Path(__file__).resolve().parents[3] / "agent/driver/install.sh", image)
+    process = subprocess.Popen(
+        ["/bin/sh", str(image / "install.sh")], env={"FAKE_GPU_DIR": str(node), "PATH": os.environ["PATH"]}
+    )
+    until(lambda: (node / "state").exists(), "the state")
+    process.terminate()
+    assert process.wait(timeout=10) == 143
+    assert sorted(p.name for p in (node / "lib").iterdir()) == ["libcuda.so.1", "libnvidia-ml.so.1"]
+    assert (node / "bin/podium-fake-gpud").stat().st_mode & 0o111

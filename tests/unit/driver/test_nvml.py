@@ -1,0 +1,189 @@
+"""libnvidia-ml.so.1 of the fake driver as the real pynvml sees it: readings, faults, and the codes of what fails."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GI = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("body", "answer"),
+    [
+        ("n.nvmlSystemGetDriverVersion()", "610.43.02"),
+        ("n.nvmlSystemGetNVMLVersion()", "13.610.43.02"),
+        ("n.nvmlSystemGetCudaDriverVersion()", 13030),
+        ("n.nvmlDeviceGetCount()", 2),
+        ("[n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByUUID(n.nvmlDeviceGetUUID(x))) for x in h]", [0, 1]),
+        ("n.nvmlDeviceGetIndex(n.nvmlDeviceGetHandleByPciBusId(n.nvmlDeviceGetPciInfo(h[1]).busId))", 1),
+        ("n.nvmlDeviceGetName(h[0])", "Podium-Fake-GPU"),
+        ("[(m := n.nvmlDeviceGetMemoryInfo(h[0])).total, m.free, m.used]", [16 * GI, 16 * GI, 0]),
+        ("[(m := n.nvmlDeviceGetMemoryInfo(h[0], n.nvmlMemory_v2)).total, m.free, m.used]", [16 * GI, 16 * GI, 0]),
+        ("[(u := n.nvmlDeviceGetUtilizationRates(h[0])).gpu, u.memory]", [0, 0]),
+        ("[n.nvmlDeviceGetTemperature(h[0], 0), n.nvmlDeviceGetTemperatureV(h[0], 0)]", [34, 34]),
+        ("[n.nvmlDeviceGetClockInfo(h[0], k) for k in range(3)]", [345, 345, 1593]),
+        ("[n.nvmlDeviceGetMaxClockInfo(h[0], k) for k in range(3)]", [1980, 1980, 2619]),
+        ("n.nvmlDeviceGetCurrentClocksEventReasons(h[0])", 1),
+        ("n.nvmlDeviceGetCurrentClocksThrottleReasons(h[0])", 1),
+        ("n.nvmlDeviceGetSupportedClocksEventReasons(h[0])", 0x1FF),
+        ("n.nvmlDeviceGetEccMode(h[0])", [1, 1]),
+        ("n.nvmlDeviceGetTotalEccErrors(h[0], 1, 0)", 0),
+        ("list(n.nvmlDeviceGetRetiredPages(h[0], 0))", []),
+        ("n.nvmlDeviceGetRemappedRows(h[0])", [0, 0, 0, 0]),
+        ("n.nvmlDeviceGetComputeRunningProcesses(h[0])", []),
+        ("[n.nvmlDeviceGetPowerUsage(h[0]), n.nvmlDeviceGetEnforcedPowerLimit(h[0])]", [72000, 700000]),
+        ("n.nvmlDeviceGetPciInfo(h[1]).busId", "00000000:0B:00.0"),
+        ("n.nvmlDeviceGetPersistenceMode(h[0])", 1),
+        ("n.nvmlDeviceGetCudaComputeCapability(h[0])", [9, 0]),
+    ],
+)
+def test_an_idle_gpu(idle_gpud: Any, body: str, answer: object) -> None:
+    assert idle_gpud.nvml(f"answer = {body}") == answer
+
+
+def failing(call: str) -> str:
+    return f"""
+    try:
+        {call}
+        answer = 'no error'
+    except n.NVMLError as error:
+        answer = type(error).__name__
+    """
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ("n.nvmlDeviceGetMigMode(h[0])", "NVMLError_NotSupported"),
+        ("n.nvmlDeviceGetFanSpeed(h[0])", "NVMLError_FunctionNotFound"),
+        ("n.nvmlDeviceGetHandleByIndex(2)", "NVMLError_InvalidArgument"),
+        ("n.nvmlDeviceGetHandleByUUID('GPU-none')", "NVMLError_NotFound"),
+        ("n.nvmlDeviceGetTemperature(h[0], 7)", "NVMLError_InvalidArgument"),
+        ("n.nvmlShutdown(); n.nvmlDeviceGetCount()", "NVMLError_Uninitialized"),
+    ],
+)
+def test_the_codes_of_what_fails(idle_gpud: Any, call: str, error: str) -> None:
+    assert idle_gpud.nvml(failing(call)) == error
+
+
+@pytest.mark.parametrize(
+    ("faults", "body", "answer"),
+    [
+        (["temperature=91"], "n.nvmlDeviceGetTemperature(h[0], 0)", 91),
+        (["utilization=55"], "n.nvmlDeviceGetUtilizationRates(h[0]).gpu", 55),
+        (["sm_clock=900"], "[n.nvmlDeviceGetClockInfo(h[0], k) for k in range(3)]", [900, 900, 1593]),
+        (["throttle=hw_thermal,sw_power_cap"], "n.nvmlDeviceGetCurrentClocksEventReasons(h[0])", 0x44),
+        (["throttle=0x8"], "n.nvmlDeviceGetCurrentClocksEventReasons(h[0])", 8),
+        (["ecc=3", "ecc_corrected=9"], "[n.nvmlDeviceGetTotalEccErrors(h[0], k, 0) for k in (0, 1)]", [9, 3]),
+        (["remap_failed=1", "retired_pending=1"], "n.nvmlDeviceGetRemappedRows(h[0])", [0, 0, 1, 1]),
+        (["memory=2Gi"], "n.nvmlDeviceGetMemoryInfo(h[0]).used", 2 * GI),
+        (["memory=99Gi"], "n.nvmlDeviceGetMemoryInfo(h[0]).free", 0),
+        (
+            ["memory=2Gi", "memory_pid=77"],
+            "[(p.pid, p.usedGpuMemory) for p in n.nvmlDeviceGetComputeRunningProcesses(h[0])]",
+            [[77, 2 * GI]],
+        ),
+        (["temperature=91", "temperature="], "n.nvmlDeviceGetTemperature(h[0], 0)", 34),
+        (["ecc=3", "health=ok"], "n.nvmlDeviceGetTotalEccErrors(h[0], 1, 0)", 0),
+    ],
+)
+def test_faults(idle_gpud: Any, faults: list[str], body: str, answer: object) -> None:
+    assert idle_gpud.set(idle_gpud.uuid(0), *faults).returncode == 0
+    assert idle_gpud.nvml(f"answer = {body}") == answer
+    idle_gpud.set("all", "health=ok")
+
+
+def test_a_lost_gpu_answers_nothing_and_its_neighbour_goes_on(idle_gpud: Any) -> None:
+    idle_gpud.set("1", "health=lost")
+    assert idle_gpud.nvml(failing("n.nvmlDeviceGetUtilizationRates(h[1])")) == "NVMLError_GpuIsLost"
+    assert idle_gpud.nvml("answer = n.nvmlDeviceGetTemperature(h[0], 0)") == 34
+    idle_gpud.set("1", "health=ok")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "assignments", "message"),
+    [
+        ("0", [], "give a GPU"),
+        ("0", ["temperature"], "not field=value"),
+        ("0", ["warmth=3"], "no such field"),
+        ("0", ["temperature=hot"], "not a value of this field"),
+        ("0", ["throttle=lazy"], "not a value of this field"),
+        ("0", ["health=so-so"], "health is lost or ok"),
+        ("GPU-none", ["ecc=1"], "no GPU GPU-none here"),
+    ],
+)
+def test_wrong_faults_change_nothing(idle_gpud: Any, gpu: str, assignments: list[str], message: str) -> None:
+    done = idle_gpud.set(gpu, *assignments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_an_xid_is_an_event_once(idle_gpud: Any) -> None:
+    answer = idle_gpud.nvml(
+        f"""
+        import os, subprocess
+        events = n.nvmlEventSetCreate()
+        n.nvmlDeviceRegisterEvents(h[1], n.nvmlEventTypeXidCriticalError, events)
+        def wait(ms):
+            try:
+                event = n.nvmlEventSetWait_v2(events, ms)
+                return [n.nvmlDeviceGetIndex(event.device), event.eventType, event.eventData]
+            except n.NVMLError_Timeout:
+                return 'timeout'
+        answer = [wait(50)]
+        for _ in range(2):
+            subprocess.run([{idle_gpud.program!r}, 'set', '1', 'xid=79'], env={idle_gpud.environment!r}, check=True)
+            answer.append(wait(5000))
+        answer.append(wait(50))
+        n.nvmlEventSetFree(events)
+        """
+    )
+    assert answer == ["timeout", [1, 8, 79], [1, 8, 79], "timeout"]
+
+
+def initialise(driver: Path, state: Path) -> str:
+    script = "import pynvml as n\ntry:\n n.nvmlInit(); print('ok')\nexcept n.NVMLError as e: print(type(e).__name__)"
+    environment = {"LD_LIBRARY_PATH": str(driver), "PODIUM_FAKE_DRIVER_STATE": str(state)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=30, check=True
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"x" * 400_000])
+def test_no_state_or_a_foreign_one_is_a_driver_that_is_not_loaded(
+    driver: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "state").write_bytes(content)
+    assert initialise(driver, tmp_path / "state") == "NVMLError_DriverNotLoaded"
+
+
+def test_a_driver_that_goes_and_comes_back(idle_gpud: Any, tmp_path: Path) -> None:
+    """An agent that has it open sees DRIVER_NOT_LOADED while there is no state, and goes on when there is one again."""
+    copy = tmp_path / "state"
+    shutil.copy(idle_gpud.folder / "state", copy)
+    answer = idle_gpud.nvml(
+        f"""
+        import os
+        path = {str(copy)!r}
+        n.nvmlShutdown()
+        os.environ['PODIUM_FAKE_DRIVER_STATE'] = path
+        n.nvmlInit()
+        answer = [n.nvmlDeviceGetCount()]
+        os.rename(path, path + '.away')
+        try:
+            n.nvmlDeviceGetCount()
+        except n.NVMLError as error:
+            answer.append(type(error).__name__)
+        os.rename(path + '.away', path)
+        answer.append(n.nvmlDeviceGetTemperature(h[0], 0))
+        """
+    )
+    assert answer == [2, "NVMLError_DriverNotLoaded", 34]

@@ -1,0 +1,111 @@
+"""The example's script run for real: repeatable bit for bit, in one go or in pieces, and worth a search."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
+SMALL = ["--work=2", "--lr=0.05", "--width=32", "--batch_size=32", "--activation=relu", "--seed=3"]
+
+
+def start(*flags: str, checkpoint: Path | None = None) -> subprocess.Popen[str]:
+    environment = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}  # as Podium sets it
+    if checkpoint is not None:
+        environment["PODIUM_CHECKPOINT"] = str(checkpoint)
+    command = [sys.executable, str(SCRIPT), *flags]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(*flags: str, checkpoint: Path | None = None, code: int = 0) -> list[str]:
+    process = start(*flags, checkpoint=checkpoint)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == code, err
+    return out.splitlines()
+
+
+def epochs(lines: list[str]) -> list[int]:
+    return [json.loads(line)["epoch"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[str]:
+    """Twelve epochs in one go, without a checkpoint."""
+    return run(*SMALL, "--epochs=12")
+
+
+def test_a_line_an_epoch(whole: list[str]) -> None:
+    assert epochs(whole) == list(range(1, 13))
+    last: dict[str, Any] = json.loads(whole[-1])
+    assert set(last) == {"epoch", "val_acc", "loss"}
+    assert 0 < last["val_acc"] < 1
+    assert last["loss"] < json.loads(whole[0])["loss"]
+
+
+def test_repeatable_bit_for_bit(whole: list[str]) -> None:
+    assert run(*[flag.replace("batch_size", "batch-size") for flag in SMALL], "--epochs=12") == whole
+
+
+def test_saving_and_going_on_change_nothing(whole: list[str], tmp_path: Path) -> None:
+    pieces = [line for end in (1, 5, 12, 12) for line in run(*SMALL, f"--epochs={end}", checkpoint=tmp_path)]
+    assert pieces == whole
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_midway_loses_nothing(whole: list[str], tmp_path: Path, number: signal.Signals) -> None:
+    process = start(*SMALL, "--epochs=12", checkpoint=tmp_path)
+    assert process.stdout is not None
+    before = [process.stdout.readline().rstrip("\n") for _ in range(3)]
+    process.send_signal(number)
+    rest, err = process.communicate(timeout=120)
+    before += rest.splitlines()
+    assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL), err
+    after = run(*SMALL, "--epochs=12", checkpoint=tmp_path)
+    repeated = epochs(before)[-1] - epochs(after)[0] + 1 if after else 0
+    # killed between the line and the save, the line comes again, the same; ended by SIGTERM, never
+    assert repeated in ((0,) if number == signal.SIGTERM else (0, 1))
+    assert before[: len(before) - repeated] + after == whole
+
+
+def test_a_save_that_was_cut_short_is_not_taken(whole: list[str], tmp_path: Path) -> None:
+    run(*SMALL, "--epochs=4", checkpoint=tmp_path)
+    (tmp_path / "state.npz.new").write_bytes(b"half of a chec")
+    assert run(*SMALL, "--epochs=12", checkpoint=tmp_path) == whole[4:]
+
+
+def test_the_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
+    run(*SMALL, "--epochs=1", checkpoint=tmp_path)
+    process = start(*SMALL, "--lr=0.2", "--epochs=2", checkpoint=tmp_path)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "is of another trial" in err
+
+
+def test_a_hopeless_learning_rate_is_a_bad_trial_and_no_failure() -> None:
+    lines = run(*SMALL, "--lr=1e6", "--epochs=2")
+    assert epochs(lines) == [1, 2]
+    assert all("NaN" not in line and json.loads(line)["val_acc"] < 0.3 for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse"),
+    [
+        pytest.param(["--lr=0.1"], ["--lr=0.001"], id="learning rate"),
+        pytest.param(["--width=96"], ["--width=8"], id="width"),
+        pytest.param(["--batch-size=16"], ["--batch-size=128"], id="batch size"),
+        pytest.param(["--activation=relu"], ["--activation=tanh"], id="activation"),
+    ],
+)
+def test_each_hyperparameter_matters(better: list[str], worse: list[str]) -> None:
+    good, bad = (
+        json.loads(run("--work=4", "--lr=0.05", "--width=64", "--batch-size=32", "--epochs=16", *flags)[-1])["val_acc"]
+        for flags in (better, worse)
+    )
+    assert good > bad + 0.04

@@ -1,0 +1,77 @@
+"""A Telemetry over real WatchCaches that are fed by a stand-in for the API server, and the app over it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, LEASES, PODS, Resource
+from podium_cluster.watch import WatchCache
+from podium_extender.app import create_app
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+
+NOW = 1_800_000_000.0
+Json = Mapping[str, Any]
+Ask = Callable[..., httpx.Response]
+
+
+class ListedOnce:
+    """Lists what it was given; its watch stays silent."""
+
+    def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
+        self._objects = objects
+
+    async def list(self, resource: Resource, namespace: str | None = None, **_: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self._objects.get(resource, ()))}
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        await asyncio.Event().wait()
+        yield {}
+
+
+def caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
+    api = cast(Api, ListedOnce(objects))
+    clock = lambda: NOW  # noqa: E731
+    return Telemetry(
+        WatchCache(api, GPUNODES, parse_gpunode),
+        WatchCache(api, PODS, parse_pod),
+        WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+        namespace="podium-system",
+        clock=clock,
+    )
+
+
+async def _ask(
+    objects: Mapping[Resource, Sequence[Json]],
+    path: str,
+    body: Any,
+    *,
+    warm: bool = True,
+    metrics: Metrics | None = None,
+    body_limit: int = 2**20,
+    method: str = "POST",
+) -> httpx.Response:
+    telemetry = caches(objects)
+    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches] if warm else []
+    if warm:
+        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches))
+    app = create_app(telemetry, metrics or Metrics(), stale_after=60.0, body_limit=body_limit)
+    try:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
+            if isinstance(body, bytes):
+                return await client.request(method, path, content=body)
+            return await client.request(method, path, json=body)
+    finally:
+        for run in runs:
+            run.cancel()
+
+
+@pytest.fixture
+def ask() -> Ask:
+    return lambda *args, **named: asyncio.run(_ask(*args, **named))

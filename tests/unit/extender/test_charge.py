@@ -1,0 +1,74 @@
+"""Pods placed but not reported are charged where the device plugin would put them; heartbeats count by local time."""
+
+from __future__ import annotations
+
+import pytest
+
+from podium.placement.views import GpuReading, PodNeed
+from podium_extender.needs import BadPodError, need_of
+from podium_extender.telemetry import Heartbeats, charge
+from podium_extender.wire import Pod
+
+
+def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:
+    return GpuReading(uuid="u", trials=trials, memory_reserved=reserved, health=health, shares=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "needs", "expected"),
+    [
+        ([reading(1), reading(0)], [PodNeed(1)], [1, 1]),
+        ([reading(0), reading(0)], [PodNeed(1), PodNeed(1), PodNeed(1)], [2, 1]),
+        ([reading(0), reading(0)], [PodNeed(2)], [1, 1]),
+        ([reading(0, health="Unhealthy"), reading(3)], [PodNeed(1)], [0, 4]),
+        ([reading(0, reserved=5), reading(0)], [PodNeed(1)], [0, 1]),
+        ([], [PodNeed(1)], []),
+    ],
+)
+def test_charge(gpus: list[GpuReading], needs: list[PodNeed], expected: list[int]) -> None:
+    assert [gpu.trials for gpu in charge(tuple(gpus), needs)] == expected
+
+
+def test_charge_adds_declared_memory() -> None:
+    assert [gpu.memory_reserved for gpu in charge((reading(), reading()), [PodNeed(1, memory=7)])] == [7, 0]
+
+
+def pod_with(init: list[str], main: list[str]) -> Pod:
+    def containers(amounts: list[str]) -> list[dict[str, object]]:
+        return [{"name": "c", "resources": {"requests": {"podium.dev/gpu": amount}}} for amount in amounts]
+
+    return Pod.model_validate(
+        {"metadata": {"name": "p"}, "spec": {"containers": containers(main), "initContainers": containers(init)}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "gpus"),
+    [([], ["1"], 1), (["1"], ["1"], 1), (["4"], ["1"], 4), ([], ["1", "2"], 3), ([], [], 0), ([], ["1k"], 1000)],
+)
+def test_gpus_are_counted_like_the_scheduler_does(init: list[str], main: list[str], gpus: int) -> None:
+    assert need_of(pod_with(init, main)).gpus == gpus
+
+
+@pytest.mark.parametrize("amount", ["x", "1.5", "-1", ""])
+def test_a_strange_amount_is_named(amount: str) -> None:
+    with pytest.raises(BadPodError, match=r"podium\.dev/gpu"):
+        need_of(pod_with([], [amount]))
+
+
+def test_a_renewal_counts_from_when_it_was_seen_whatever_the_nodes_clock_says() -> None:
+    now = [1_800_000_000.0]
+    beats = Heartbeats(lambda: now[0])
+
+    def seen(renewed: str) -> float:
+        return beats.parse({"metadata": {"name": "podium-agent-a"}, "spec": {"renewTime": renewed}})
+
+    assert seen("2027-01-15T07:00:00.000000Z") == now[0] - 3600  # first sight: only the node's own clock to go by
+    now[0] += 10
+    assert seen("2027-01-15T07:00:10.000000Z") == now[0]  # it changed: alive now, its clock is an hour behind
+    now[0] += 10
+    assert seen("2027-01-15T07:00:10.000000Z") == now[0] - 10  # a relist brings nothing new
+    assert Heartbeats(lambda: 5.0).parse({"metadata": {"name": "b"}, "spec": {}}) == 0.0
+    assert (
+        Heartbeats(lambda: 5.0).parse({"metadata": {"name": "b"}, "spec": {"renewTime": "2027-01-15T07:00:00Z"}}) == 5.0
+    )

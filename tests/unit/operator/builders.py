@@ -1,0 +1,178 @@
+"""Objects of the API in a line, for the operator's tests: a test names only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from podium.schema.gpunode import GPUNode
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.world import World
+
+NOW = 1_760_000_000.0
+UUID = "GPU-1"
+
+
+def moment(seconds: float = 0.0) -> str:
+    """`seconds` after NOW."""
+    return datetime.fromtimestamp(NOW + seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def accepted(status: str = "True", generation: int = 1) -> dict[str, Any]:
+    return {
+        "type": "Accepted",
+        "status": status,
+        "reason": "Valid" if status == "True" else "BadFilter",
+        "message": "said so",
+        "observedGeneration": generation,
+        "lastTransitionTime": moment(),
+    }
+
+
+def job_manifest(name: str = "sweep", **spec: Any) -> dict[str, Any]:
+    """Keywords replace fields of the spec; a container is `main: busybox`."""
+    whole: dict[str, Any] = {
+        "objective": {"metric": "acc", "direction": "maximize"},
+        "parameters": [{"name": "lr", "min": 0.001, "max": 0.1, "scale": "log"}],
+        "trials": {"max": 3, "parallel": 2, "maxSteps": 10},
+        "template": {"spec": {"containers": [{"name": "main", "image": "localhost/busybox:1", "command": ["true"]}]}},
+    }
+    return {
+        "apiVersion": "podium.dev/v1alpha1",
+        "kind": "HyperParamJob",
+        "metadata": {"name": name, "namespace": "lab"},
+        "spec": whole | spec,
+    }
+
+
+def make_job(
+    name: str = "sweep",
+    *,
+    status: Mapping[str, Any] | None = None,
+    generation: int = 1,
+    uid: str | None = None,
+    **spec: Any,
+) -> HyperParamJob:
+    manifest = job_manifest(name, **spec)
+    manifest["metadata"] |= {"uid": uid or f"uid-{name}", "generation": generation, "creationTimestamp": moment()}
+    manifest["status"] = {"conditions": [accepted()], **(status or {})}
+    return HyperParamJob.model_validate(manifest)
+
+
+def make_trial(
+    number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
+) -> HyperParamTrial:
+    name = f"{job}-{number}"
+    return HyperParamTrial.model_validate(
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "lab",
+                "uid": f"uid-{name}",
+                "creationTimestamp": moment(),
+                "labels": {"podium.dev/job": job, "podium.dev/job-uid": f"uid-{job}"},
+            },
+            "spec": {"job": job, "number": number, "parameters": dict(parameters or {"lr": 0.01})},
+            "status": status,
+        }
+    )
+
+
+def pod_payload(
+    trial: str = "sweep-0",
+    *,
+    attempt: int = 0,
+    phase: str = "Pending",
+    node: str | None = "node-1",
+    gate: Mapping[str, Any] | None = None,
+    main: Mapping[str, Any] | None = None,
+    gated: bool = True,
+    deleting: bool = False,
+    **status: Any,
+) -> dict[str, Any]:
+    """`gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}})."""
+    whole: dict[str, Any] = {"phase": phase, **status}
+    if gate is not None:
+        whole["initContainerStatuses"] = [{"name": "podium-gate", "state": dict(gate)}]
+    if main is not None:
+        whole["containerStatuses"] = [{"name": "main", "state": dict(main)}]
+    spec: dict[str, Any] = {"containers": [{"name": "main"}]}
+    if gated:
+        spec["initContainers"] = [{"name": "podium-gate"}]
+    if node is not None:
+        spec["nodeName"] = node
+    metadata: dict[str, Any] = {
+        "name": f"{trial}-{attempt}",
+        "namespace": "lab",
+        "uid": f"uid-{trial}-{attempt}",
+        "labels": {
+            "podium.dev/job": trial.rpartition("-")[0],
+            "podium.dev/trial": trial,
+            "podium.dev/attempt": str(attempt),
+        },
+        "ownerReferences": [{"kind": "HyperParamTrial", "name": trial, "uid": f"uid-{trial}"}],
+    }
+    if deleting:
+        metadata["deletionTimestamp"] = moment()
+    return {"metadata": metadata, "spec": spec, "status": whole}
+
+
+def make_pod(trial: str = "sweep-0", **how: Any) -> SeenPod:
+    return parse_pod(pod_payload(trial, **how))
+
+
+def ended(code: int, *, after: float = 0.0, reason: str = "") -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": moment(after)}}
+
+
+def make_node(
+    name: str = "node-1",
+    *,
+    uuid: str = UUID,
+    shares: int = 4,
+    trials: Mapping[str, str] | None = None,
+    holder: str | None = None,
+    order: Sequence[str] = (),
+    epoch: int = 1,
+    health: str = "Healthy",
+) -> GPUNode:
+    """`trials`: trial name -> the agent's state for its pod of attempt 0."""
+    there = [
+        {
+            "namespace": "lab",
+            "trial": trial,
+            "uid": f"uid-{trial}",
+            "pod": f"{trial}-0",
+            "podUID": f"uid-{trial}-0",
+            "state": state,
+            "since": moment(),
+        }
+        for trial, state in (trials or {}).items()
+    ]
+    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "shares": shares, "trials": there}
+    if holder is not None:
+        gpu["holder"] = {"namespace": "lab", "trial": holder, "uid": f"uid-{holder}", "since": moment()}
+    entries = [{"namespace": "lab", "trial": trial, "uid": f"uid-{trial}"} for trial in order]
+    return GPUNode.model_validate(
+        {
+            "metadata": {"name": name, "uid": f"uid-{name}"},
+            "spec": {"epoch": epoch, "gpus": [{"uuid": uuid, "order": entries}]},
+            "status": {"gpus": [gpu]},
+        }
+    )
+
+
+def make_world(
+    *objects: HyperParamJob | HyperParamTrial | SeenPod | GPUNode, now: float = NOW, silent: Sequence[str] = ()
+) -> World:
+    return World(
+        now=now,
+        jobs=tuple(o for o in objects if isinstance(o, HyperParamJob)),
+        trials=tuple(o for o in objects if isinstance(o, HyperParamTrial)),
+        pods=tuple(o for o in objects if isinstance(o, SeenPod)),
+        nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
+        silent=frozenset(silent),
+    )

@@ -1,0 +1,168 @@
+"""What is refused without an API server: the table of wrong jobs, and what the table cannot hold."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.schema.job import HyperParamJob, JobSpec
+from podium.schema.job_rules import JOB_RULES
+from podium.schema.manifests import read_manifests
+from podium.schema.rules import Refusal
+from podium.schema.space import env_name, grid_points
+from podium.schema.validation import check, notes, parse_job, problems
+
+ROOT = Path(__file__).parents[3]
+
+
+def _table() -> Any:
+    spec = importlib.util.spec_from_file_location("bad_jobs", Path(__file__).with_name("bad_jobs.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["bad_jobs"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+TABLE = _table()
+
+
+def spec_of(**change: Any) -> JobSpec:
+    parsed = parse_job(TABLE.changed({f"spec.{path}": value for path, value in change.items()}))
+    assert isinstance(parsed, HyperParamJob), parsed
+    return parsed.spec
+
+
+def test_the_good_job_has_no_problems() -> None:
+    assert problems(TABLE.good()) == ()
+    assert notes(spec_of()) == ()
+
+
+@pytest.mark.parametrize("job", TABLE.bad(), ids=lambda job: job.name)
+def test_wrong_jobs_are_refused_with_field_value_and_cure(job: Any) -> None:
+    found = problems(job.manifest)
+    assert [
+        one for one in found if one.field.startswith(job.field) and job.check in one.message and one.code == job.code
+    ], found
+
+
+def test_every_rule_has_a_wrong_job() -> None:
+    rules = {rule.code for rule in JOB_RULES if rule.holds is not None}
+    assert rules <= {job.code for job in TABLE.bad()}
+
+
+@pytest.mark.parametrize(
+    ("example", "codes"),
+    [
+        ("vision", []),
+        ("sklearn", []),
+        ("finetune", [("NotYetSupported", "spec.suspension.methods"), ("NotYetSupported", "spec.queue")]),
+    ],
+)
+def test_the_three_searches(example: str, codes: list[tuple[str, str]]) -> None:
+    manifest = read_manifests([ROOT / f"crds/examples/{example}.yaml"])[0]
+    assert [(one.code, one.field) for one in problems(manifest)] == codes
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ({"kind": "Job"}, "kind: this is podium.dev/v1alpha1 Job: write"),
+        ({"apiVersion": "podium.dev/v2", "kind": "HyperParamJob"}, "apiVersion: this is podium.dev/v2 HyperParamJob"),
+        ({"metadata": {"name": "x"}}, "spec.objective: is required"),
+        ({**TABLE.good(), "metadata": {}}, "metadata.name: is required"),
+        ({**TABLE.good(), "metadata": None, "spec": None}, "spec.objective: is required"),
+    ],
+)
+def test_what_is_no_job_at_all(manifest: dict[str, Any], message: str) -> None:
+    refused = parse_job(manifest)
+    assert isinstance(refused, Refusal)
+    assert str(refused).startswith(message)
+
+
+def test_all_wrong_fields_are_said_at_once() -> None:
+    manifest = TABLE.changed({"spec.objective.direction": "up", "spec.trials.max": 0, "spec.parameters.0.min": "a"})
+    assert [one.field for one in problems(manifest)] == [
+        "spec.objective.direction",
+        "spec.parameters[0].min",
+        "spec.trials.max",
+    ]
+
+
+def test_numbers_beyond_json_are_no_numbers() -> None:
+    for value in (float("inf"), float("nan")):
+        refused = parse_job(TABLE.changed({"spec.parameters.0.max": value}))
+        assert isinstance(refused, Refusal)
+        assert refused.field == "spec.parameters[0].max"
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("lr", "LR"), ("learning-rate", "LEARNING_RATE"), ("opt.beta1", "OPT_BETA1"), ("_x", "_X")],
+)
+def test_variable_of_a_parameter(name: str, variable: str) -> None:
+    assert env_name(name) == f"PODIUM_PARAM_{variable}"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "points"),
+    [
+        ([{"name": "a", "values": [1, 2, 3]}], 3),
+        ([{"name": "a", "type": "boolean"}, {"name": "b", "values": ["x", "y"]}], 4),
+        ([{"name": "a", "type": "int", "min": 1, "max": 5}], 5),
+        ([{"name": "a", "type": "int", "min": 1, "max": 5, "step": 3}], 2),
+        ([{"name": "a", "min": 0, "max": 1, "step": 0.1}], 11),
+        ([{"name": "a", "min": 0, "max": 0.3, "step": 0.1}], 4),
+        ([{"name": "a", "min": 0, "max": 1}], None),
+    ],
+)
+def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) -> None:
+    assert grid_points(spec_of(parameters=parameters)) == points
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gpus": {"perTrial": 0}}, "not ranked and never suspended"),
+        (
+            {"suspension": {"methods": ["cuda-checkpoint", "freeze"]}},
+            "this version carries out freeze; not used: cuda-checkpoint",
+        ),
+        ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}, "2 trials will be made"),
+        ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
+    ],
+)
+def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> None:
+    spec = spec_of(**change)
+    assert check(spec) == ()
+    assert words in " ".join(notes(spec))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trials.maxSteps": None, "policy": {"name": "fifo"}},
+        {"trials.maxSteps": None, "gpus": {"perTrial": 0}},
+        {"trials.parallel": "auto"},
+        {"trials.maxSteps": 2.5},
+        {"parameters": [{"name": "n", "type": "int", "min": 1, "max": 64, "scale": "log"}]},
+        {"parameters": [{"name": "n", "type": "int", "values": [64, 128]}]},
+        {"parameters": [{"name": "n", "values": [64, "auto", True, 0.5]}]},
+        {"template.spec.containers.0.args": ["$$(podium.x)", "$(HOME)", "--bs=$(podium.params.bs)"]},
+        {"template.spec.restartPolicy": "Never"},
+        {"template.spec.hostPID": False},
+        {"template.spec.containers.0.readinessProbe": {"exec": {"command": ["true"]}}},
+        {"template.metadata": {"labels": {"team": "a"}, "annotations": {"x/y": "z"}}},
+        {"metrics": {"format": "text", "filter": "(?P<name>[a-z]+): (?P<value>[0-9.]+)"}},
+        {"budget": {"gpuSeconds": 100, "deadline": "2030-01-01T00:00:00Z"}},
+        {"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}, "resumeArgs": ["--from=$(podium.checkpoint)"]}},
+    ],
+    ids=str,
+)
+def test_what_must_not_be_refused(change: dict[str, Any]) -> None:
+    assert check(spec_of(**change)) == ()

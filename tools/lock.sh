@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# `make lock`: pin what the wheels need (requirements.lock) and what development needs on top (requirements-dev.lock).
+# uv resolves once for all supported Pythons; no index address is written.
+set -euo pipefail
+VENV=${VENV:-.venv}
+pin() { "$VENV/bin/uv" pip compile -q "$1" ${3:+--extra "$3"} --universal --generate-hashes --no-emit-index-url --python-version 3.11 --no-header -o "$2"; }
+"$VENV/bin/python" -m pip install -q uv
+pin pyproject.toml requirements.lock all
+pin pyproject.toml requirements-dev.lock dev
+[ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
