@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import tarfile
@@ -38,16 +39,29 @@ def size(folder: Path) -> int:
     return sum(_blob(folder, digest).stat().st_size for digest in blobs(folder))
 
 
-def prune(folder: Path, image: str) -> None:
-    """Forget former builds: the newest entry of the index stays, and its blobs."""
-    index = json.loads((folder / "index.json").read_text())
-    named = [m for m in index["manifests"] if m.get("annotations", {}).get(REF_ANNOTATION) == image]
-    index["manifests"] = named[-1:]
-    (folder / "index.json").write_text(json.dumps(index))
-    kept = {_blob(folder, digest) for digest in blobs(folder)}
-    for blob in (folder / "blobs" / "sha256").iterdir():
-        if blob not in kept:
+def adopt(plain: Path, folder: Path, image: str) -> None:
+    """Turn a folder of the `dir:` transport (manifest.json, blobs by their hash) into a layout; former blobs go."""
+    store = folder / "blobs" / "sha256"
+    store.mkdir(parents=True, exist_ok=True)
+    manifest = (plain / "manifest.json").read_bytes()
+    digest = hashlib.sha256(manifest).hexdigest()
+    parts = json.loads(manifest)
+    kept = {part["digest"].removeprefix("sha256:") for part in (parts["config"], *parts["layers"])}
+    for name in kept:
+        (plain / name).replace(store / name)
+    (store / digest).write_bytes(manifest)
+    for blob in store.iterdir():
+        if blob.name not in kept | {digest}:
             blob.unlink()
+    descriptor = {
+        "mediaType": parts["mediaType"],
+        "digest": f"sha256:{digest}",
+        "size": len(manifest),
+        "annotations": {REF_ANNOTATION: image},
+    }
+    temporary = folder / "index.json.tmp"
+    temporary.write_text(json.dumps({"schemaVersion": 2, "manifests": [descriptor]}))
+    temporary.replace(folder / "index.json")
 
 
 def write_archive(folder: Path, out: Path, without: Collection[str] = ()) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Iterable
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order
 from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium.schema.job import HyperParamJob
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules, make_pod, make_trial, pod_name
@@ -37,10 +38,12 @@ class Actuator:
         self._rules = rules
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+        self.refused: dict[TrialKey, str] = {}  # pods that could not be made in this cycle (quota, policy): why
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """Orders first, all at once: a GPU waits for them. Returns trials that ended because they cannot be started."""
         actions = tuple(actions)
+        self.refused = {}
         orders = [action for action in actions if isinstance(action, Order)]
         await asyncio.gather(*(self._guarded(world, order) for order in orders))
         rest = [action for action in actions if isinstance(action, CreateTrial | CreatePod | DeletePod)]
@@ -55,6 +58,13 @@ class Actuator:
         except ApiError as error:
             self._metrics.failed.labels(kind).inc()
             log.warning("%s not carried out: %s", action, error)
+            if isinstance(action, CreatePod):
+                self.refused[action.trial] = f"The API server refuses the pod for now: {error.message}"
+            return None
+        except (ValueError, KeyError) as error:
+            # a spec that validation let through and that cannot be carried out: one trial's trouble, not the cycle's
+            self._metrics.failed.labels(kind).inc()
+            log.error("%s cannot be carried out: %s", action, error)
             return None
         self._metrics.actions.labels(kind).inc()
         return end
@@ -115,7 +125,7 @@ class Actuator:
             name = pod_name(trial.metadata.name, action.attempt)
             text = f"The API server refuses pod {name}: {error.message}"
             await events.emit(
-                self._api, TRIALS, about, reason="PodRefused", message=text, component=MANAGER, kind="Warning"
+                self._api, JOBS, about, reason="PodRefused", message=text, component=MANAGER, kind="Warning"
             )
             return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Mend the job's template.")
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from dataclasses import replace
 
 from podium.domain.actions import EndJob, EndTrial
 from podium.planning.planner import plan
@@ -75,6 +76,9 @@ class Cycle:
         ends |= {end.trial: end for end in refused}
         job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
         places = {place.trial: place for place in decided.ranks}
+        for trial, text in self._actuator.refused.items():
+            if trial in places:
+                places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
             await self._statuses.write(world, sights, snapshot, places, ends, job_ends)
         return decided.wake_at

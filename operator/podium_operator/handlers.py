@@ -6,7 +6,9 @@ No finalizer: deletion is the owner references' work and never waits for the ope
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import kopf
@@ -53,7 +55,18 @@ def settings() -> kopf.OperatorSettings:
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     """The pod's account, else the kubeconfig: what our own client does."""
-    return kopf.login_with_service_account(**arguments) or kopf.login_with_kubeconfig(**arguments)
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    account = kopf.login_with_service_account(**arguments) if host else None
+    if account is None or host is None:
+        return kopf.login_with_kubeconfig(**arguments)
+    # kopf would ask DNS for kubernetes.default.svc, which not every cluster has; the address is in every pod
+    address = f"[{host}]" if ":" in host else host
+    return replace(
+        account,
+        server=f"https://{address}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",
+        # the kubelet renews the token on disk: read it anew before the old one is refused
+        expiration=datetime.now(UTC) + timedelta(minutes=30),
+    )
 
 
 async def _accept(api: Api, manifest: dict[str, Any]) -> None:

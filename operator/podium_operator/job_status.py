@@ -14,7 +14,7 @@ from podium.planning.eta import Eta
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.trial import HyperParamTrial
 from podium_operator.observed import Sight
-from podium_operator.snapshot import ACCEPTED, FINISHED, is_accepted
+from podium_operator.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
 from podium_operator.trial_status import timestamp
 from podium_operator.world import trial_key
 
@@ -78,7 +78,7 @@ def _phase(
 ) -> tuple[str, str, str]:
     if end is not None:
         return ("Succeeded" if end.succeeded else "Failed"), end.reason, end.message
-    if job.status.phase in FINISHED:
+    if is_finished(job):
         return job.status.phase, job.status.reason, job.status.message
     refusal = next((c for c in job.status.conditions if c.type == ACCEPTED and c.status == "False"), None)
     if refusal is not None:

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import kopf
 from pydantic import ValidationError
@@ -68,7 +69,11 @@ async def serve(settings: OperatorSettings) -> None:
 
 
 async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, stop: asyncio.Event) -> None:
-    where = {"namespaces": [settings.watch_namespace]} if settings.watch_namespace else {"clusterwide": True}
+    where: dict[str, Any] = {"clusterwide": True}
+    if settings.watch_namespace:
+        where = {"namespaces": [settings.watch_namespace]}
+    # without an identity kopf asks the system for a user name, which uid 65532 of the image does not have
+    where["identity"] = "podium-operator"
     await kopf.operator(registry=registry, settings=handlers.settings(), standalone=True, stop_flag=stop, **where)
 
 
@@ -89,6 +94,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"podium-operator: wrong settings: {wrong}")
     logs.configure(settings.log_format, settings.log_level)
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    if settings.context is not None:
+        sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
     asyncio.run(serve(settings))

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from podium.domain.snapshot import JobKey
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.gpunode import GPUNode, GpuNodeSpec
 from podium.schema.job import HyperParamJob
@@ -24,9 +26,19 @@ from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_operator.pods import TRIAL_LABEL
 from podium_operator.seen import SeenPod, parse_pod
 from podium_operator.settings import OperatorSettings
-from podium_operator.world import World
+from podium_operator.world import World, of_its_job
 
 LEASE_PREFIX = "podium-agent-"
+REMEMBER_SECONDS = 10.0  # longer than any watch that works lags
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An order that the cache may not show yet; `uid` tells a GPUNode from one made anew, whose epochs begin at 0."""
+
+    spec: GpuNodeSpec
+    uid: str
+    at: float
 
 
 class _LeaseSpec(StatusModel):
@@ -49,7 +61,7 @@ class Mirror:
         self._pods: WatchCache[SeenPod] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
         self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
         self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
-        self._written: dict[str, GpuNodeSpec] = {}
+        self._written: dict[str, _Written] = {}
         # leases are renewed all the time and say nothing new by that: they wake nobody
         self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes)
         self._heard: dict[str, tuple[datetime | None, float]] = {}
@@ -76,14 +88,17 @@ class Mirror:
 
     def ordered(self, node: str, spec: GpuNodeSpec) -> None:
         """Remember an order that was just written, until the cache shows it."""
-        self._written[node] = spec
+        found = self._nodes.get("", node)
+        self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
 
     def world(self) -> World:
         nodes = tuple(self._fresh(node) for node in self._nodes.values())
+        jobs = tuple(self._jobs.values())
+        by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
         return World(
             now=time.time(),
-            jobs=tuple(self._jobs.values()),
-            trials=tuple(self._trials.values()),
+            jobs=jobs,
+            trials=tuple(trial for trial in self._trials.values() if of_its_job(trial, by_key)),
             pods=tuple(self._pods.values()),
             nodes=nodes,
             silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
@@ -93,10 +108,11 @@ class Mirror:
         written = self._written.get(node.metadata.name)
         if written is None:
             return node
-        if node.spec.epoch >= written.epoch:
+        anew = written.uid != node.metadata.uid or time.monotonic() - written.at > REMEMBER_SECONDS
+        if anew or node.spec.epoch >= written.spec.epoch:
             del self._written[node.metadata.name]
             return node
-        return node.model_copy(update={"spec": written})
+        return node.model_copy(update={"spec": written.spec})
 
     def _is_silent(self, node: str) -> bool:
         """A changed renewTime counts from when we saw it: clocks of nodes differ."""

@@ -5,6 +5,7 @@ A trial is planned with the phase that is true now, not with the one stored a cy
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from podium.domain.snapshot import TrialKey
 from podium.schema.trial import HyperParamTrial
 from podium_operator.seen import SeenPod
 from podium_operator.world import World, job_key, trial_key
+
+LAST_WORDS_SECONDS = 4.0  # the agent's last patch of a trial follows its end within about two seconds
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,32 @@ class Sight:
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
-    return {trial_key(trial): _sight(world, trial) for trial in world.trials}
+    """One trial that makes no sense keeps its stored phase and costs the others nothing."""
+    sights: dict[TrialKey, Sight] = {}
+    for trial in world.trials:
+        try:
+            sights[trial_key(trial)] = _sight(world, trial)
+        except ValueError as error:
+            log.error("trial %s/%s is left as it is: %s", trial.metadata.namespace, trial.metadata.name, error)
+            sights[trial_key(trial)] = _unchanged(trial, str(error))
+    return sights
+
+
+def _unchanged(trial: HyperParamTrial, trouble: str) -> Sight:
+    stored = trial.status
+    return Sight(
+        phase=stored.phase,
+        reason="Inconsistent",
+        message=trouble,
+        attempt=stored.attempt,
+        failures=stored.failures,
+        retry_at=0.0,
+        pod=None,
+        node=stored.node,
+        gpus=(),
+        started=False,
+        ended_at=None,
+    )
 
 
 def _sight(world: World, trial: HyperParamTrial) -> Sight:
@@ -42,12 +71,14 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
     pod = world.latest_pod.get(trial.metadata.uid)
     # a pod of a later attempt than the stored one: the operator died between making it and writing that down
     attempt = status.attempt if pod is None else max(status.attempt, pod.attempt)
+    # its life begins anew: what is stored speaks of the attempt before
+    current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
     current_pod = pod if pod is not None and pod.attempt == attempt else None
     job = world.job_by_key.get(job_key(trial))
     places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
     facts = TrialFacts(
-        current=status.phase,
+        current=current,
         pod=current_pod.facts if current_pod else None,
         had_pod=status.pod is not None,
         agent_state=places[0][2].state.value if places else None,
@@ -57,10 +88,12 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
         agent_fresh=node not in world.silent,
     )
     seen = derive_phase(facts)
-    phase = next_phase(status.phase, seen)
-    counts = seen.own_failure and phase is not status.phase
+    phase = next_phase(current, seen)
+    counts = seen.own_failure and phase is not current
     failures = status.failures + 1 if counts else status.failures
     ended = current_pod.ended_at if current_pod else None
+    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, node, ended):
+        phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
     waits = phase is TrialPhase.REQUEUED
     blamed = waits and failures > 0 and ended is not None
     return Sight(
@@ -77,3 +110,13 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
     )
+
+
+def _has_more_to_say(world: World, trial: HyperParamTrial, node: str | None, ended: float | None) -> bool:
+    """The process ended a moment ago, and its agent has not reported the last step yet: the curve is not whole."""
+    job = world.job_by_key.get(job_key(trial))
+    if job is None or job.spec.gpus.per_trial == 0 or node in world.silent or ended is None:
+        return False
+    last, wanted = trial.status.last_step, job.spec.trials.max_steps
+    complete = last is not None and wanted is not None and last >= wanted
+    return not complete and world.now - ended < LAST_WORDS_SECONDS

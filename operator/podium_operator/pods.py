@@ -25,6 +25,7 @@ Manifest = dict[str, Any]
 JOB_LABEL = "podium.dev/job"
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
+JOB_UID_LABEL = "podium.dev/job-uid"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 HOLDS_GPU = "podium.dev/holds-gpu"
@@ -185,7 +186,7 @@ def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -
         "metadata": {
             "name": f"{job.metadata.name}-{number}",
             "namespace": job.metadata.namespace,
-            "labels": {JOB_LABEL: job.metadata.name},
+            "labels": {JOB_LABEL: job.metadata.name, JOB_UID_LABEL: job.metadata.uid},
             "ownerReferences": [owner("HyperParamJob", job.metadata.name, job.metadata.uid)],
         },
         "spec": {"job": job.metadata.name, "number": number, "parameters": dict(parameters)},

@@ -37,6 +37,11 @@ def is_accepted(job: HyperParamJob) -> bool:
     return any(c.type == ACCEPTED and c.status == "True" for c in job.status.conditions)
 
 
+def is_finished(job: HyperParamJob) -> bool:
+    """A finished job that was edited afterwards (more trials, say) is judged anew."""
+    return job.status.phase in FINISHED and job.status.observed_generation >= job.metadata.generation
+
+
 def _job(job: HyperParamJob) -> JobView:
     spec = job.spec
     points = SEARCHERS[spec.search.algorithm].size(spec)
@@ -57,7 +62,7 @@ def _job(job: HyperParamJob) -> JobView:
         gpus_per_trial=spec.gpus.per_trial,
         accepted=is_accepted(job),
         suspended=spec.suspend,
-        finished=job.status.phase in FINISHED,
+        finished=is_finished(job),
         budget_gpu_seconds=spec.budget.gpu_seconds if spec.budget else None,
         deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
         products=tuple(spec.gpus.products),

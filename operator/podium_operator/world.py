@@ -10,6 +10,7 @@ from podium.domain.snapshot import JobKey, TrialKey
 from podium.schema.gpunode import GPUNode, TrialOnGpu
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
+from podium_operator.pods import JOB_UID_LABEL
 from podium_operator.seen import SeenPod
 
 
@@ -51,6 +52,12 @@ class World:
                 for there in gpu.trials:
                     found.setdefault(there.pod_uid, []).append((node.metadata.name, gpu.uuid, there))
         return {uid: tuple(sorted(places, key=lambda p: p[:2])) for uid, places in found.items()}
+
+
+def of_its_job(trial: HyperParamTrial, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
+    """Whether the trial belongs to the job that is there now, not to an older one of the same name on its way out."""
+    job = jobs.get(job_key(trial))
+    return job is None or trial.metadata.labels.get(JOB_UID_LABEL, job.metadata.uid) == job.metadata.uid
 
 
 def trial_key(trial: HyperParamTrial) -> TrialKey:

@@ -23,7 +23,7 @@ from podium.schema.validation import check, parse_job
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "crds/examples").glob("*.yaml"))
+EXAMPLES = [*sorted((ROOT / "crds/examples").glob("*.yaml")), ROOT / "examples/digits/job.yaml"]
 NAMESPACE = f"crds-{uuid.uuid4().hex[:8]}"
 
 
@@ -69,6 +69,10 @@ def mine(manifest: dict[str, Any], name: str) -> dict[str, Any]:
     return {**manifest, "metadata": {**manifest.get("metadata", {}), **metadata}}
 
 
+def namespace_of(path: Path) -> str:
+    return str(read_manifests([path])[0]["metadata"].get("namespace", NAMESPACE))
+
+
 def test_the_good_job_is_taken(kubectl: Kubectl) -> None:
     done = kubectl("create", "--dry-run=server", "-f", "-", stdin=TABLE.good())
     assert done.returncode == 0, done.stderr
@@ -86,16 +90,17 @@ def test_wrong_jobs_are_refused_at_apply_or_left_to_the_operator(kubectl: Kubect
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_the_three_searches_apply_cleanly(kubectl: Kubectl, path: Path) -> None:
+def test_the_examples_apply_cleanly(kubectl: Kubectl, path: Path) -> None:
     for way in (["create"], ["apply", "--server-side"]):
-        done = kubectl(*way, "--dry-run=server", "-n", NAMESPACE, "-f", str(path))
+        done = kubectl(*way, "--dry-run=server", "-n", namespace_of(path), "-f", str(path))
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_servers_defaults_are_the_models(kubectl: Kubectl, path: Path) -> None:
-    stored = json.loads(kubectl("create", "--dry-run=server", "-n", NAMESPACE, "-o", "json", "-f", str(path)).stdout)
+    done = kubectl("create", "--dry-run=server", "-n", namespace_of(path), "-o", "json", "-f", str(path))
+    stored = json.loads(done.stdout)
     ours = parse_job(read_manifests([path])[0])
     theirs = parse_job(stored)
     assert isinstance(ours, HyperParamJob)
@@ -107,11 +112,12 @@ def test_the_servers_defaults_are_the_models(kubectl: Kubectl, path: Path) -> No
 def test_kubectl_and_our_reader_give_one_object(kubectl: Kubectl) -> None:
     odd = ROOT / "tests/unit/schema/odd.yaml"
     for path in [odd, *EXAMPLES]:
-        done = kubectl("create", "--dry-run=client", "--validate=false", "-n", NAMESPACE, "-o", "json", "-f", str(path))
+        place = ("-n", namespace_of(path), "-f", str(path))
+        done = kubectl("create", "--dry-run=client", "--validate=false", "-o", "json", *place)
         assert done.returncode == 0, done.stderr
-        theirs = json.loads(done.stdout)
-        theirs["metadata"].pop("namespace")
-        assert read_manifests([path]) == [theirs]
+        ours, theirs = read_manifests([path]), json.loads(done.stdout)
+        ours[0]["metadata"].setdefault("namespace", NAMESPACE)  # kubectl fills it in
+        assert ours == [theirs]
 
 
 CHANGES: list[tuple[str, dict[str, Any], str | None]] = [

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AwareDatetime, Field
 from pydantic.config import JsonDict
 
 from podium.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
@@ -104,7 +104,7 @@ class Budget(SpecModel):
     """When to stop, whatever is left to try."""
 
     gpu_seconds: float | None = Field(None, gt=0, description="GPU-seconds of all trials together")
-    deadline: datetime | None = Field(None, description="no trial runs after this moment")
+    deadline: AwareDatetime | None = Field(None, description="no trial runs after this moment")
 
 
 class Policy(SpecModel):

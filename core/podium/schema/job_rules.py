@@ -126,7 +126,8 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         _PARAMETER,
         "!has(self.type) || self.type != 'int' || "
         "((!has(self.min) || self.min == double(int(self.min))) && "
-        "(!has(self.max) || self.max == double(int(self.max))) && (!has(self.step) || self.step == double(int(self.step))))",
+        "(!has(self.max) || self.max == double(int(self.max))) && "
+        "(!has(self.step) || self.step == double(int(self.step))))",
         "parameter {name} is of type int: min, max and step must be whole numbers; or use type float",
         lambda p: not _type(p, ParameterType.INT) or _whole(p.min, p.max, p.step),
     ),

@@ -27,7 +27,7 @@ def page(kind: str, schema: Mapping[str, Any], *, shorts: tuple[str, ...], names
         "",
         str(schema["description"]),
         "",
-        f"`apiVersion: {API_VERSION}`, `kind: {kind}`, {scope}, `kubectl get {shorts[0]}`. **Bold** fields are required.",
+        f"`apiVersion: {API_VERSION}`, `kind: {kind}`, {scope}; `kubectl get {shorts[0]}`. **Bold** = required.",
     ]
     for part in ("spec", "status"):
         node = schema["properties"][part]

@@ -46,7 +46,7 @@ class Rule:
 
     def validation(self) -> dict[str, str]:
         """The entry in x-kubernetes-validations."""
-        entry = {"rule": self.cel, "message": _FIELD.sub(r"\1", self.message)}
+        entry = {"rule": self.cel, "message": self.message}  # shown as it is only where the expression fails
         if _FIELD.search(self.message):
             entry["messageExpression"] = _expression(self.message)
         if self.at:

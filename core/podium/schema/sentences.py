@@ -26,6 +26,7 @@ _TYPES = {
     "dict": "a map of fields",
     "model": "a map of fields",
     "datetime": "a time, such as 2026-01-31T12:00:00Z",
+    "timezone": "a time with its zone, such as 2026-01-31T12:00:00Z",
     "finite": "a finite number",
 }
 _LIMITS: Mapping[str, Callable[[Mapping[str, Any]], str]] = {

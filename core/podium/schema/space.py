@@ -71,9 +71,10 @@ def _names(parameters: list[Parameter]) -> Iterator[Refusal]:
 def _values(parameter: Parameter, where: str) -> Iterator[Refusal]:
     seen: set[str] = set()
     for value in parameter.values or ():
-        if str(value) in seen:  # 1 and "1" are the same on a command line
-            yield Refusal("DuplicateValue", where, f"parameter {parameter.name} lists {value} twice: remove one")
-        seen.add(str(value))
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        if text in seen:  # 1 and "1" are the same on a command line
+            yield Refusal("DuplicateValue", where, f"parameter {parameter.name} lists {text} twice: remove one")
+        seen.add(text)
         if not _fits(value, parameter.type):
             message = f"parameter {parameter.name} is of type {parameter.type}, but {value!r} is not: change one"
             yield Refusal("ValueOfWrongType", where, message)

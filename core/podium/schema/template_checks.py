@@ -18,9 +18,13 @@ from podium.schema.template import Container, PodTemplate
 
 GPU_RESOURCES = (f"{GROUP}/gpu", f"{GROUP}/gpu-exclusive")
 RESERVED_ENV = frozenset({"PODIUM_JOB", "PODIUM_TRIAL", "PODIUM_CHECKPOINT", "PODIUM_GPU_MEMORY_BYTES"})
+CHECKPOINT_VOLUME = "podium-checkpoint"
 SHARE_MOUNT = PurePosixPath("/podium")
-# $$(podium.x) is Kubernetes' way to write $(podium.x) itself
-_PLACEHOLDER = re.compile(r"(?<!\$)\$\(podium\.([^)]*)\)")
+_PLACEHOLDER = re.compile(r"\$\(podium\.([^)]*)\)")
+# where the operator fills placeholders in; anywhere else the trial would see them as they are
+_FILLED = re.compile(
+    r"spec\.(template\.spec\.containers\[\d+]\.((command|args)\[\d+]|env\[\d+]\.value)|checkpoint\.).*"
+)
 
 
 def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]:
@@ -36,6 +40,10 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
         for number, container in enumerate(containers):
             yield from _container(spec, container, f"spec.template.spec.{field}[{number}]")
     yield from _twice(template)
+    for volume in (template.spec.model_extra or {}).get("volumes") or []:
+        if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
+            message = f"the volume {CHECKPOINT_VOLUME} is Podium's own: use another name"
+            yield Refusal("NameTaken", "spec.template.spec.volumes", message)
     if spec.checkpoint is not None:
         yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
 
@@ -87,6 +95,10 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
     texts = [*_strings(spec.template, "spec.template"), *_strings(arguments, "spec.checkpoint.resumeArgs")]
     for where, text in texts:
         for match in _PLACEHOLDER.finditer(text):
+            if not _FILLED.fullmatch(where):
+                message = f"{match.group()} is filled in only in command, args and env of spec.template.spec.containers"
+                yield Refusal("PlaceholderNotFilled", where, message)
+                continue
             asked, _, parameter = match.group(1).partition(".")
             if asked == "params" and parameter in names:
                 continue

@@ -127,6 +127,20 @@ def filter_trouble(pattern: str) -> str | None:
     return None
 
 
+def _checkpoint_wishes(spec: JobSpec) -> Iterator[Refusal]:
+    """What only app-checkpoint will need: a trial that goes on after a requeue finds its folder by itself."""
+    if spec.checkpoint is None:
+        return
+    for field in ("resume_args", "keep", "retain"):
+        if field in spec.checkpoint.model_fields_set and (
+            getattr(spec.checkpoint, field)
+            != type(spec.checkpoint).model_fields[field].get_default(call_default_factory=True)
+        ):
+            name = type(spec.checkpoint).model_fields[field].alias
+            message = f"{name} is not carried out yet: remove it; a trial finds its own folder in $PODIUM_CHECKPOINT"
+            yield Refusal("NotYetSupported", f"spec.checkpoint.{name}", message)
+
+
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
     if spec.metrics.source not in AVAILABLE_SOURCES:
         message = f"{spec.metrics.source} cannot be read yet: let the trial print its values and write source: stdout"
@@ -135,6 +149,7 @@ def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
         asked = ", ".join(spec.suspension.methods)
         message = f"this version carries out none of {asked}: add freeze, or remove suspension"
         yield Refusal("NotYetSupported", "spec.suspension.methods", message)
+    yield from _checkpoint_wishes(spec)
     if spec.queue is not None:
         message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
         yield Refusal("NotYetSupported", "spec.queue", message)

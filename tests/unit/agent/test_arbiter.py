@@ -1,4 +1,6 @@
-"""The arbiter's rules, one table row each, and two properties over random orders: never two at work, never a deadlock."""
+"""The arbiter's rules, one table row each, and two properties over random orders: never two at work, never stuck."""
+
+# ruff: noqa: E501 - a table is read by its rows
 
 from __future__ import annotations
 
@@ -139,7 +141,7 @@ def worlds(draw: st.DrawFn) -> tuple[Orders, list[LocalTrial]]:
     return orders(1, **{gpu: "".join(names) for gpu, names in lists.items()}), trials
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(worlds(), st.data())
 def test_never_two_at_work_and_never_stuck(world: tuple[Orders, list[LocalTrial]], data: st.DataObject) -> None:
     order, trials = world

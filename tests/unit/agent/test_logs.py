@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_bytes_may_come_in_any_pieces() -> None:
     assert assembler.safe == len(data)
 
 
+@pytest.fixture
+def follow(request: pytest.FixtureRequest) -> Callable[..., Tail]:
+    """A tail that is closed after the test."""
+
+    def make(folder: Path, position: Position | None = None) -> Tail:
+        tail = Tail(folder, position or Position())
+        request.addfinalizer(tail.close)
+        return tail
+
+    return make
+
+
 def lines_of(tail: Tail) -> list[LogLine]:
     lines: list[LogLine] = []
     while True:
@@ -128,18 +141,20 @@ SCRIPT = [
 
 
 @pytest.mark.parametrize("dies_after", [*range(len(SCRIPT)), None, "always"])
-def test_nothing_lost_nothing_twice_whenever_the_agent_dies(tmp_path: Path, dies_after: int | str | None) -> None:
+def test_nothing_lost_nothing_twice_whenever_the_agent_dies(
+    tmp_path: Path, dies_after: int | str | None, follow: Callable[..., Tail]
+) -> None:
     """The saved pair is (curve, position), as in one patch; what was read after it is forgotten with the agent."""
     read = reader(reading())
     saved = (Curve(), Position())
-    tail = Tail(tmp_path, saved[1])
+    tail = follow(tmp_path, saved[1])
     curve = saved[0]
     for number, act in enumerate(SCRIPT):
         act(tmp_path)
         if number == dies_after:
             lines_of(tail)  # read, but never written down
             tail.close()
-            curve, tail = saved[0], Tail(tmp_path, saved[1])
+            curve, tail = saved[0], follow(tmp_path, saved[1])
             continue
         while True:
             batch = tail.read()
@@ -147,7 +162,7 @@ def test_nothing_lost_nothing_twice_whenever_the_agent_dies(tmp_path: Path, dies
             saved = (curve, batch.position)
             if dies_after == "always":
                 tail.close()
-                tail = Tail(tmp_path, saved[1])
+                tail = follow(tmp_path, saved[1])
             if not batch.more:
                 break
     for line in lines_of(tail):
@@ -157,27 +172,27 @@ def test_nothing_lost_nothing_twice_whenever_the_agent_dies(tmp_path: Path, dies
     assert curve.repeated == 0
 
 
-def test_a_log_deleted_before_it_was_read_counts_as_lost(tmp_path: Path) -> None:
+def test_a_log_deleted_before_it_was_read_counts_as_lost(tmp_path: Path, follow: Callable[..., Tail]) -> None:
     write(tmp_path / "0.log", step_lines(5, 6))
-    tail = Tail(tmp_path, Position("0.log", "fingerprint-of-a-file-that-is-gone", 100))
+    tail = follow(tmp_path, Position("0.log", "fingerprint-of-a-file-that-is-gone", 100))
     assert [line.text[:11] for line in lines_of(tail)] == ['{"epoch": 5', '{"epoch": 6']
     assert tail.lost == 1
 
 
-def test_an_open_log_is_read_to_its_end_although_it_was_deleted(tmp_path: Path) -> None:
+def test_an_open_log_is_read_to_its_end_although_it_was_deleted(tmp_path: Path, follow: Callable[..., Tail]) -> None:
     write(tmp_path / "0.log", step_lines(1, 2))
-    tail = Tail(tmp_path, Position())
+    tail = follow(tmp_path, Position())
     assert len(lines_of(tail)) == 2
     write(tmp_path / "0.log", step_lines(3, 4))
     (tmp_path / "0.log").unlink()
     assert len(lines_of(tail)) == 2
 
 
-def test_no_folder_and_no_whole_line_yet(tmp_path: Path) -> None:
-    tail = Tail(tmp_path / "none", Position())
+def test_no_folder_and_no_whole_line_yet(tmp_path: Path, follow: Callable[..., Tail]) -> None:
+    tail = follow(tmp_path / "none", Position())
     assert lines_of(tail) == []
     write(tmp_path / "0.log", b"2026-11-21T02:54:00Z stdout F {")
-    tail = Tail(tmp_path, Position())
+    tail = follow(tmp_path, Position())
     assert lines_of(tail) == []
 
 

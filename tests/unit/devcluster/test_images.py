@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from pathlib import Path
@@ -81,35 +82,37 @@ def test_archive_of_another_kind_is_unknown(tmp_path: Path) -> None:
     assert oci.read_archive(tmp_path / "x.tar") is None
 
 
-def make_layout(folder: Path) -> list[str]:
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    for name, text in (("c", "config"), ("l1", "layer one"), ("l2", "layer two"), ("old", "of a former build")):
-        (blobs / name).write_text(text)
-    manifest = {"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l1"}, {"digest": "sha256:l2"}]}
-    (blobs / "m").write_text(json.dumps(manifest))
-    (blobs / "m0").write_text(json.dumps(manifest))
-    refs = {"org.opencontainers.image.ref.name": "localhost/x:dev"}
-    manifests = [{"digest": "sha256:m0", "annotations": refs}, {"digest": "sha256:m", "annotations": refs}]
-    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": manifests}))
-    return ["sha256:m", "sha256:c", "sha256:l1", "sha256:l2"]
+def make_layout(root: Path) -> tuple[Path, list[str]]:
+    """What buildah writes (`dir:`), made into a layout."""
+    plain, folder = root / "plain", root / "x-dev"
+    plain.mkdir()
+    for name, text in (("c", "config"), ("l1", "layer one"), ("l2", "layer two")):
+        (plain / name).write_text(text)
+    parts = {"config": {"digest": "sha256:c"}, "layers": [{"digest": "sha256:l1"}, {"digest": "sha256:l2"}]}
+    (plain / "manifest.json").write_text(json.dumps({"mediaType": "application/x", **parts}))
+    (folder / "blobs" / "sha256").mkdir(parents=True)
+    (folder / "blobs" / "sha256" / "old").write_text("of a former build")
+    layout.adopt(plain, folder, "localhost/x:dev")
+    digest = "sha256:" + hashlib.sha256((plain / "manifest.json").read_bytes()).hexdigest()
+    return folder, [digest, "sha256:c", "sha256:l1", "sha256:l2"]
 
 
 def test_layout_forgets_former_builds(tmp_path: Path) -> None:
-    digests = make_layout(tmp_path)
-    layout.prune(tmp_path, "localhost/x:dev")
-    assert layout.blobs(tmp_path) == digests
-    assert sorted(blob.name for blob in (tmp_path / "blobs" / "sha256").iterdir()) == ["c", "l1", "l2", "m"]
-    assert layout.read(tmp_path) == oci.ArchivedImage("localhost/x:dev", "sha256:m")
+    folder, digests = make_layout(tmp_path)
+    assert layout.blobs(folder) == digests
+    kept = {blob.name for blob in (folder / "blobs" / "sha256").iterdir()}
+    assert kept == {digest.removeprefix("sha256:") for digest in digests}
+    assert layout.read(folder) == oci.ArchivedImage("localhost/x:dev", digests[0])
 
 
 def test_thin_archive_leaves_out_what_the_node_has_but_never_the_manifest(tmp_path: Path) -> None:
-    make_layout(tmp_path)
-    layout.write_archive(tmp_path, tmp_path / "x.tar", without={"sha256:l1", "sha256:m"})
+    folder, digests = make_layout(tmp_path)
+    layout.write_archive(folder, tmp_path / "x.tar", without={"sha256:l1", digests[0]})
     with tarfile.open(tmp_path / "x.tar") as archive:
         names = archive.getnames()
-    assert names == ["oci-layout", "index.json", "blobs/sha256/m", "blobs/sha256/c", "blobs/sha256/l2"]
-    assert oci.read_archive(tmp_path / "x.tar") == oci.ArchivedImage("localhost/x:dev", "sha256:m")
+    manifest = digests[0].replace(":", "/")
+    assert names == ["oci-layout", "index.json", f"blobs/{manifest}", "blobs/sha256/c", "blobs/sha256/l2"]
+    assert oci.read_archive(tmp_path / "x.tar") == oci.ArchivedImage("localhost/x:dev", digests[0])
 
 
 def test_listing_of_a_node() -> None:

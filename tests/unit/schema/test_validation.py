@@ -61,7 +61,15 @@ def test_every_rule_has_a_wrong_job() -> None:
     [
         ("vision", []),
         ("sklearn", []),
-        ("finetune", [("NotYetSupported", "spec.suspension.methods"), ("NotYetSupported", "spec.queue")]),
+        (
+            "finetune",
+            [
+                ("NotYetSupported", "spec.suspension.methods"),
+                ("NotYetSupported", "spec.checkpoint.resumeArgs"),
+                ("NotYetSupported", "spec.checkpoint.keep"),
+                ("NotYetSupported", "spec.queue"),
+            ],
+        ),
     ],
 )
 def test_the_three_searches(example: str, codes: list[tuple[str, str]]) -> None:
@@ -153,14 +161,17 @@ def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> 
         {"parameters": [{"name": "n", "type": "int", "min": 1, "max": 64, "scale": "log"}]},
         {"parameters": [{"name": "n", "type": "int", "values": [64, 128]}]},
         {"parameters": [{"name": "n", "values": [64, "auto", True, 0.5]}]},
-        {"template.spec.containers.0.args": ["$$(podium.x)", "$(HOME)", "--bs=$(podium.params.bs)"]},
+        {"template.spec.containers.0.args": ["$(HOME)", "--bs=$(podium.params.bs)"]},
         {"template.spec.restartPolicy": "Never"},
         {"template.spec.hostPID": False},
         {"template.spec.containers.0.readinessProbe": {"exec": {"command": ["true"]}}},
         {"template.metadata": {"labels": {"team": "a"}, "annotations": {"x/y": "z"}}},
         {"metrics": {"format": "text", "filter": "(?P<name>[a-z]+): (?P<value>[0-9.]+)"}},
         {"budget": {"gpuSeconds": 100, "deadline": "2030-01-01T00:00:00Z"}},
-        {"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}, "resumeArgs": ["--from=$(podium.checkpoint)"]}},
+        {
+            "checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}, "keep": 1, "retain": False},
+            "template.spec.containers.0.args": ["--from=$(podium.checkpoint)"],
+        },
     ],
     ids=str,
 )

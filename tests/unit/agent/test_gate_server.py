@@ -1,0 +1,89 @@
+"""The agent's end of the gate, with real sockets; peers are told apart by the kernel, and /proc is a folder of ours."""
+
+# ruff: noqa: E501 - a table is read by its rows
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from podium_agent.gate import Gates, install_helper
+
+POD = "5f0a4d0e-0000-4000-8000-000000000001"
+
+
+def proc_with(folder: Path, cgroup: str) -> Path:
+    place = folder / str(os.getpid())
+    place.mkdir(parents=True)
+    (place / "cgroup").write_text(cgroup)
+    return folder
+
+
+async def lines_until(reader: asyncio.StreamReader, last: str) -> list[str]:
+    seen: list[str] = []
+    while not seen or seen[-1] != last:
+        line = await asyncio.wait_for(reader.readline(), 5)
+        if not line:
+            break
+        seen.append(line.decode().strip())
+    return seen
+
+
+def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
+    proc = proc_with(tmp_path / "proc", f"6:freezer:/kubepods/burstable/pod{POD}/{'ab' * 32}\n")
+
+    async def talk() -> list[str]:
+        changed = asyncio.Event()
+        gates = Gates(proc, changed.set)
+        async with gates.serve(tmp_path):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
+            writer.write(b"gate\n")
+            await asyncio.wait_for(changed.wait(), 5)
+            assert gates.waiting(POD)
+            gates.tell(POD, "NotItsTurn: a is at work")
+            first = await lines_until(reader, "wait NotItsTurn: a is at work")
+            gates.open(POD)
+            rest = await lines_until(reader, "go")
+            writer.close()
+            assert not gates.waiting(POD)
+            assert gates.passed(POD)
+            # its answer was lost: it comes again, and goes at once
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
+            writer.write(b"gate\n")
+            assert await lines_until(reader, "go") == ["go"]
+            writer.close()
+            gates.forget(frozenset())
+            assert not gates.passed(POD)
+            return first + rest
+
+    assert asyncio.run(talk())[-2:] == ["wait NotItsTurn: a is at work", "go"]
+
+
+@pytest.mark.parametrize(("cgroup", "hello", "answer"), [("0::/user.slice\n", b"gate\n", ["wait UnknownPod"]), (f"0::/kubepods/pod{POD}/{'ab' * 32}\n", b"open\n", [])])  # fmt: skip
+def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer: list[str]) -> None:
+    proc = proc_with(tmp_path / "proc", cgroup)
+
+    async def talk() -> list[str]:
+        async with Gates(proc, lambda: None).serve(tmp_path):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
+            writer.write(hello)
+            seen = await lines_until(reader, "go")
+            writer.close()
+            return [line.split(":")[0] for line in seen]
+
+    assert asyncio.run(talk()) == answer
+
+
+def test_the_helper_is_installed_in_one_step(tmp_path: Path) -> None:
+    source = tmp_path / "helper"
+    source.write_bytes(b"program")
+    for _ in range(2):
+        install_helper(source, tmp_path / "share")
+    target = tmp_path / "share" / "podium-gate"
+    assert target.read_bytes() == b"program"
+    assert target.stat().st_mode & 0o777 == 0o755
+    with pytest.raises(FileNotFoundError, match="PODIUM_HELPER"):
+        install_helper(tmp_path / "none", tmp_path / "share")

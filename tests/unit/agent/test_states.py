@@ -1,0 +1,169 @@
+"""States from facts, the account of holds and suspensions, and what pods and GPUNodes show of them."""
+
+# ruff: noqa: E501 - a table is read by its rows
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium.schema.trial import TrialStatus
+from podium_agent.account import Account, Cost, follow, resumed, suspended
+from podium_agent.book import Book
+from podium_agent.conditions import HOLDS, SUSPENDED, patch
+from podium_agent.gpus import Reading, Sample, merge
+from podium_agent.logs.curve import Curve
+from podium_agent.logs.tail import Position
+from podium_agent.nodestatus import build, decisive, moved
+from podium_agent.pods import parse
+from podium_agent.states import EDGES, derive, reason
+from podium_agent.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
+
+R, OFF = TrialState.RUNNING, TrialState.SUSPENDED
+KEY = TrialKey("demo", "cnt-0", "u1")
+
+
+def test_every_combination_of_facts_has_a_state() -> None:
+    for gate, work, acting in itertools.product(Gate, Work, Acting):
+        assert (derive(gate, work, acting) is None) == (work is Work.ENDED)
+
+
+def test_every_edge_has_its_own_kind_of_reason() -> None:
+    assert all(why[0].isupper() and before is not after for (before, after), why in EDGES.items())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "done", "why"),
+    [
+        (None, R, Acting.NOTHING, "Found"),
+        (R, None, Acting.NOTHING, "Ended"),
+        (R, OFF, Acting.NOTHING, "FrozenFromOutside"),
+        (R, OFF, Acting.SUSPENDING, "Suspended"),
+        (OFF, R, Acting.RESUMING, "Resumed"),
+        (OFF, R, Acting.NOTHING, "ThawedFromOutside"),
+    ],
+)
+def test_reasons(before: TrialState | None, after: TrialState | None, done: Acting, why: str) -> None:
+    assert reason(before, after, done) == why
+
+
+def test_an_account_over_two_turns() -> None:
+    account = Account()
+    for state, now in ((TrialState.GATED, 0.0), (TrialState.STARTING, 10.0), (R, 11.0), (TrialState.SUSPENDING, 20.0)):
+        account = follow(account, state, ("A", "B"), "n", now)
+    account = suspended(account, Cost("freeze", 20.0, 0.5))
+    account = follow(account, OFF, ("A", "B"), "n", 20.5)
+    account = resumed(follow(account, TrialState.RESUMING, ("A", "B"), "n", 30.0), 0.25)
+    account = follow(account, R, ("A", "B"), "n", 30.5)
+    assert account.gpu_seconds(31.0) == 2 * (10.5 + 1.0)
+    account = follow(account, None, ("A", "B"), "n", 32.0)
+    assert [(hold.start, hold.end) for hold in account.holds] == [(10.0, 20.5), (30.0, 32.0)]
+    assert (account.count, account.seconds_out, account.seconds_in) == (1, 0.5, 0.25)
+    assert account.recent[0].seconds_in == 0.25
+
+
+def pod_payload(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "cnt-0-0", "namespace": "demo", "uid": "p1", "labels": {"podium.dev/trial": "cnt-0"},
+            "annotations": {"podium.dev/reading": '{"metric": "acc", "direction": "maximize", "container": "train"}'},
+            "ownerReferences": [{"kind": "HyperParamTrial", "name": "cnt-0", "uid": "u1", "controller": True, "apiVersion": "x"}],
+        },
+        "spec": {"containers": [{"name": "train", "env": [{"name": "PODIUM_GPU_MEMORY_BYTES", "value": "1024"}]}]},
+        "status": status,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "running", "ended", "gate_running", "gate_passed"),
+    [
+        ({}, 0, False, False, False),
+        ({"initContainerStatuses": [{"name": "podium-gate", "state": {"running": {}}}]}, 0, False, True, False),
+        ({"initContainerStatuses": [{"name": "podium-gate", "state": {"terminated": {"exitCode": 0}}}]}, 0, False, False, True),
+        ({"initContainerStatuses": [{"name": "podium-gate", "state": {"terminated": {"exitCode": 143}}}]}, 0, False, False, False),
+        ({"containerStatuses": [{"name": "train", "containerID": "containerd://ab", "state": {"running": {}}}]}, 1, False, False, False),
+        ({"containerStatuses": [{"name": "train", "containerID": "containerd://ab", "state": {"terminated": {"exitCode": 1}}}]}, 0, True, False, False),
+        ({"phase": "Failed"}, 0, True, False, False),
+    ],
+)  # fmt: skip
+def test_what_a_pod_says(status: Any, running: int, ended: bool, gate_running: bool, gate_passed: bool) -> None:
+    pod = parse(pod_payload(**status))
+    assert (len(pod.running), pod.ended, pod.gate_running, pod.gate_passed) == (
+        running,
+        ended,
+        gate_running,
+        gate_passed,
+    )
+    assert (pod.key, pod.memory, pod.reading and pod.reading.metric) == (KEY, 1024, "acc")
+
+
+def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
+    payload = pod_payload()
+    payload["metadata"]["ownerReferences"] = []
+    with pytest.raises(ValueError, match="its controller is no HyperParamTrial"):
+        parse(payload)
+
+
+def test_the_status_of_a_trial_survives_an_agent() -> None:
+    """What one agent writes, the next reads back: same account, curve and position."""
+    book = Book(parse(pod_payload()), "n")
+    account = follow(Account(), R, ("A",), "n", 100.0)
+    account = suspended(follow(account, OFF, ("A",), "n", 110.0), Cost("freeze", 110.0, 0.5))
+    account = follow(account, R, ("A",), "n", 120.0)
+    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7), Position("0.log", "f", 42))
+    status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
+    assert account_from(status) == account
+    assert curve_from(status).last_step == 3.0
+    assert position_from(status, "p1", "train") == Position("0.log", "f", 42)
+    assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
+    assert status.gpu_seconds == 15.0
+
+
+def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
+    book = Book(parse(pod_payload()), "n")
+    book.follow(R, ("A",), 10.0)
+    book.suspended(Cost("freeze", 15.0, 0.1))
+    book.follow(OFF, ("A",), 15.0)
+    book.load(Account(settled=100.0), Curve(), Position())
+    assert book.account is not None
+    assert (book.account.gpu_seconds(99.0), book.account.count) == (105.0, 1)
+
+
+def test_pod_conditions_are_patched_only_when_they_differ() -> None:
+    first = patch(R, {}, "now")
+    assert first is not None
+    assert {(one["type"], one["status"]) for one in first["status"]["conditions"]} == {
+        (HOLDS, "True"),
+        (SUSPENDED, "False"),
+    }
+    shown = {one["type"]: (one["status"], one["reason"]) for one in first["status"]["conditions"]}
+    assert patch(R, shown, "now") is None
+    second = patch(OFF, shown, "later")
+    assert second is not None
+    assert all(one["lastTransitionTime"] == "later" for one in second["status"]["conditions"])
+
+
+def local(name: str, state: TrialState, since: float = 0.0) -> LocalTrial:
+    return LocalTrial(TrialKey("demo", name, name), name, name, ("A",), state, since, memory=100)
+
+
+def status_of(*trials: LocalTrial, **sample: Any) -> Any:
+    reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
+    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0)
+
+
+def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
+    status = status_of(local("a", TrialState.SUSPENDING), local("b", TrialState.GATED), local("c", OFF))
+    gpu = status.gpus[0]
+    assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
+    assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
+    hot, cold = status_of(temperature=50.0), status_of(temperature=52.0)
+    assert decisive(hot) == decisive(cold)
+    assert not moved(hot, cold)
+    assert moved(hot, status_of(temperature=54.0))
+    assert TrialState.GATED not in OCCUPYING

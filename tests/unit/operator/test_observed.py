@@ -1,0 +1,93 @@
+"""The phase of each trial as it is now, from its stored status, its pod and its agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world
+
+from podium.domain.observe import retry_delay
+from podium.domain.phase import TrialPhase
+from podium_operator.observed import Sight, observe
+from podium_operator.world import trial_key
+
+RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
+FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
+PHASE = TrialPhase
+
+
+def look(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None = None, **world: Any) -> Sight:
+    trial = make_trial(**status)
+    objects: list[Any] = [make_job(), trial, make_node(trials={"sweep-0": agent} if agent else {})]
+    if pod is not None:
+        objects.append(make_pod(**pod))
+    return observe(make_world(*objects, **world))[trial_key(trial)]
+
+
+STATES: list[tuple[str, dict[str, Any], dict[str, Any] | None, str | None, TrialPhase]] = [
+    ("new", {}, None, None, PHASE.PENDING),
+    ("pod waits for a node", {}, {"node": None}, None, PHASE.PENDING),
+    ("at the gate", {"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated", PHASE.GATED),
+    ("runs", {"phase": "Gated", "pod": "sweep-0-0"}, RUNNING, "Running", PHASE.RUNNING),
+    ("is suspended", {"phase": "Running", "pod": "sweep-0-0"}, RUNNING, "Suspended", PHASE.SUSPENDED),
+    ("is resumed", {"phase": "Suspended", "pod": "sweep-0-0"}, RUNNING, "Resuming", PHASE.RESUMING),
+    ("pod vanished", {"phase": "Running", "pod": "sweep-0-0"}, None, None, PHASE.REQUEUED),
+    ("pod vanished at the gate", {"phase": "Gated", "pod": "sweep-0-0"}, None, None, PHASE.REQUEUED),
+    ("succeeded", {"phase": "Running", "pod": "sweep-0-0"}, {"phase": "Succeeded", "main": ended(0, after=-60)}, None,
+     PHASE.SUCCEEDED),
+    ("stays succeeded", {"phase": "Succeeded", "pod": "sweep-0-0"}, None, None, PHASE.SUCCEEDED),
+    ("failed, will be retried", {"phase": "Running", "pod": "sweep-0-0"}, FAILED, None, PHASE.REQUEUED),
+    ("failed for good", {"phase": "Running", "pod": "sweep-0-0", "failures": 2}, FAILED, None, PHASE.FAILED),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "pod", "agent", "phase"), [s[1:] for s in STATES], ids=[s[0] for s in STATES])
+def test_phase(status: dict[str, Any], pod: dict[str, Any] | None, agent: str | None, phase: TrialPhase) -> None:
+    assert look(status, pod, agent).phase is phase
+
+
+def test_a_silent_agent_is_not_believed_but_nothing_is_forgotten() -> None:
+    status = {"phase": "Suspended", "pod": "sweep-0-0"}
+    assert look(status, RUNNING, "Running").phase is PHASE.RUNNING
+    assert look(status, RUNNING, "Running", silent=["node-1"]).phase is PHASE.SUSPENDED
+
+
+def test_a_failure_is_counted_once() -> None:
+    first = look({"phase": "Running", "pod": "sweep-0-0"}, FAILED)
+    assert (first.failures, first.pod) == (1, None)
+    again = look({"phase": "Requeued", "attempt": 0, "failures": 1}, FAILED)
+    assert (again.phase, again.failures) == (PHASE.REQUEUED, 1)
+
+
+@pytest.mark.parametrize("failures", [1, 2, 5])
+def test_back_off_follows_from_what_is_stored(failures: int) -> None:
+    """No memory is needed: the dead pod says when it ended, the status how often."""
+    sight = look({"phase": "Requeued", "failures": failures}, FAILED)
+    assert sight.retry_at == NOW - 1 + retry_delay(failures)
+
+
+def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
+    evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
+    sight = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
+    assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
+
+
+def test_the_pod_of_the_next_attempt_takes_over() -> None:
+    trial = make_trial(phase="Requeued", attempt=0, failures=1)
+    world = make_world(make_job(), trial, make_node(), make_pod(**FAILED), make_pod(attempt=1))
+    sight = observe(world)[trial_key(trial)]
+    assert (sight.phase, sight.attempt, sight.failures) == (PHASE.PENDING, 1, 1)
+    assert sight.pod is not None
+    assert sight.pod.name == "sweep-0-1"
+
+
+def test_gpus_come_from_the_agent() -> None:
+    sight = look({"pod": "sweep-0-0"}, {"gate": {"running": {}}}, "Gated")
+    assert (sight.gpus, sight.node) == (("GPU-1",), "node-1")
+
+
+def test_a_pod_of_an_earlier_trial_of_the_same_name_is_not_its_own() -> None:
+    trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
+    sight = observe(make_world(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
+    assert (sight.phase, sight.pod) == (PHASE.PENDING, None)

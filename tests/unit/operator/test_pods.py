@@ -1,0 +1,190 @@
+"""The manifest of a trial's pod, feature by feature."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from operator_builders import make_job
+from operator_builders import make_trial as trial_of
+
+from podium.schema.reading import READING_ANNOTATION, MetricsReading
+from podium_operator.pods import PodRules, make_pod, make_trial
+
+RULES = PodRules("podium", "podium.dev/gpu")
+
+
+def pod(attempt: int = 0, parameters: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return make_pod(make_job(**spec), trial_of(parameters=parameters), attempt, RULES)
+
+
+def template(*, spec: dict[str, Any] | None = None, metadata: dict[str, Any] | None = None, **main: Any) -> Any:
+    container = {"name": "main", "image": "i", "command": ["train", "$(podium.args)"], **main}
+    return {"metadata": metadata or {}, "spec": {"containers": [container], **(spec or {})}}
+
+
+def variables(manifest: dict[str, Any], container: int = 0) -> dict[str, str]:
+    return {v["name"]: v.get("value", "") for v in manifest["spec"]["containers"][container]["env"]}
+
+
+def test_names_labels_and_owner_are_deterministic() -> None:
+    made = pod(attempt=2)
+    assert made["metadata"]["name"] == "sweep-0-2"
+    assert made["metadata"]["namespace"] == "lab"
+    labels = made["metadata"]["labels"]
+    assert labels["podium.dev/job"] == "sweep"
+    assert labels["podium.dev/trial"] == "sweep-0"
+    owner = made["metadata"]["ownerReferences"]
+    assert [(o["kind"], o["name"], o["uid"], o["controller"]) for o in owner] == [
+        ("HyperParamTrial", "sweep-0", "uid-sweep-0", True)
+    ]
+    assert made == pod(attempt=2)
+
+
+def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_share() -> None:
+    security = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    made = pod(
+        template=template(
+            spec={"initContainers": [{"name": "fetch", "image": "f"}]},
+            securityContext=security,
+            imagePullPolicy="IfNotPresent",
+            resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}},
+        ),
+        gpus={"perTrial": 2},
+    )
+    fetch, gate = made["spec"]["initContainers"]
+    main = made["spec"]["containers"][0]
+    assert fetch["name"] == "fetch"
+    assert gate["name"] == "podium-gate"
+    assert gate["command"] == ["/podium/podium-gate", "gate"]
+    assert (gate["image"], gate["securityContext"], gate["imagePullPolicy"]) == ("i", security, "IfNotPresent")
+    for container in (gate, main):
+        assert container["resources"]["requests"]["podium.dev/gpu"] == "2"
+        assert container["resources"]["limits"]["podium.dev/gpu"] == "2"
+    assert main["resources"]["requests"]["cpu"] == "1"
+    assert made["spec"]["schedulerName"] == "podium"
+    assert made["spec"]["restartPolicy"] == "Never"
+    assert made["spec"]["readinessGates"] == [{"conditionType": "podium.dev/holds-gpu"}]
+
+
+def test_only_the_first_container_gets_the_share() -> None:
+    both = template()
+    both["spec"]["containers"].append({"name": "logger", "image": "l"})
+    logger = pod(template=both)["spec"]["containers"][1]
+    assert "resources" not in logger
+    assert variables(pod(template=both), 1)["PODIUM_TRIAL"] == "sweep-0"
+
+
+def test_a_trial_without_gpu_has_no_gate_and_any_scheduler() -> None:
+    made = pod(gpus={"perTrial": 0})
+    assert "schedulerName" not in made["spec"]
+    assert not made["spec"].get("initContainers")
+    assert "readinessGates" not in made["spec"]
+    assert "podium.dev/gpu" not in json.dumps(made)
+
+
+def test_environment() -> None:
+    made = pod(
+        parameters={"lr": 0.01, "batch-size": 32},
+        gpus={"perTrial": 1, "memory": "4Gi"},
+        checkpoint={"path": "/ckpt", "volume": {"emptyDir": {}}},
+        template=template(env=[{"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "D", "value": "$(podium.checkpoint)"}]),
+    )
+    assert variables(made) == {
+        "PYTHONUNBUFFERED": "0",
+        "D": "/ckpt",
+        "PODIUM_JOB": "sweep",
+        "PODIUM_TRIAL": "sweep-0",
+        "PODIUM_PARAM_LR": "0.01",
+        "PODIUM_PARAM_BATCH_SIZE": "32",
+        "PODIUM_CHECKPOINT": "/ckpt",
+        "PODIUM_GPU_MEMORY_BYTES": str(4 * 2**30),
+    }
+    assert variables(pod())["PYTHONUNBUFFERED"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("volume", "source"),
+    [
+        ({"claimName": "lustre"}, {"persistentVolumeClaim": {"claimName": "lustre"}}),
+        ({"hostPath": {"path": "/srv"}}, {"hostPath": {"path": "/srv", "type": "DirectoryOrCreate"}}),
+        ({"emptyDir": {"sizeLimit": "1Gi"}}, {"emptyDir": {"sizeLimit": "1Gi"}}),
+        ({"emptyDir": {}}, {"emptyDir": {}}),
+    ],
+)
+def test_checkpoint_volume(volume: dict[str, Any], source: dict[str, Any]) -> None:
+    made = pod(checkpoint={"path": "/ckpt", "volume": volume})
+    assert made["spec"]["volumes"] == [{"name": "podium-checkpoint", **source}]
+    mount = made["spec"]["containers"][0]["volumeMounts"][0]
+    assert mount["mountPath"] == "/ckpt"
+    assert mount["subPath"].endswith("/sweep-0")
+
+
+def test_each_trial_of_each_job_has_a_folder_of_its_own_for_all_its_attempts() -> None:
+    how = {"checkpoint": {"path": "/ckpt", "volume": {"claimName": "c"}}}
+
+    def folder(uid: str, number: int, attempt: int) -> str:
+        made = make_pod(make_job(uid=uid, **how), trial_of(number), attempt, RULES)
+        path: str = made["spec"]["containers"][0]["volumeMounts"][0]["subPath"]
+        return path
+
+    assert folder("a", 0, 0) == folder("a", 0, 1)
+    assert len({folder("a", 0, 0), folder("a", 1, 0), folder("another", 0, 0)}) == 3
+
+
+def test_the_reading_tells_the_agent_how_to_read() -> None:
+    made = pod(metrics={"format": "text", "stepKey": "epoch", "filter": "(?P<name>a)(?P<value>b)"})
+    reading = MetricsReading.model_validate_json(made["metadata"]["annotations"][READING_ANNOTATION])
+    assert (reading.metric, reading.step_key, reading.format, reading.container) == ("acc", "epoch", "text", "main")
+    assert reading.direction == "maximize"
+    assert reading.filter == "(?P<name>a)(?P<value>b)"
+
+
+def test_what_the_extender_reads() -> None:
+    notes = pod(gpus={"memory": "1Gi", "products": ["H100", "A100"]})["metadata"]["annotations"]
+    assert notes["podium.dev/gpu-memory"] == str(2**30)
+    assert notes["podium.dev/gpu-products"] == "H100,A100"
+    assert not {"podium.dev/gpu-memory", "podium.dev/gpu-products"} & set(pod()["metadata"]["annotations"])
+
+
+def test_the_users_own_settings_stay() -> None:
+    given = template(
+        metadata={"labels": {"team": "vision", "podium.dev/trial": "forged"}, "annotations": {"a": "b"}},
+        spec={
+            "tolerations": [{"operator": "Exists"}],
+            "securityContext": {"runAsUser": 1000},
+            "terminationGracePeriodSeconds": 7,
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    )
+    made = pod(template=given, checkpoint={"path": "/ckpt", "volume": {"emptyDir": {}}})
+    assert made["metadata"]["labels"]["team"] == "vision"
+    assert made["metadata"]["labels"]["podium.dev/trial"] == "sweep-0"
+    assert made["metadata"]["annotations"]["a"] == "b"
+    assert made["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert made["spec"]["securityContext"] == {"runAsUser": 1000}
+    assert made["spec"]["terminationGracePeriodSeconds"] == 7
+    assert [v["name"] for v in made["spec"]["volumes"]] == ["data", "podium-checkpoint"]
+    assert [m["mountPath"] for m in made["spec"]["containers"][0]["volumeMounts"]] == ["/data", "/ckpt"]
+
+
+def test_grace_comes_from_suspension() -> None:
+    assert pod(suspension={"gracePeriodSeconds": 300})["spec"]["terminationGracePeriodSeconds"] == 300
+
+
+def test_the_template_is_not_changed_by_making_a_pod() -> None:
+    job = make_job(template=template(env=[{"name": "A", "value": "$(podium.params.lr)"}]))
+    before = json.dumps(job.spec.template)
+    make_pod(job, trial_of(), 0, RULES)
+    assert json.dumps(job.spec.template) == before
+
+
+def test_a_trial_is_owned_by_its_very_job() -> None:
+    job = make_job(uid="u-7")
+    made = make_trial(job, 4, {"lr": 0.5})
+    assert made["metadata"]["name"] == "sweep-4"
+    assert made["metadata"]["labels"]["podium.dev/job"] == "sweep"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "u-7"
+    assert made["spec"] == {"job": "sweep", "number": 4, "parameters": {"lr": 0.5}}

@@ -1,0 +1,78 @@
+"""What the operator reads off a pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_builders import NOW, ended, make_pod, pod_payload
+
+from podium.domain.observe import PodFacts
+from podium_operator.seen import parse_pod
+
+PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+QUIET = {"waiting": {"reason": "PodInitializing"}}
+NO_NODE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"}
+EVICTED = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
+SPARED = {"type": "DisruptionTarget", "status": "False", "reason": "EvictionByEvictionAPI"}
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "not scheduled": (
+        {"node": None, "conditions": [NO_NODE]},
+        {"node": None, "gate": "Waiting", "unschedulable": "0/2 nodes"},
+    ),
+    "scheduled, nothing yet": ({}, {"gate": "Waiting"}),
+    "image missing": (
+        {"gate": PULL, "main": QUIET},
+        {"gate": "Waiting", "waiting_reason": "ImagePullBackOff", "message": "no such image"},
+    ),
+    "gate waits for its turn": ({"gate": {"running": {}}, "main": QUIET}, {"gate": "Running"}),
+    "gate is through": (
+        {"phase": "Running", "gate": ended(0), "main": {"running": {}}},
+        {"phase": "Running", "gate": "Done"},
+    ),
+    "no gate at all": ({"gated": False, "phase": "Running", "main": {"running": {}}}, {"phase": "Running", "gate": "None"}),
+    "ended well": (
+        {"phase": "Succeeded", "gate": ended(0), "main": ended(0, reason="Completed")},
+        {"phase": "Succeeded", "gate": "Done", "exit_code": 0, "exit_reason": "Completed"},
+    ),
+    "out of memory": (
+        {"phase": "Failed", "gate": ended(0), "main": ended(137, reason="OOMKilled")},
+        {"phase": "Failed", "gate": "Done", "exit_code": 137, "exit_reason": "OOMKilled"},
+    ),
+    "evicted": (
+        {"phase": "Failed", "reason": "Evicted", "message": "disk", "conditions": [EVICTED]},
+        {"phase": "Failed", "gate": "Waiting", "reason": "Evicted", "message": "disk", "disruption": "EvictionByEvictionAPI"},
+    ),
+    "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
+    "on its way out": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_facts(case: str) -> None:
+    how, wanted = CASES[case]
+    assert make_pod(**how).facts == PodFacts(**{"phase": "Pending", "node": "node-1", **wanted})
+
+
+def test_the_worst_end_of_several_containers_counts() -> None:
+    payload = pod_payload(phase="Failed", gate=ended(0))
+    payload["status"]["containerStatuses"] = [
+        {"name": "main", "state": ended(0, after=1)},
+        {"name": "logger", "state": ended(3, after=4, reason="Error")},
+    ]
+    pod = parse_pod(payload)
+    assert (pod.facts.exit_code, pod.facts.exit_reason, pod.ended_at) == (3, "Error", NOW + 4)
+
+
+def test_whose_pod_it_is() -> None:
+    pod = make_pod("sweep-4", attempt=2)
+    assert (pod.trial, pod.trial_uid, pod.attempt, pod.name) == ("sweep-4", "uid-sweep-4", 2, "sweep-4-2")
+
+
+@pytest.mark.parametrize("missing", ["labels", "ownerReferences"])
+def test_a_pod_that_is_no_trials_is_refused(missing: str) -> None:
+    payload = pod_payload()
+    del payload["metadata"][missing]
+    with pytest.raises(ValueError, match="no label"):
+        parse_pod(payload)

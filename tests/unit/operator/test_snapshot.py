@@ -1,0 +1,86 @@
+"""From the objects to what the planner sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
+from podium_operator.observed import observe
+from podium_operator.snapshot import build_snapshot
+
+RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
+
+
+def snap(*objects: Any, **world: Any) -> Snapshot:
+    there = make_world(*objects, **world)
+    return build_snapshot(there, observe(there))
+
+
+def view(**how: Any) -> JobView:
+    return snap(make_job(**how)).jobs[0]
+
+
+JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("defaults", {}, {"policy": "hermes", "maximize": True, "accepted": True, "finished": False, "gpus_per_trial": 1}),
+    ("minimize", {"objective": {"metric": "loss", "direction": "minimize", "target": 0.1}}, {"maximize": False, "target": 0.1}),
+    ("auto", {"trials": {"max": 5, "parallel": "auto", "maxSteps": 3}}, {"parallel": None, "max_trials": 5}),
+    ("suspended", {"suspend": True}, {"suspended": True}),
+    ("finished", {"status": {"phase": "Succeeded", "observedGeneration": 1}}, {"finished": True}),
+    ("not checked", {"status": {"conditions": []}}, {"accepted": False}),
+    ("refused", {"status": {"conditions": [accepted("False")]}}, {"accepted": False}),
+    ("memory", {"gpus": {"memory": "2Gi", "products": ["A"]}}, {"memory": 2 * 2**30, "products": ("A",)}),
+    ("cpu", {"gpus": {"perTrial": 0}}, {"gpus_per_trial": 0}),
+    ("a grid smaller than max", {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]},
+     {"max_trials": 2}),
+    ("a grid larger than max", {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2, 3, 4]}]},
+     {"max_trials": 3}),
+    ("a budget", {"budget": {"gpuSeconds": 60, "deadline": "2025-10-09T08:53:20Z"}},
+     {"budget_gpu_seconds": 60.0, "deadline": NOW}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "wanted"), [case[1:] for case in JOBS], ids=[case[0] for case in JOBS])
+def test_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
+    seen = view(**how)
+    assert seen == replace(seen, **wanted)
+
+
+def test_a_trial_on_a_gpu() -> None:
+    points = [{"step": 1, "value": 0.5, "time": NOW}]
+    trial = make_trial(phase="Gated", pod="sweep-0-0", curve={"points": points}, gpuSeconds=7.5)
+    node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=["sweep-0"], epoch=4)
+    snapshot = snap(make_job(), trial, make_pod(**RUNNING), node)
+    seen = snapshot.trials[0]
+    key = TrialKey("lab", "sweep-0", "uid-sweep-0")
+    assert (seen.phase, seen.pod, seen.node, seen.gpus) == (TrialPhase.RUNNING, "sweep-0-0", "node-1", (UUID,))
+    assert (seen.curve[0].value, seen.gpu_seconds) == (0.5, 7.5)
+    gpu = snapshot.gpus[0]
+    assert (gpu.holder, gpu.order, gpu.trials, gpu.free_shares) == (key, (key,), (key,), 3)
+    assert snapshot.epochs == {"node-1": 4}
+
+
+def test_a_dead_pod_leaves_room_for_a_new_one() -> None:
+    dead = make_pod(phase="Failed", gate=ended(0), main=ended(1))
+    assert snap(make_job(), make_trial(phase="Running", pod="sweep-0-0"), dead).trials[0].pod is None
+
+
+def test_a_silent_node_is_unknown_not_lost() -> None:
+    snapshot = snap(make_job(), make_node(), silent=["node-1"])
+    assert [gpu.health for gpu in snapshot.gpus] == ["Unknown"]
+
+
+def test_costs_are_what_was_measured() -> None:
+    slow = make_trial(suspensions={"count": 4, "secondsOut": 2.0, "secondsIn": 1.0})
+    assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
+    assert snap(make_job(), make_trial()).costs == Costs()
+
+
+def test_what_is_being_deleted_is_not_planned_for() -> None:
+    job = make_job()
+    going = job.model_copy(update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})})
+    assert snap(going).jobs == ()

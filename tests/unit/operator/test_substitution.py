@@ -1,0 +1,55 @@
+"""How parameters become words of a command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from podium_operator.substitution import Substitution, text
+
+WORDS = Substitution({"lr": 0.001, "act": "re lu", "deep": True, "n": 3}, "/ckpt")
+BARE = Substitution({"lr": 1e-05}, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.001, "0.001"),
+        (1e-05, "1e-05"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (True, "true"),
+        (False, "false"),
+        (3, "3"),
+        ("a", "a"),
+    ],
+)
+def test_text_of_a_value(value: str | bool | int | float, written: str) -> None:
+    assert text(value) == written
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (["python", "t.py", "$(podium.args)"], ["python", "t.py", "--lr=0.001", "--act=re lu", "--deep=true", "--n=3"]),
+        (["sh", "-c", "t $(podium.args)"], ["sh", "-c", "t --lr=0.001 '--act=re lu' --deep=true --n=3"]),
+        (["--x=$(podium.params.lr)/$(podium.params.n)"], ["--x=0.001/3"]),
+        (["--from=$(podium.checkpoint)"], ["--from=/ckpt"]),
+        (["$(HOME)", "$$(podium", "$(podium.args"], ["$(HOME)", "$$(podium", "$(podium.args"]),
+        ([], []),
+    ],
+)
+def test_words_of_a_command(given: list[str], wanted: list[str]) -> None:
+    assert WORDS.command(given) == wanted
+
+
+def test_a_value_from_a_secret_is_left_alone() -> None:
+    variables = [
+        {"name": "A", "value": "$(podium.params.n)"},
+        {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
+        {"name": "C"},
+    ]
+    assert WORDS.environment(variables) == [{"name": "A", "value": "3"}, *variables[1:]]
+
+
+def test_a_word_that_nobody_knows_is_an_error() -> None:
+    with pytest.raises(KeyError, match="checkpoint"):
+        BARE.command(["$(podium.checkpoint)"])
