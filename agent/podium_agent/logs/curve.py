@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from podium.curves.readings import Reader
 from podium.curves.thinning import Grid, thin
 from podium.curves.wire import to_wire
 from podium.domain.snapshot import Point
 from podium_agent.logs.cri import LogLine
-from podium_agent.logs.parse import Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,7 @@ class Curve:
     announced: float | None = None  # a step that a line gave without a value
     diverged: int = 0
     repeated: int = 0
+    taken: int = 0  # points, before thinning
 
 
 def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> Curve:
@@ -48,7 +49,9 @@ def extend(curve: Curve, lines: Iterable[LogLine], read: Reader, grid: Grid) -> 
             diverged = now.diverged + (not math.isfinite(seen.value))
             now = replace(now, last_step=step, last_value=value, diverged=diverged)
             fresh.append(Point(step, value, line.time))
-    return replace(now, points=thin((*curve.points, *fresh), grid)) if fresh else now
+    if not fresh:
+        return now
+    return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
 
 
 def _next_step(curve: Curve) -> float:

@@ -1,0 +1,142 @@
+"""`make kind`: the same chart, fake driver and example on kind, for people with Docker. `... kind down` deletes it.
+
+Run as `python -m podium_devcluster.kind`. The node image is kind's own, or the one that PODIUM_KIND_NODE_IMAGE names
+(where no registry can be reached).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from podium_devcluster import binaries, images, layout, paths, tiny_images
+from podium_devcluster.paths import Cache
+from podium_devcluster.preflight import PreflightError, Problem
+from podium_devcluster.progress import Progress
+from podium_devcluster.shell import CommandError, run
+from podium_devcluster.streaming import run_logged
+
+CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0
+NAME = "podium"
+# the scheduler is an image of its own here: kind's registry may be out of reach
+TOOLS = (binaries.KIND, binaries.KUBECTL, binaries.HELM, binaries.SCHEDULER)
+
+
+def check() -> None:
+    """Docker is the one thing that cannot be obtained here."""
+    problems = []
+    if shutil.which("docker") is None:
+        problems.append(Problem("no docker", "install Docker 20.10 or newer, or use `make cluster` (root, no Docker)"))
+    else:
+        try:
+            run(["docker", "info"], timeout=20)
+        except CommandError as error:
+            cure = f"start it, or set DOCKER_HOST; or use `make cluster` (root, no Docker). {error}"
+            problems.append(Problem("no Docker engine answers", cure))
+    if problems:
+        raise PreflightError(problems)
+
+
+class Kind:
+    def __init__(self, cache: Cache, progress: Progress, project: Path) -> None:
+        self.cache, self.progress, self.project = cache, progress, project
+        self.kubeconfig = cache.root / "clusters" / f"kind-{NAME}" / "kubeconfig"
+        self.log = cache.root / "log" / "kind.log"
+
+    def tool(self, name: str) -> str:
+        return str(self.cache.bin / name)
+
+    def kubectl(self, *arguments: str, timeout: float = 60.0) -> str:
+        return run([self.tool("kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments], timeout=timeout)
+
+    def exists(self) -> bool:
+        return NAME in run([self.tool("kind"), "get", "clusters"], timeout=60).split()
+
+    def create(self) -> None:
+        self.kubeconfig.parent.mkdir(parents=True, exist_ok=True)
+        if self.exists():
+            export = ["export", "kubeconfig", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
+            run([self.tool("kind"), *export], timeout=60)
+            self.progress.say(f"kind cluster {NAME} is there already")
+            return
+        argv = [self.tool("kind"), "create", "cluster", "--name", NAME, "--wait", "180s"]
+        argv += ["--config", str(self.project / "kind-config.yaml"), "--kubeconfig", str(self.kubeconfig)]
+        image = os.environ.get("PODIUM_KIND_NODE_IMAGE", "")
+        argv += ["--image", image] if image else []
+        with self.progress.step("kind create cluster") as step:
+            step.note(image)
+            run_logged(argv, log=self.log, step=step, timeout=CREATE_SECONDS)
+            self.kubectl("wait", "--for=condition=Ready", "node", "--all", "--timeout=120s", timeout=130)
+
+    def load(self) -> None:
+        """kind takes archives: a layout folder is packed for the way."""
+        sources = images.build(self.cache, self.progress)
+        sources += tiny_images.ensure(self.cache, self.progress)
+        with self.progress.step("load images into kind's nodes") as step, tempfile.TemporaryDirectory() as folder:
+            for source in sources:
+                step.detail(source.name)
+                archive = source
+                if source.is_dir():
+                    archive = Path(folder) / f"{source.name}.tar"
+                    layout.write_archive(source, archive)
+                argv = [self.tool("kind"), "load", "image-archive", "--name", NAME, str(archive)]
+                run_logged(argv, log=self.log, step=step, timeout=LOAD_SECONDS)
+
+    def install(self) -> None:
+        with self.progress.step("fake driver") as step:
+            step.detail("kubectl apply")
+            self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
+            rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
+            self.kubectl(*rollout, "--timeout=120s", timeout=130)
+        values = self.project / "examples" / "demo-values.yaml"
+        argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
+        argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
+        argv += ["--values", str(values), "--wait", "--timeout", "4m"]
+        with self.progress.step("helm install podium") as step:
+            run_logged(argv, log=self.log, step=step, timeout=INSTALL_SECONDS)
+
+    def example(self) -> None:
+        job = self.project / "examples" / "digits" / "job.yaml"
+        with self.progress.step("example job"):
+            self.kubectl("apply", "-f", str(job))
+        self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
+
+    def delete(self) -> None:
+        with self.progress.step(f"kind delete cluster {NAME}") as step:
+            argv = [self.tool("kind"), "delete", "cluster", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
+            run_logged(argv, log=self.log, step=step, timeout=120)
+        shutil.rmtree(self.kubeconfig.parent, ignore_errors=True)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
+    parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
+    parser.add_argument("--no-example", action="store_true", help="install Podium, apply no job")
+    options = parser.parse_args(argv)
+    cache, progress = Cache.default(), Progress()
+    kind = Kind(cache, progress, paths.project_dir())
+    try:
+        check()
+        binaries.ensure(cache, TOOLS, progress)
+        if options.what == "down":
+            kind.delete()
+            return
+        kind.create()
+        kind.load()
+        kind.install()
+        if not options.no_example:
+            kind.example()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (RuntimeError, OSError, ValueError) as error:
+        print(f"make kind: {error}\nlog: {kind.log}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""One real two-node cluster with Podium on it for the whole e2e layer, and one run of the example with accidents.
+
+The cluster is named by the process (nothing else on the machine is disturbed) and ended afterwards; PODIUM_KEEP=1 keeps
+it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from podium.schema.manifests import read_manifests
+from podium_devcluster.cluster import Cluster
+
+ROOT = Path(__file__).parents[2]
+NODES = ("node-1", "node-2")
+
+
+def load(path: Path) -> ModuleType:
+    """A module by its path: neither examples nor tests are packages."""
+    if path.stem in sys.modules:
+        return sys.modules[path.stem]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Site:
+    """The cluster, and what the tests ask it. Everything has a time limit."""
+
+    cluster: Cluster
+    demo: ModuleType
+    place: Any
+    evidence: ModuleType = field(default_factory=lambda: load(Path(__file__).with_name("evidence.py")))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
+        return self.cluster.kubectl(*arguments, stdin=stdin, timeout=timeout)
+
+    def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json", *arguments))["items"]
+        return items
+
+    def job(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.kubectl("get", "hyperparamjob", name, "-o", "json"))
+        return found
+
+    def example(self, name: str) -> dict[str, Any]:
+        """The example's job under another name, to be changed."""
+        manifest: dict[str, Any] = read_manifests([ROOT / "examples/digits/job.yaml"])[0]
+        manifest["metadata"]["name"] = name
+        return manifest
+
+    def until(self, what: str, condition: Callable[[], Any], seconds: float) -> Any:
+        """The first true answer of `condition`; fails with the state of the cluster."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            answer = condition()
+            if answer:
+                return answer
+            time.sleep(0.25)
+        self.demo.diagnose(self.place)
+        pytest.fail(f"{what}: not within {seconds:g} s")
+
+    def podium(self, *arguments: str, timeout: float = 60.0) -> str:
+        output: str = self.demo.call(self.place, [*self.demo.module("podium_cli"), *arguments], timeout, quiet=True)
+        return output
+
+    def work(self) -> list[Any]:
+        """The fake drivers' record of both nodes."""
+        found = []
+        for node in NODES:
+            folder = self.cluster.node_root(node) / "var/lib/podium-fake-driver"
+            for name in ("work.log.1", "work.log"):
+                if (folder / name).exists():
+                    found += list(self.evidence.work_of((folder / name).read_text()))
+        return found
+
+    def log_of(self, pod: dict[str, Any], container: str) -> str:
+        """A container's log as containerd wrote it on the node."""
+        meta = pod["metadata"]
+        folder = f"{meta['namespace']}_{meta['name']}_{meta['uid']}"
+        return (self.cluster.logs / pod["spec"]["nodeName"] / "pods" / folder / container / "0.log").read_text()
+
+    def cgroup_roots(self) -> list[Path]:
+        """Where the containers of this cluster's nodes are in the freezer's hierarchy (v1) or the one of v2."""
+        roots = [Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")]
+        return [root for base in roots for root in base.glob(f"devcluster-{self.cluster.name}*") if root.is_dir()]
+
+    def frozen(self) -> list[Path]:
+        found: list[Path] = self.evidence.frozen_cgroups(self.cgroup_roots())
+        return found
+
+    def kill_program(self, program: str) -> int:
+        """SIGKILL every process of this cluster's containers that runs `program`; how many there were."""
+        killed = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                cgroup = (folder / "cgroup").read_text()
+            except OSError:
+                continue
+            ours = f"devcluster-{self.cluster.name}/" in cgroup
+            if ours and any(Path(word.decode(errors="replace")).name == program for word in words[:2]):
+                os.kill(int(folder.name), signal.SIGKILL)
+                killed += 1
+        return killed
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
+    name = f"e2e-{os.getpid()}"
+    demo = load(ROOT / "examples" / "demo.py")
+    cluster = Cluster(name)
+    place = demo.Place(cluster.cache.root, name)
+    try:
+        demo.install(place)
+        yield Site(cluster, demo, place)
+    finally:
+        if not os.environ.get("PODIUM_KEEP"):
+            cluster.down(purge=True)
+
+
+@dataclass
+class Run:
+    """The example search after it ended, with what was done to it on the way."""
+
+    job: dict[str, Any]
+    trials: list[dict[str, Any]]
+    pods: dict[str, dict[str, Any]]
+    killed: dict[str, int]
+    work: list[Any]
+    most_frozen: int
+
+
+@pytest.fixture(scope="session")
+def digits(site: Site) -> Run:
+    """The main job, once, with operator, agents and extender SIGKILLed on the way."""
+    site.kubectl("apply", "-f", str(ROOT / "examples/digits/job.yaml"))
+    killed: dict[str, int] = {}
+    most_frozen = 0
+
+    def suspensions() -> int:
+        return sum(t.get("status", {}).get("suspensions", {}).get("count", 0) for t in site.objects("hyperparamtrials"))
+
+    # in the middle of hand-overs, one after another: each must have come back before the next dies
+    for enough, program in ((3, "podium-operator"), (6, "podium-agent"), (9, "podium-extender")):
+        site.until(f"{enough} suspensions", lambda enough=enough: suspensions() >= enough, 300)
+        most_frozen = max(most_frozen, len(site.frozen()))
+        killed[program] = site.kill_program(program)
+
+    def ended() -> dict[str, Any] | None:
+        nonlocal most_frozen
+        most_frozen = max(most_frozen, len(site.frozen()))
+        job = site.job("digits")
+        return job if job["status"]["phase"] in ("Succeeded", "Failed", "Refused") else None
+
+    job = site.until("the search ends", ended, 900)
+    trials = site.objects("hyperparamtrials", "-l", "podium.dev/job=digits")
+    pods = {pod["metadata"]["name"]: pod for pod in site.objects("pods", "-l", "podium.dev/job=digits")}
+    return Run(job, trials, pods, killed, site.work(), most_frozen)

@@ -1,0 +1,28 @@
+"""`helm uninstall` in the middle of a search: nothing stays frozen. The layer's last test: Podium is gone after it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def test_uninstall_with_suspended_trials_leaves_nothing_frozen(site: Any, digits: Any) -> None:
+    manifest = site.example("again")
+    manifest["spec"]["trials"] |= {"max": 6, "parallel": 6, "maxSteps": 400}
+    manifest["spec"]["policy"] = {"name": "round_robin", "settings": {"quantum": 3}}
+    container = manifest["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = [word.replace("--epochs=40", "--epochs=400") for word in container["command"]]
+    site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+    site.until("two trials are frozen", lambda: len(site.frozen()) >= 2, 180)
+    helm = site.place.tool("helm")
+    site.demo.call(site.place, [helm, "uninstall", "podium", "-n", "podium-system", "--wait"], 150, quiet=True)
+    gone = time.monotonic()
+    site.until("nothing is frozen", lambda: not site.frozen(), 60)
+    assert time.monotonic() - gone < 60
+    assert site.objects("pods", "-n", "podium-system") == []
+    site.kubectl("delete", "hyperparamjob", "again", "--timeout=60s", timeout=70)

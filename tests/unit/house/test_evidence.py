@@ -1,0 +1,60 @@
+"""The e2e tests' own instruments: an instrument that cannot show a fault proves nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def evidence() -> ModuleType:
+    path = Path(__file__).parents[2] / "e2e" / "evidence.py"
+    spec = importlib.util.spec_from_file_location("evidence", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["evidence"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def line(start: float, end: float, container: str, gpu: str = "GPU-1") -> str:
+    return f"{start - 0.02} {end + 0.02} {gpu} 7 {container} 1000 {start} {end} 0.0 0.0 python3 train.py"
+
+
+@pytest.mark.parametrize(
+    ("lines", "want"),
+    [
+        ([line(1, 2, "a"), line(2, 3, "b")], 0),
+        ([line(1, 2, "a"), line(1.99, 3, "b")], 1),
+        ([line(1, 2, "a"), line(1.5, 3, "a")], 0),
+        ([line(1, 9, "a"), line(2, 3, "b"), line(4, 5, "b")], 2),
+        ([line(1, 9, "a"), line(2, 3, "b", "GPU-2")], 0),
+        ([line(1, 2, "a"), line(1.5, 1.49, "b")], 0),
+        (["# a comment", ""], 0),
+    ],
+    ids=["one-after-another", "overlap", "same-container", "long-and-two-short", "two-gpus", "below-a-sample", "empty"],
+)
+def test_two_at_work_at_once_are_counted(evidence: ModuleType, lines: list[str], want: int) -> None:
+    assert len(evidence.overlaps(evidence.work_of("\n".join(lines)))) == want
+
+
+def test_a_container_that_comes_back_was_suspended(evidence: ModuleType) -> None:
+    lines = [line(1, 2, "a"), line(3, 4, "b"), line(5, 6, "a"), line(7, 8, "a"), line(9, 10, "b")]
+    assert evidence.returns(evidence.work_of("\n".join(lines))) == 2
+
+
+def test_only_lines_with_the_metric_are_points(evidence: ModuleType) -> None:
+    log = '2026-01-01T00:00:00Z stdout F {"epoch": 1, "val_acc": 0.5}\n2026-01-01T00:00:01Z stdout F hello\n'
+    assert evidence.printed(log, "val_acc", "epoch") == [(1, 0.5)]
+
+
+def test_frozen_cgroups_of_both_versions_are_found(evidence: ModuleType, tmp_path: Path) -> None:
+    for name, value in (("a/freezer.state", "FROZEN"), ("b/freezer.state", "THAWED"), ("c/cgroup.freeze", "1")):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(value + "\n")
+    assert sorted(path.name for path in evidence.frozen_cgroups([tmp_path])) == ["a", "c"]
