@@ -113,6 +113,7 @@ class Cluster:
         preflight_root(self.progress)
         started = time.monotonic()
         with locks.held(self.paths.lock, timeout=LOCK_SECONDS, waiting=self.progress.say):
+            self._check_owner()
             if self._reusable():
                 self.progress.say(f"cluster {self.name} is up already ({time.monotonic() - started:.1f} s)")
                 return
@@ -144,11 +145,18 @@ class Cluster:
             locks.held(self.paths.lock, timeout=LOCK_SECONDS, waiting=self.progress.say),
             self.progress.step(f"cluster {self.name} down") as step,
         ):
+            self._check_owner()
             step.note(f"{teardown.clear(self.paths, self.cgroups, self.processes, purge)} processes ended")
 
     def leftovers(self) -> list[str]:
         """Processes, network namespaces, mounts and control groups of this cluster. Empty when it is down."""
         return teardown.leftovers(self.paths, self.cgroups, self.processes)
+
+    def _check_owner(self) -> None:
+        other = teardown.foreign(self.paths, self.cgroups)
+        if other:
+            cure = "use another --name, or `down` it with the PODIUM_CACHE that it was started with"
+            raise ClusterError(f"a cluster named {self.name} runs already, with its state in {other}: {cure}")
 
     def _reusable(self) -> bool:
         complaints = self.complaints()

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+RUN = Path("/run/podium-devcluster")
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,22}[a-z0-9])?")
 
 
@@ -52,14 +53,22 @@ class ClusterPaths:
 
     name: str
     root: Path
-    lock: Path
 
     @classmethod
     def of(cls, name: str, cache: Cache) -> ClusterPaths:
         if not _NAME.fullmatch(name):
             raise ValueError(f"--name {name!r}: use 1 to 24 lower-case letters, digits and dashes, a letter first")
-        folder = cache.root / "clusters"
-        return cls(name, folder / name, folder / f"{name}.lock")
+        return cls(name, cache.root / "clusters" / name)
+
+    @property
+    def lock(self) -> Path:
+        """One for the machine, not one for a cache: namespaces and control groups are the machine's."""
+        return RUN / f"{self.name}.lock"
+
+    @property
+    def owner(self) -> Path:
+        """Names the state folder of the cluster that has this name on this machine now."""
+        return RUN / f"{self.name}.owner"
 
     @property
     def kubeconfig(self) -> Path:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podium_devcluster import controlplane, forward, kubeconfig, loading, network, pki, spec
+from podium_devcluster import controlplane, forward, kubeconfig, loading, network, pki, spec, teardown
 from podium_devcluster.apiserver import ApiClient
 from podium_devcluster.cgroups import ClusterCgroups
 from podium_devcluster.node import Node
@@ -50,6 +50,7 @@ class Startup:
             folder.mkdir(parents=True)
         self.cache.images.mkdir(parents=True, exist_ok=True)
         with self.progress.step("certificates, network, control groups"):
+            teardown.claim(self.paths)
             pki.create(self.paths.pki, wanted.addresses)
             network.create(self.paths.name, wanted.addresses)
             self.cgroups.create(tuple(a.node for a in wanted.addresses))

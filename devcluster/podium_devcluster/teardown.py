@@ -36,6 +36,20 @@ def mounts_below(folder: Path, text: str) -> list[str]:
     return [point for point in points if Path(point) == folder or folder in Path(point).parents]
 
 
+def foreign(paths: ClusterPaths, cgroups: ClusterCgroups) -> str:
+    """The state folder of a living cluster of this name that another cache owns; "" when there is none."""
+    try:
+        owner = paths.owner.read_text().strip()
+    except OSError:
+        return ""
+    return owner if owner != str(paths.root) and cgroups.pids() else ""
+
+
+def claim(paths: ClusterPaths) -> None:
+    paths.owner.parent.mkdir(parents=True, exist_ok=True)
+    paths.owner.write_text(str(paths.root))
+
+
 def leftovers(paths: ClusterPaths, cgroups: ClusterCgroups, processes: Processes) -> list[str]:
     """Everything of this cluster that is on the machine outside its state folder."""
     found = [f"process {pid}" for pid in sorted(pids(cgroups, processes))]
@@ -70,6 +84,7 @@ def clear(paths: ClusterPaths, cgroups: ClusterCgroups, processes: Processes, pu
     left = leftovers(paths, cgroups, processes)
     if stuck or left:
         raise LeftoverError("still there: " + ", ".join(left or map(str, stuck)))
+    paths.owner.unlink(missing_ok=True)
     _forget(paths, purge)
     return ended
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order
 from podium.domain.phase import TrialPhase
@@ -28,7 +30,18 @@ MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 INVALID = 422
 LONGEST_MESSAGE = 1024
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusedPod:
+    """A pod that a quota, Pod Security or a webhook refuses for now; tried again ever more seldom."""
+
+    message: str
+    pause: float
+    again_at: float
 
 
 class Actuator:
@@ -38,17 +51,27 @@ class Actuator:
         self._rules = rules
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
-        self.refused: dict[TrialKey, str] = {}  # pods that could not be made in this cycle (quota, policy): why
+        self._refused: dict[TrialKey, _RefusedPod] = {}
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """Orders first, all at once: a GPU waits for them. Returns trials that ended because they cannot be started."""
         actions = tuple(actions)
-        self.refused = {}
+        self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
         orders = [action for action in actions if isinstance(action, Order)]
         await asyncio.gather(*(self._guarded(world, order) for order in orders))
         rest = [action for action in actions if isinstance(action, CreateTrial | CreatePod | DeletePod)]
         ends = await asyncio.gather(*(self._guarded(world, action) for action in rest))
         return tuple(end for end in ends if end is not None)
+
+    def refused(self) -> Mapping[TrialKey, str]:
+        """Trials whose pod cannot be made for now, with the server's sentence."""
+        return {key: refusal.message for key, refusal in self._refused.items()}
+
+    def _refuse(self, action: CreatePod, error: ApiError) -> None:
+        before = self._refused.get(action.trial)
+        pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
+        text = f"The API server refuses the pod for now: {error.message}"
+        self._refused[action.trial] = _RefusedPod(text, pause, time.monotonic() + pause)
 
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
@@ -59,7 +82,7 @@ class Actuator:
             self._metrics.failed.labels(kind).inc()
             log.warning("%s not carried out: %s", action, error)
             if isinstance(action, CreatePod):
-                self.refused[action.trial] = f"The API server refuses the pod for now: {error.message}"
+                self._refuse(action, error)
             return None
         except (ValueError, KeyError) as error:
             # a spec that validation let through and that cannot be carried out: one trial's trouble, not the cycle's
@@ -116,6 +139,9 @@ class Actuator:
     async def _create_pod(self, world: World, action: CreatePod) -> EndTrial | None:
         trial = world.trial_by_key[action.trial]
         job = world.job_by_key[job_key(trial)]
+        before = self._refused.get(action.trial)
+        if before is not None and time.monotonic() < before.again_at:
+            return None
         try:
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules))
         except ApiError as error:
@@ -128,6 +154,7 @@ class Actuator:
                 self._api, JOBS, about, reason="PodRefused", message=text, component=MANAGER, kind="Warning"
             )
             return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Mend the job's template.")
+        self._refused.pop(action.trial, None)
         return None
 
     async def _create(self, resource: Resource, manifest: dict[str, object]) -> None:

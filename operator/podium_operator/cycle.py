@@ -14,6 +14,7 @@ from dataclasses import replace
 from podium.domain.actions import EndJob, EndTrial
 from podium.planning.planner import plan
 from podium_operator.actuator import Actuator
+from podium_operator.last_words import LastWords
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
@@ -27,12 +28,19 @@ log = logging.getLogger(__name__)
 
 class Cycle:
     def __init__(
-        self, settings: OperatorSettings, mirror: Mirror, actuator: Actuator, statuses: Statuses, metrics: Metrics
+        self,
+        settings: OperatorSettings,
+        mirror: Mirror,
+        actuator: Actuator,
+        statuses: Statuses,
+        last_words: LastWords,
+        metrics: Metrics,
     ) -> None:
         self._settings = settings
         self._mirror = mirror
         self._actuator = actuator
         self._statuses = statuses
+        self._last_words = last_words
         self._metrics = metrics
         self._changed = asyncio.Event()
         self.last = time.monotonic()
@@ -66,7 +74,8 @@ class Cycle:
     async def once(self) -> float | None:
         """One cycle; returns when the plan wants to be made again at the latest (seconds since the epoch)."""
         with self._metrics.cycle.labels("plan").time():
-            world = self._mirror.world()
+            world = replace(self._mirror.world(), unread=self._last_words.empty)
+            self._last_words.read(world)
             sights = observe(world)
             snapshot = build_snapshot(world, sights)
             decided = plan(snapshot)
@@ -76,7 +85,7 @@ class Cycle:
         ends |= {end.trial: end for end in refused}
         job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
         places = {place.trial: place for place in decided.ranks}
-        for trial, text in self._actuator.refused.items():
+        for trial, text in self._actuator.refused().items():
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():

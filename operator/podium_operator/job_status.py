@@ -65,7 +65,7 @@ def job_status(
     if started or trials:
         status["startedAt"] = timestamp(started.timestamp() if started else now)
     if phase in FINISHED:
-        finished = job.status.finished_at
+        finished = job.status.finished_at if is_finished(job) else None
         status["finishedAt"] = timestamp(finished.timestamp() if finished else now)
     elif eta is not None and eta.seconds is not None and phase == "Running":
         # to the next ten seconds: an ETA that changes with every look is one patch a look

@@ -20,6 +20,7 @@ from podium_cluster.client import connect
 from podium_operator import handlers
 from podium_operator.actuator import Actuator
 from podium_operator.cycle import Cycle
+from podium_operator.last_words import LastWords
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -40,7 +41,8 @@ async def serve(settings: OperatorSettings) -> None:
     async with connect(settings) as api:
         mirror = Mirror(api, settings)
         actuator = Actuator(api, mirror, PodRules(settings.scheduler_name, settings.resource), metrics)
-        cycle = Cycle(settings, mirror, actuator, Statuses(api, settings.status_seconds, metrics), metrics)
+        statuses = Statuses(api, settings.status_seconds, metrics)
+        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), metrics)
 
         def alive() -> str | None:
             idle = time.monotonic() - cycle.last
@@ -63,8 +65,9 @@ async def serve(settings: OperatorSettings) -> None:
                     task.cancel()
             await asyncio.gather(*parts, stopped, return_exceptions=True)
             for task in done:
-                if task is not stopped:
-                    error = task.exception()
+                error = None if task is stopped else task.exception()
+                # kopf takes the signals over and ends well when one comes: that is our end, too
+                if error is not None or task.get_name() in ("mirror", "cycle"):
                     raise RuntimeError(f"{task.get_name()} ended by itself") from error
 
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from podium.domain.observe import TrialFacts, derive_phase, next_phase, retry_delay
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import TrialKey
+from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
 from podium_operator.seen import SeenPod
 from podium_operator.world import World, job_key, trial_key
 
 LAST_WORDS_SECONDS = 4.0  # the agent's last patch of a trial follows its end within about two seconds
+LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
 log = logging.getLogger(__name__)
 
 
@@ -45,12 +47,13 @@ def observe(world: World) -> Mapping[TrialKey, Sight]:
             sights[trial_key(trial)] = _sight(world, trial)
         except ValueError as error:
             log.error("trial %s/%s is left as it is: %s", trial.metadata.namespace, trial.metadata.name, error)
-            sights[trial_key(trial)] = _unchanged(trial, str(error))
+            sights[trial_key(trial)] = _unchanged(world, trial, str(error))
     return sights
 
 
-def _unchanged(trial: HyperParamTrial, trouble: str) -> Sight:
+def _unchanged(world: World, trial: HyperParamTrial, trouble: str) -> Sight:
     stored = trial.status
+    pod = world.latest_pod.get(trial.metadata.uid)
     return Sight(
         phase=stored.phase,
         reason="Inconsistent",
@@ -58,11 +61,11 @@ def _unchanged(trial: HyperParamTrial, trouble: str) -> Sight:
         attempt=stored.attempt,
         failures=stored.failures,
         retry_at=0.0,
-        pod=None,
+        pod=pod,
         node=stored.node,
         gpus=(),
         started=False,
-        ended_at=None,
+        ended_at=pod.ended_at if pod else None,
     )
 
 
@@ -92,7 +95,7 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
     counts = seen.own_failure and phase is not current
     failures = status.failures + 1 if counts else status.failures
     ended = current_pod.ended_at if current_pod else None
-    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, node, ended):
+    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
         phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
     waits = phase is TrialPhase.REQUEUED
     blamed = waits and failures > 0 and ended is not None
@@ -112,11 +115,22 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
     )
 
 
-def _has_more_to_say(world: World, trial: HyperParamTrial, node: str | None, ended: float | None) -> bool:
-    """The process ended a moment ago, and its agent has not reported the last step yet: the curve is not whole."""
+def _has_more_to_say(world: World, trial: HyperParamTrial, pod: SeenPod | None) -> bool:
+    """The process ended a moment ago, and the end of its log has not been read: the curve is not whole."""
     job = world.job_by_key.get(job_key(trial))
-    if job is None or job.spec.gpus.per_trial == 0 or node in world.silent or ended is None:
+    if job is None or pod is None or pod.ended_at is None:
         return False
+    age = world.now - pod.ended_at
+    if job.spec.gpus.per_trial == 0:
+        return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
     last, wanted = trial.status.last_step, job.spec.trials.max_steps
     complete = last is not None and wanted is not None and last >= wanted
-    return not complete and world.now - ended < LAST_WORDS_SECONDS
+    return not complete and pod.facts.node not in world.silent and age < LAST_WORDS_SECONDS
+
+
+def waits_for_log(world: World, trial: HyperParamTrial, job: HyperParamJob, pod: SeenPod) -> bool:
+    """A trial without a GPU may run where no agent is: its log is read through the API when its pod has ended well."""
+    unread = pod.uid not in world.unread and not trial.status.curve.points
+    return (
+        job.spec.gpus.per_trial == 0 and pod.facts.phase == "Succeeded" and trial.status.phase not in FINAL and unread
+    )

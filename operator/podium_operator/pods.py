@@ -67,21 +67,27 @@ def make_pod(job: HyperParamJob, trial: HyperParamTrial, attempt: int, rules: Po
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(job, trial, attempt, template.get("metadata") or {}, main["name"]),
+        "metadata": _metadata(job, trial, attempt, template.get("metadata") or {}),
         "spec": pod,
     }
 
 
-def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, container: str) -> Manifest:
+def reading_of(job: HyperParamJob) -> MetricsReading:
+    """How a trial's log is to be read; the log is that of the template's first container."""
     spec = job.spec
-    reading = MetricsReading(
+    return MetricsReading(
         metric=spec.objective.metric,
         direction=spec.objective.direction,
         step_key=spec.metrics.step_key,
         format=spec.metrics.format,
         filter=spec.metrics.filter,
-        container=container,
+        container=spec.template["spec"]["containers"][0]["name"],
     )
+
+
+def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest) -> Manifest:
+    spec = job.spec
+    reading = reading_of(job)
     annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
     if spec.gpus.memory is not None:
         annotations[MEMORY_ANNOTATION] = str(to_bytes(spec.gpus.memory))

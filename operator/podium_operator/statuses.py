@@ -40,6 +40,7 @@ class Statuses:
         self._interval = interval
         self._metrics = metrics
         self._written: dict[str, tuple[float, Manifest]] = {}
+        self._leader: dict[str, str] = {}
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def write(
@@ -86,19 +87,21 @@ class Statuses:
         status = job_status(
             job, trials, sights, now=world.now, size=view.max_trials, eta=estimate(view, snapshot), end=end
         )
-        await self._apply(JOBS, job, job.status.phase, status, world.now)
+        if await self._apply(JOBS, job, job.status.phase, status, world.now):
+            await self._tell_best(job, status)
 
     async def _apply(
         self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest, now: float
-    ) -> None:
+    ) -> bool:
+        """Whether it was written: what has been written already, and figures that can wait, are not."""
         meta = item.metadata
         before = self._written.get(meta.uid)
         if before is not None:
             moment, last = before
             if last == status:
-                return
+                return False
             if all(last.get(field) == status.get(field) for field in URGENT) and now - moment < self._interval:
-                return
+                return False
         manifest = {"metadata": {"name": meta.name, "namespace": meta.namespace}, "status": status}
         try:
             async with self._slots:
@@ -106,10 +109,29 @@ class Statuses:
         except ApiError as error:
             if not error.not_found:
                 log.warning("status of %s %s/%s not written: %s", resource.kind, meta.namespace, meta.name, error)
-            return
+            return False
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
             await self._tell(resource, item, stored, status)
+        return True
+
+    async def _tell_best(self, job: HyperParamJob, status: Manifest) -> None:
+        """An Event when another trial takes the lead; a leader that improves is not news."""
+        best, before = status.get("best"), self._leader.get(job.metadata.uid)
+        if best is None or best["trial"] == before:
+            return
+        self._leader[job.metadata.uid] = best["trial"]
+        if before is None and job.status.best is not None and job.status.best.trial == best["trial"]:
+            return  # told before this operator started
+        meta = job.metadata
+        await events.emit(
+            self._api,
+            JOBS,
+            {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+            reason="NewBest",
+            message=f"Trial {best['trial']} leads with {best['value']:.6g} at step {best['step']:g}.",
+            component=MANAGER,
+        )
 
     async def _tell(
         self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest
@@ -125,7 +147,7 @@ class Statuses:
             self._api,
             resource,
             {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-            reason=phase if resource is JOBS else f"Trial{phase}",
+            reason=_event_reason(phase, status["reason"]) if resource is JOBS else f"Trial{phase}",
             message=status["message"] or status["reason"],
             component=MANAGER,
             kind="Warning" if phase in ("Failed", "Requeued") else "Normal",
@@ -135,6 +157,8 @@ class Statuses:
         there = {trial.metadata.uid for trial in world.trials} | {job.metadata.uid for job in world.jobs}
         for uid in self._written.keys() - there:
             del self._written[uid]
+        for uid in self._leader.keys() - there:
+            del self._leader[uid]
 
     def _count(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
         phases = Counter(sight.phase for sight in sights.values())
@@ -143,3 +167,8 @@ class Statuses:
         jobs = Counter(job.status.phase for job in world.jobs)
         for name in ("Pending", "Running", "Suspended", "Succeeded", "Failed", "Refused"):
             self._metrics.jobs.labels(name).set(jobs[name])
+
+
+def _event_reason(phase: str, reason: str) -> str:
+    """A job that ended says why (TargetReached, AllTrialsEnded, TooManyFailedTrials, ...)."""
+    return {"Running": "Started", "Pending": "Waiting", "Suspended": "Suspended"}.get(phase, reason)

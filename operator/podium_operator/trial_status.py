@@ -63,7 +63,25 @@ def trial_status(
     best = _best(trial, job)
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
+    if phase is TrialPhase.SUCCEEDED and not stored.curve.points and job is not None:
+        status["conditions"] = [_no_values(job, status["finishedAt"])]
     return status
+
+
+def _no_values(job: HyperParamJob, since: str) -> Manifest:
+    """A trial that ended well and is worth nothing: most often a metric's name that is spelled otherwise."""
+    how = job.spec.metrics
+    message = (
+        f"The trial ended and never printed {job.spec.objective.metric!r} (format {how.format}, step {how.step_key!r}): "
+        "compare objective.metric and metrics with what `kubectl logs` shows."
+    )
+    return {
+        "type": "MetricsUnavailable",
+        "status": "True",
+        "reason": "NoValues",
+        "message": message,
+        "lastTransitionTime": since,
+    }
 
 
 def _why(trial: HyperParamTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:

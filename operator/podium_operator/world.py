@@ -16,7 +16,7 @@ from podium_operator.seen import SeenPod
 
 @dataclass(frozen=True)
 class World:
-    """`silent`: nodes whose agent has not been heard for too long."""
+    """`silent`: nodes whose agent has not been heard for too long; `unread`: ended pods (uids) whose log has no value."""
 
     now: float
     jobs: tuple[HyperParamJob, ...]
@@ -24,6 +24,7 @@ class World:
     pods: tuple[SeenPod, ...]
     nodes: tuple[GPUNode, ...]
     silent: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

@@ -14,6 +14,7 @@ import pytest
 
 from podium_devcluster.cluster import Cluster, ClusterError
 from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster.paths import Cache
 from podium_devcluster.shell import CommandError
 
 pytestmark = [
@@ -114,6 +115,15 @@ def test_another_size_is_refused_while_it_runs(plane: Cluster) -> None:
     with pytest.raises(ClusterError, match=r"it has 0 nodes, 1 are asked for: `down` it first"):
         Cluster(plane.name, nodes=1).up()
     Cluster(plane.name).up()  # who asks for nothing takes what runs
+
+
+def test_the_same_name_of_another_cache_is_left_alone(plane: Cluster, tmp_path: Path) -> None:
+    plane.up()
+    stranger = Cluster(plane.name, nodes=0, cache=Cache(tmp_path))
+    for attempt in (stranger.up, stranger.down):
+        with pytest.raises(ClusterError, match=r"runs already, with its state in .*: use another --name"):
+            attempt()
+    assert plane.healthy()
 
 
 def test_two_ups_at_once_make_one_cluster(plane: Cluster) -> None:

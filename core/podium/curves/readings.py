@@ -1,6 +1,6 @@
 """From a line that a trial printed to (step, value): JSON, text by a regular expression, or Hugging Face's dicts. Pure.
 
-Used by the agent for the logs on its node, and by the operator for trials without a GPU, which may run where no agent is.
+Used by the agent for the logs on its node, by the operator for trials without a GPU, which may run where no agent is.
 A line that says nothing of the metric gives nothing, never an error: logs hold anything.
 """
 

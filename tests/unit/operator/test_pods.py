@@ -89,7 +89,9 @@ def test_environment() -> None:
         parameters={"lr": 0.01, "batch-size": 32},
         gpus={"perTrial": 1, "memory": "4Gi"},
         checkpoint={"path": "/ckpt", "volume": {"emptyDir": {}}},
-        template=template(env=[{"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "D", "value": "$(podium.checkpoint)"}]),
+        template=template(
+            env=[{"name": "PYTHONUNBUFFERED", "value": "0"}, {"name": "D", "value": "$(podium.checkpoint)"}]
+        ),
     )
     assert variables(made) == {
         "PYTHONUNBUFFERED": "0",

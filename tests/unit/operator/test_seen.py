@@ -31,7 +31,10 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"phase": "Running", "gate": ended(0), "main": {"running": {}}},
         {"phase": "Running", "gate": "Done"},
     ),
-    "no gate at all": ({"gated": False, "phase": "Running", "main": {"running": {}}}, {"phase": "Running", "gate": "None"}),
+    "no gate at all": (
+        {"gated": False, "phase": "Running", "main": {"running": {}}},
+        {"phase": "Running", "gate": "None"},
+    ),
     "ended well": (
         {"phase": "Succeeded", "gate": ended(0), "main": ended(0, reason="Completed")},
         {"phase": "Succeeded", "gate": "Done", "exit_code": 0, "exit_reason": "Completed"},
@@ -42,7 +45,13 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "evicted": (
         {"phase": "Failed", "reason": "Evicted", "message": "disk", "conditions": [EVICTED]},
-        {"phase": "Failed", "gate": "Waiting", "reason": "Evicted", "message": "disk", "disruption": "EvictionByEvictionAPI"},
+        {
+            "phase": "Failed",
+            "gate": "Waiting",
+            "reason": "Evicted",
+            "message": "disk",
+            "disruption": "EvictionByEvictionAPI",
+        },
     ),
     "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
     "on its way out": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),

@@ -82,5 +82,7 @@ def test_costs_are_what_was_measured() -> None:
 
 def test_what_is_being_deleted_is_not_planned_for() -> None:
     job = make_job()
-    going = job.model_copy(update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})})
+    going = job.model_copy(
+        update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})}
+    )
     assert snap(going).jobs == ()
