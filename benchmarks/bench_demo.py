@@ -244,8 +244,10 @@ def main() -> None:
             "| seed | best trial (final value) | fifo | round_robin | hermes |",
             "| --- | --- | --- | --- | --- |",
             *rows,
-            f"\nFrom an order on GPUNode to its effect in the cgroups ({len(times)} orders): "
-            f"p50 {p50:.1f} ms, p99 {p99:.1f} ms.",
+            (
+                f"\nFrom an order on GPUNode to its effect in the cgroups ({len(times)} orders): "
+                f"p50 {p50:.1f} ms, p99 {p99:.1f} ms."
+            ),
             f"\n```\nRESULT {json.dumps(result)}\n```\n",
         ]
     )

@@ -1,6 +1,9 @@
-"""Options that all layers of tests share."""
+"""What all layers of tests share: the golden flag, and the rule that CI skips no layer."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Generator
 
 import pytest
 
@@ -11,3 +14,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the code gives now into tests/golden, then read the diff",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under CI=true a skipped integration or e2e test is a failed one: a layer that did not run proves nothing."""
+    report = yield
+    layer = item.get_closest_marker("integration") or item.get_closest_marker("e2e")
+    if os.environ.get("CI") == "true" and layer and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped, and CI skips no layer: {call.excinfo and call.excinfo.value}"
+    return report

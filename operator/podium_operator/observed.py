@@ -130,7 +130,6 @@ def _has_more_to_say(world: World, trial: HyperParamTrial, pod: SeenPod | None) 
 
 def waits_for_log(world: World, trial: HyperParamTrial, job: HyperParamJob, pod: SeenPod) -> bool:
     """A trial without a GPU may run where no agent is: its log is read through the API when its pod has ended well."""
-    unread = pod.uid not in world.unread and not trial.status.curve.points
-    return (
-        job.spec.gpus.per_trial == 0 and pod.facts.phase == "Succeeded" and trial.status.phase not in FINAL and unread
-    )
+    if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
+        return False
+    return pod.uid not in world.unread and not trial.status.curve.points

@@ -83,12 +83,14 @@ class Statuses:
         sights: Mapping[TrialKey, Sight],
         snapshot: Snapshot,
         end: EndJob | None,
-    ) -> None:
+    ) -> bool:
         status = job_status(
             job, trials, sights, now=world.now, size=view.max_trials, eta=estimate(view, snapshot), end=end
         )
-        if await self._apply(JOBS, job, job.status.phase, status, world.now):
+        written = await self._apply(JOBS, job, job.status.phase, status, world.now)
+        if written:
             await self._tell_best(job, status)
+        return written
 
     async def _apply(
         self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest, now: float

@@ -72,7 +72,7 @@ def _no_values(job: HyperParamJob, since: str) -> Manifest:
     """A trial that ended well and is worth nothing: most often a metric's name that is spelled otherwise."""
     how = job.spec.metrics
     message = (
-        f"The trial ended and never printed {job.spec.objective.metric!r} (format {how.format}, step {how.step_key!r}): "
+        f"The trial ended and never printed {job.spec.objective.metric!r} (format {how.format}): "
         "compare objective.metric and metrics with what `kubectl logs` shows."
     )
     return {

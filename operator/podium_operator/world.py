@@ -16,7 +16,7 @@ from podium_operator.seen import SeenPod
 
 @dataclass(frozen=True)
 class World:
-    """`silent`: nodes whose agent has not been heard for too long; `unread`: ended pods (uids) whose log has no value."""
+    """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value."""
 
     now: float
     jobs: tuple[HyperParamJob, ...]

@@ -1,7 +1,7 @@
 """A real control plane without nodes for the integration layer: etcd, kube-apiserver, controller-manager, scheduler.
 
-It is started once a session (about three seconds) under a name of its own, so that it disturbs no cluster that runs, and
-ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be used instead, as it is.
+It is started once a session (about three seconds) under a name of its own, so that it disturbs no cluster that runs,
+and ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be used instead, as it is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from podium_devcluster import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache

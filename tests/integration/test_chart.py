@@ -234,7 +234,7 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
     objects = parse(render(tool, "hooks.thawSeconds=90"))
     thaw, undo = one(objects, "Job", "podium-thaw"), one(objects, "Job", "podium-unthaw")
     assert thaw["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
-    assert undo["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    assert undo["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     arguments = {
         job["metadata"]["name"]: job["spec"]["template"]["spec"]["containers"][0]["args"] for job in (thaw, undo)
     }
@@ -245,7 +245,7 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
     # the account of the hooks is a hook itself, made before the jobs and gone after them
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
-        assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "post-install", "post-upgrade"}
+        assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "pre-install", "pre-upgrade"}
         assert int(notes["helm.sh/hook-weight"]) < 0
         assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
 
