@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from podium_devcluster import binaries, images, layout, paths, tiny_images
+from podium_devcluster import binaries, images, layout, loading, paths, tiny_images
 from podium_devcluster.paths import Cache
 from podium_devcluster.preflight import PreflightError, Problem
 from podium_devcluster.progress import Progress
@@ -78,6 +78,9 @@ class Kind:
         sources = images.build(self.cache, self.progress)
         sources += tiny_images.ensure(self.cache, self.progress)
         with self.progress.step("load images into kind's nodes") as step, tempfile.TemporaryDirectory() as folder:
+            held = self._held()
+            sources = [source for source in sources if not all(_image(source) in node for node in held)]
+            step.note(", ".join(source.name for source in sources) or "all there already")
             for source in sources:
                 step.detail(source.name)
                 archive = source
@@ -86,6 +89,14 @@ class Kind:
                     layout.write_archive(source, archive)
                 argv = [self.tool("kind"), "load", "image-archive", "--name", NAME, str(archive)]
                 run_logged(argv, log=self.log, step=step, timeout=LOAD_SECONDS)
+
+    def _held(self) -> list[set[tuple[str, str]]]:
+        """Name and digest of the images of each node."""
+        nodes = run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
+        listing = ["ctr", "-n", "k8s.io", "images", "ls"]
+        return [
+            set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
+        ]
 
     def install(self) -> None:
         with self.progress.step("fake driver") as step:
@@ -111,6 +122,12 @@ class Kind:
             argv = [self.tool("kind"), "delete", "cluster", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
             run_logged(argv, log=self.log, step=step, timeout=120)
         shutil.rmtree(self.kubeconfig.parent, ignore_errors=True)
+
+
+def _image(source: Path) -> tuple[str, str]:
+    """Nothing that a node could hold where the archive does not say (an old `docker save`): it is sent again."""
+    found = loading.image_of(source)
+    return (found.name, found.digest) if found else ("", "")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

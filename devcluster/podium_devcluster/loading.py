@@ -24,7 +24,7 @@ def parse_listing(text: str) -> dict[str, str]:
     return images
 
 
-def _image_of(source: Path) -> ArchivedImage | None:
+def image_of(source: Path) -> ArchivedImage | None:
     return layout.read(source) if source.is_dir() else read_archive(source)
 
 
@@ -33,7 +33,7 @@ def load(node: Node, sources: Sequence[Path]) -> list[str]:
     held = parse_listing(node.execute([*_CTR, "images", "ls"]))
     imported = []
     for source in sources:
-        image = _image_of(source)
+        image = image_of(source)
         if image is not None and held.get(image.name) == image.digest:
             continue
         if source.is_dir():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from podium.curves.growing import Curve, extend
+from podium.curves.growing import Curve, Line, extend
 from podium.curves.readings import reader
 from podium.curves.thinning import Grid
 from podium.schema.job import Direction, HyperParamJob
@@ -56,7 +56,7 @@ class LastWords:
         for _ in range(TRIES):
             try:
                 text = await self._api.logs(pod.name, pod.namespace, reading.container)
-                lines = [(pod.ended_at or 0.0, line) for line in text.splitlines()]
+                lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
                 curve = extend(Curve(), lines, reader(reading), grid)
                 if not curve.points:

@@ -1,7 +1,7 @@
 """One real two-node cluster with Podium on it for the whole e2e layer, and one run of the example with accidents.
 
-The cluster is named by the process (nothing else on the machine is disturbed) and ended afterwards; PODIUM_KEEP=1 keeps
-it.
+The cluster has a name of its own, `e2e`, so no other is disturbed, and keeps its images for the next session. It is
+ended afterwards, unless PODIUM_KEEP=1.
 """
 
 from __future__ import annotations
@@ -126,16 +126,17 @@ class Site:
 def site() -> Iterator[Site]:
     if os.geteuid() != 0:
         pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
-    name = f"e2e-{os.getpid()}"
+    name = "e2e"
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
     place = demo.Place(cluster.cache.root, name)
+    cluster.down()  # what a killed session left has searches of its own
     try:
         demo.install(place)
         yield Site(cluster, demo, place)
     finally:
         if not os.environ.get("PODIUM_KEEP"):
-            cluster.down(purge=True)
+            cluster.down()
 
 
 @dataclass

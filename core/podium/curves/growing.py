@@ -9,11 +9,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from podium.curves.readings import Reader
 from podium.curves.thinning import Grid, thin
 from podium.curves.wire import to_wire
 from podium.domain.snapshot import Point
+
+
+class Printed(Protocol):
+    """A line that a trial printed, and when."""
+
+    @property
+    def time(self) -> float: ...
+    @property
+    def text(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    time: float
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +45,13 @@ class Curve:
     repeated: int = 0
 
 
-def extend(curve: Curve, lines: Iterable[tuple[float, str]], read: Reader, grid: Grid) -> Curve:
-    """The curve after these further lines, each with the time at which it was printed."""
+def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
+    """The curve after these further lines."""
     fresh: list[Point] = []
     now = curve
-    for time, text in lines:
+    for line in lines:
         now = replace(now, lines=now.lines + 1)
-        for seen in read(text):
+        for seen in read(line.text):
             if seen.value is None:
                 now = replace(now, announced=seen.step)
                 continue
@@ -46,7 +62,7 @@ def extend(curve: Curve, lines: Iterable[tuple[float, str]], read: Reader, grid:
             value = to_wire(seen.value, grid.maximize)
             diverged = now.diverged + (not math.isfinite(seen.value))
             now = replace(now, last_step=step, last_value=value, diverged=diverged)
-            fresh.append(Point(step, value, time))
+            fresh.append(Point(step, value, line.time))
     return replace(now, points=thin((*curve.points, *fresh), grid)) if fresh else now
 
 

@@ -1,0 +1,313 @@
+"""The operator as a process against a real API server; the test plays kubelet and agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from operator_stage import OperatorProcess, Stage
+
+from podium_cluster.client import ApiError, connect
+from podium_cluster.resources import JOBS, NAMESPACES
+from podium_cluster.settings import ClusterSettings
+
+pytestmark = pytest.mark.integration
+COUNT = itertools.count()
+Play = Callable[[Stage], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    async def prepare() -> None:
+        async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podium-system"}}
+            with contextlib.suppress(ApiError):  # it is there already
+                await api.create(NAMESPACES, namespace, manager="test")
+
+    asyncio.run(prepare())
+    process = OperatorProcess(kubeconfig, tmp_path_factory.mktemp("operator") / "log")
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def perform(kubeconfig: Path, operator: OperatorProcess) -> Callable[[Play], None]:
+    """Runs a test's part on a stage of its own."""
+
+    def run(play: Play, shares: int = 4) -> None:
+        async def main() -> None:
+            name = f"op-{os.getpid()}-{next(COUNT)}"
+            async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api, Stage(api, name, shares) as stage:
+                await play(stage)
+
+        asyncio.run(main())
+
+    return run
+
+
+async def running(stage: Stage, *trials: str) -> bool:
+    phases = await stage.phases()
+    return all(phases.get(trial) in ("Running", "Gated", "Suspended") for trial in trials)
+
+
+def job_is(stage: Stage, phase: str) -> Callable[[], Awaitable[bool]]:
+    async def reached() -> bool:
+        return (await stage.status()).get("phase") == phase
+
+    return reached
+
+
+async def through(stage: Stage, *trials: str, value: float = 0.5) -> None:
+    """Each of these trials gets its turn, reports and ends well."""
+    for number, trial in enumerate(trials):
+
+        async def at_work(name: str = trial) -> bool:
+            return (await stage.phases()).get(name) == "Running"
+
+        await stage.until(f"{trial} runs", at_work)
+        await stage.report(trial, *([0.1] * 9), value + number / 100)
+        await stage.finish(trial)
+
+
+def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit()
+        await stage.until("two trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        assert set(await stage.pods()) == {"sweep-0-0", "sweep-1-0"}, "no more than trials.parallel"
+        assert sorted(await stage.order()) == ["sweep-0", "sweep-1"]
+        before = (await stage.trials())["sweep-0"]
+        assert before["spec"]["number"] == 0
+        assert 0.001 <= before["spec"]["parameters"]["lr"] <= 0.1
+        await through(stage, "sweep-0", "sweep-1", "sweep-2")
+        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        status = await stage.status()
+        assert (status["reason"], status["done"]) == ("AllTrialsEnded", "3/3")
+        trials = await stage.trials()
+        assert status["best"]["trial"] == "sweep-2"
+        assert status["best"]["value"] == pytest.approx(0.52)
+        assert status["best"]["parameters"] == trials["sweep-2"]["spec"]["parameters"]
+        assert status["gpuSeconds"]["training"] == pytest.approx(15.0)
+        assert {c["type"]: c["status"] for c in status["conditions"]} == {"Accepted": "True", "Complete": "True"}
+        for name, trial in trials.items():
+            assert trial["status"]["phase"] == "Succeeded"
+            assert trial["status"]["pod"] == f"{name}-0"
+            assert {"startedAt", "finishedAt", "best"} <= set(trial["status"])
+        told = {reason for name, reason in await stage.events() if name == "sweep"}
+        assert {"Started", "NewBest", "AllTrialsEnded"} <= told
+
+        await stage.edit(trials={"max": 4})
+        await stage.until("a raised trials.max goes on", lambda: running(stage, "sweep-3"))
+        await stage.until("the job runs again", job_is(stage, "Running"))
+        assert "finishedAt" not in await stage.status()
+
+    perform(play)
+
+
+def test_a_killed_operator_does_nothing_twice(perform: Callable[[Play], None], operator: OperatorProcess) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 6, "parallel": 3, "maxSteps": 10})
+        await stage.until("three trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1", "sweep-2"))
+        await through(stage, "sweep-0")
+        operator.kill()
+        pods, trials = await stage.pods(), await stage.trials()
+        operator.start()
+        await stage.until("the next one comes", lambda: running(stage, "sweep-3"))
+        later, now = await stage.trials(), await stage.pods()
+        for name, trial in trials.items():
+            assert later[name]["metadata"]["uid"] == trial["metadata"]["uid"]
+            assert later[name]["spec"] == trial["spec"]
+        for name, pod in pods.items():
+            assert now[name]["metadata"]["uid"] == pod["metadata"]["uid"]
+        assert set(now) == {"sweep-0-0", "sweep-1-0", "sweep-2-0", "sweep-3-0"}
+        await through(stage, "sweep-1", "sweep-2", "sweep-3", "sweep-4", "sweep-5")
+        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        assert len(await stage.pods()) == 6
+
+    perform(play)
+
+
+def test_a_wrong_job_says_why_and_starts_nothing(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(queue="research", policy={"name": "hermes", "settings": {"speed": 3}})
+        await stage.until("the job is refused", job_is(stage, "Refused"))
+        (accepted,) = [c for c in (await stage.status())["conditions"] if c["type"] == "Accepted"]
+        assert accepted["status"] == "False"
+        assert "policy.settings" in accepted["message"]
+        assert "queue" in accepted["message"], "all refusals at once"
+        assert await stage.trials() == {}
+        assert ("sweep", accepted["reason"]) in await stage.events()
+
+        await stage.edit(queue=None, policy={"name": "fifo", "settings": None})
+        await stage.until("the mended job starts", job_is(stage, "Running"))
+
+    perform(play)
+
+
+def test_suspend_gives_the_gpu_back_and_keeps_the_pods(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit()
+        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        pods = {name: pod["metadata"]["uid"] for name, pod in (await stage.pods()).items()}
+        await stage.edit(suspend=True)
+
+        async def off() -> bool:
+            return await stage.order() == [] and (await stage.status())["phase"] == "Suspended"
+
+        await stage.until("nobody is in the order", off)
+        assert {name: pod["metadata"]["uid"] for name, pod in (await stage.pods()).items()} == pods
+        await stage.edit(suspend=False)
+
+        async def on() -> bool:
+            return len(await stage.order()) == 2
+
+        await stage.until("they are back", on)
+
+    perform(play)
+
+
+def test_the_target_ends_the_search(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(objective={"metric": "acc", "direction": "maximize", "target": 0.9})
+        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.report("sweep-1", 0.2, 0.95)
+        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        assert (await stage.status())["reason"] == "TargetReached"
+        assert await stage.phases() == {"sweep-0": "EarlyStopped", "sweep-1": "Succeeded"}
+
+        async def gone() -> bool:
+            return await stage.pods() == {}
+
+        await stage.until("the pods are gone", gone)
+        assert ("sweep", "TargetReached") in await stage.events()
+
+    perform(play)
+
+
+def test_too_many_failures_end_the_job(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 3, "parallel": 2, "maxSteps": 10, "maxFailed": 0, "retries": 0})
+        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        await stage.finish("sweep-0", code=3)
+        await stage.until("the job failed", job_is(stage, "Failed"))
+        assert (await stage.status())["reason"] == "TooManyFailedTrials"
+        trials = await stage.trials()
+        assert trials["sweep-0"]["status"]["phase"] == "Failed"
+        assert "exit code 3" in trials["sweep-0"]["status"]["message"]
+        assert trials["sweep-1"]["status"]["phase"] == "Killed"
+
+    perform(play)
+
+
+def test_a_failed_attempt_is_followed_by_another_after_a_pause(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 1, "parallel": 1, "maxSteps": 10, "retries": 1})
+        await stage.until("it is at the GPU", lambda: running(stage, "sweep-0"))
+        await stage.finish("sweep-0", code=1)
+
+        async def requeued() -> bool:
+            return (await stage.phases())["sweep-0"] == "Requeued"
+
+        await stage.until("it waits", requeued)
+        assert set(await stage.pods()) == {"sweep-0-0"}, "the pause of 2 s has not passed"
+
+        async def again() -> bool:
+            return "sweep-0-1" in await stage.pods() and await running(stage, "sweep-0")
+
+        await stage.until("the second attempt is at the GPU", again)
+        status = (await stage.trials())["sweep-0"]["status"]
+        assert (status["attempt"], status["failures"], status["pod"]) == (1, 1, "sweep-0-1")
+        await stage.finish("sweep-0", code=1)
+
+        async def failed() -> bool:
+            return (await stage.phases())["sweep-0"] == "Failed"
+
+        await stage.until("retries are spent", failed)
+
+    perform(play)
+
+
+def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(trials={"max": 5, "parallel": 5, "maxSteps": 10})
+
+        async def shown() -> bool:
+            trials = await stage.trials()
+            return len(trials) == 5 and trials["sweep-4"].get("status", {}).get("reason") == "NoFreeShare"
+
+        await stage.until("the others wait", shown)
+        assert len(await stage.pods()) == 2
+
+    perform(play, shares=2)
+
+
+def test_a_deleted_job_takes_everything_with_it(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit()
+        await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
+        before = {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
+        await stage.api.delete(JOBS, "sweep", stage.name)
+        await stage.submit()  # at once, under the same name
+
+        async def anew() -> bool:
+            return await running(stage, "sweep-0", "sweep-1")
+
+        await stage.until("the new job's trials are at the GPU", anew)
+        assert not before & {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
+        await stage.until("the new job runs", job_is(stage, "Running"))
+        await stage.api.delete(JOBS, "sweep", stage.name)
+
+        async def gone() -> bool:
+            return not await stage.trials() and not await stage.pods() and await stage.order() == []
+
+        await stage.until("nothing is left", gone)
+
+    perform(play)
+
+
+def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        wrong = {"spec": {"containers": [{"name": "main", "image": "i", "imagePullPolicy": "Sometimes"}]}}
+        await stage.submit(template=wrong, trials={"max": 2, "parallel": 2, "maxSteps": 1, "maxFailed": 0})
+        await stage.until("the job failed", job_is(stage, "Failed"))
+        reasons = {trial["status"]["reason"] for trial in (await stage.trials()).values()}
+        assert "PodRefused" in reasons
+        assert ("sweep", "PodRefused") in await stage.events()
+
+    perform(play)
+
+
+def test_a_trial_without_gpu_needs_no_agent(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(gpus={"perTrial": 0}, trials={"max": 1, "parallel": 1})
+
+        async def made() -> bool:
+            return set(await stage.pods()) == {"sweep-0-0"}
+
+        await stage.until("the pod is there", made)
+        pod = (await stage.pods())["sweep-0-0"]
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert "initContainers" not in pod["spec"]
+        await stage.finish("sweep-0")
+        # there is no kubelet that could give its log: after some tries that is said
+        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        (condition,) = (await stage.trials())["sweep-0"]["status"]["conditions"]
+        assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "NoValues")
+
+    perform(play)
+
+
+def test_metrics_and_a_clean_end(operator: OperatorProcess) -> None:
+    assert "podium_operator_cycle_seconds_count" in operator.page("/metrics")
+    assert "podium_operator_cycle_errors_total 0.0" in operator.page("/metrics")
+    assert operator.page("/healthz") == "ok\n"
+    assert operator.terminate() == 0
