@@ -23,7 +23,7 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) tests
+	@$(PYTEST) tests/unit tests/contract tests/golden tests/integration tests/e2e
 
 lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .

@@ -23,6 +23,12 @@ from podium_devcluster.streaming import run_logged
 
 CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0
 NAME = "podium"
+# stops the agents first: they would freeze again. By /proc: a node image need not have pkill; [p] does not match this line
+THAW = """for p in /proc/[0-9]*; do
+  if tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q "[p]odium-agent"; then kill -9 ${p#/proc/}; fi
+done
+find /sys/fs/cgroup -name freezer.state 2>/dev/null | while read f; do echo THAWED >$f; done
+find /sys/fs/cgroup -name cgroup.freeze 2>/dev/null | while read f; do echo 0 >$f; done"""
 # the scheduler is an image of its own here: kind's registry may be out of reach
 TOOLS = (binaries.KIND, binaries.KUBECTL, binaries.HELM, binaries.SCHEDULER)
 
@@ -92,7 +98,7 @@ class Kind:
 
     def _held(self) -> list[set[tuple[str, str]]]:
         """Name and digest of the images of each node."""
-        nodes = run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
+        nodes = self._nodes()
         listing = ["ctr", "-n", "k8s.io", "images", "ls"]
         return [
             set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
@@ -118,10 +124,23 @@ class Kind:
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
 
     def delete(self) -> None:
+        """Nothing may be frozen then: on cgroup v1 a frozen process outlives SIGKILL, and Docker gives up on it."""
+        if self.exists():
+            with self.progress.step("helm uninstall podium (resumes what is suspended)") as step:
+                helm = [self.tool("helm"), "uninstall", "podium", "--namespace", "podium-system", "--ignore-not-found"]
+                try:
+                    run([*helm, f"--kubeconfig={self.kubeconfig}", "--timeout", "90s"], timeout=100)
+                except CommandError:
+                    step.note("not possible; thawing by hand")
+            for node in self._nodes():
+                run(["docker", "exec", node, "/bin/sh", "-c", THAW], timeout=60, check=False)
         with self.progress.step(f"kind delete cluster {NAME}") as step:
             argv = [self.tool("kind"), "delete", "cluster", "--name", NAME, f"--kubeconfig={self.kubeconfig}"]
             run_logged(argv, log=self.log, step=step, timeout=120)
         shutil.rmtree(self.kubeconfig.parent, ignore_errors=True)
+
+    def _nodes(self) -> list[str]:
+        return run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
 
 
 def _image(source: Path) -> tuple[str, str]:

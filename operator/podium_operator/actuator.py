@@ -102,7 +102,7 @@ class Actuator:
                 return await self._create_pod(world, action)
             case DeletePod():
                 pod = world.latest_pod.get(action.trial.uid)
-                if pod is not None:
+                if pod is not None and not pod.facts.deleting:
                     await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         return None
 

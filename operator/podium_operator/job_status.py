@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podium.curves.summary import best_point, better
+from podium.curves.summary import better
 from podium.domain.actions import EndJob
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, TrialKey
 from podium.planning.eta import Eta
 from podium.schema.job import Direction, HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_operator.observed import Sight
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
 from podium_operator.trial_status import timestamp
 from podium_operator.world import trial_key
@@ -25,7 +25,7 @@ _AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 def job_status(
     job: HyperParamJob,
-    trials: Sequence[HyperParamTrial],
+    trials: Sequence[SeenTrial],
     sights: Mapping[TrialKey, Sight],
     *,
     now: float,
@@ -109,12 +109,12 @@ def _complete(job: HyperParamJob, phase: str, reason: str, message: str, now: fl
     }
 
 
-def _best(job: HyperParamJob, trials: Sequence[HyperParamTrial]) -> Manifest | None:
+def _best(job: HyperParamJob, trials: Sequence[SeenTrial]) -> Manifest | None:
     """The first of the best, by trial number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    found: tuple[Point, HyperParamTrial] | None = None
+    found: tuple[Point, SeenTrial] | None = None
     for trial in sorted(trials, key=lambda t: t.spec.number):
-        point = best_point([Point(p.step, p.value, p.time) for p in trial.status.curve.points], maximize)
+        point = trial.best(maximize)
         if point is not None and (found is None or better(point.value, found[0].value, maximize)):
             found = (point, trial)
     if found is None:

@@ -23,6 +23,7 @@ from podium_operator.world import World, job_key
 
 MANAGER = "podium-operator-reader"
 TRIES = 5
+MOST_BYTES = 32 * 2**20
 log = logging.getLogger(__name__)
 
 
@@ -55,7 +56,7 @@ class LastWords:
         pause = 0.2
         for _ in range(TRIES):
             try:
-                text = await self._api.logs(pod.name, pod.namespace, reading.container)
+                text = await self._api.logs(pod.name, pod.namespace, reading.container, limit_bytes=MOST_BYTES)
                 lines = [Line(pod.ended_at or 0.0, line) for line in text.splitlines()]
                 grid = Grid(maximize=job.spec.objective.direction is Direction.MAXIMIZE)
                 curve = extend(Curve(), lines, reader(reading), grid)

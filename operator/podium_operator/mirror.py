@@ -18,13 +18,13 @@ from podium.domain.snapshot import JobKey
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.gpunode import GPUNode, GpuNodeSpec
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium.schema.validation import Refusal, parse_job
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_operator.pods import TRIAL_LABEL
 from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.settings import OperatorSettings
 from podium_operator.world import World, of_its_job
 
@@ -55,9 +55,7 @@ class Mirror:
         self._settings = settings
         namespace = settings.watch_namespace
         self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
-        self._trials: WatchCache[HyperParamTrial] = WatchCache(
-            api, TRIALS, HyperParamTrial.model_validate, namespace=namespace
-        )
+        self._trials: WatchCache[SeenTrial] = WatchCache(api, TRIALS, SeenTrial.model_validate, namespace=namespace)
         self._pods: WatchCache[SeenPod] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
         self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
         self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)

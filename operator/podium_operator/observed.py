@@ -13,8 +13,8 @@ from podium.domain.observe import TrialFacts, derive_phase, next_phase, retry_de
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_operator.seen import SeenPod
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
 
 LAST_WORDS_SECONDS = 4.0  # the agent's last patch of a trial follows its end within about two seconds
@@ -51,7 +51,7 @@ def observe(world: World) -> Mapping[TrialKey, Sight]:
     return sights
 
 
-def _unchanged(world: World, trial: HyperParamTrial, trouble: str) -> Sight:
+def _unchanged(world: World, trial: SeenTrial, trouble: str) -> Sight:
     stored = trial.status
     pod = world.latest_pod.get(trial.metadata.uid)
     return Sight(
@@ -69,7 +69,7 @@ def _unchanged(world: World, trial: HyperParamTrial, trouble: str) -> Sight:
     )
 
 
-def _sight(world: World, trial: HyperParamTrial) -> Sight:
+def _sight(world: World, trial: SeenTrial) -> Sight:
     status = trial.status
     pod = world.latest_pod.get(trial.metadata.uid)
     # a pod of a later attempt than the stored one: the operator died between making it and writing that down
@@ -115,7 +115,7 @@ def _sight(world: World, trial: HyperParamTrial) -> Sight:
     )
 
 
-def _has_more_to_say(world: World, trial: HyperParamTrial, pod: SeenPod | None) -> bool:
+def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
     """The process ended a moment ago, and the end of its log has not been read: the curve is not whole."""
     job = world.job_by_key.get(job_key(trial))
     if job is None or pod is None or pod.ended_at is None:
@@ -128,7 +128,7 @@ def _has_more_to_say(world: World, trial: HyperParamTrial, pod: SeenPod | None) 
     return not complete and pod.facts.node not in world.silent and age < LAST_WORDS_SECONDS
 
 
-def waits_for_log(world: World, trial: HyperParamTrial, job: HyperParamJob, pod: SeenPod) -> bool:
+def waits_for_log(world: World, trial: SeenTrial, job: HyperParamJob, pod: SeenPod) -> bool:
     """A trial without a GPU may run where no agent is: its log is read through the API when its pod has ended well."""
     if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
         return False

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
-from podium.schema.trial import HyperParamTrial
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
 
 ACCEPTED = "Accepted"
@@ -70,7 +70,7 @@ def _job(job: HyperParamJob) -> JobView:
     )
 
 
-def _trial(trial: HyperParamTrial, sight: Sight) -> TrialView:
+def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     created = trial.metadata.creation_timestamp
     return TrialView(
         key=trial_key(trial),
@@ -78,7 +78,7 @@ def _trial(trial: HyperParamTrial, sight: Sight) -> TrialView:
         number=trial.spec.number,
         created=created.timestamp() if created else 0.0,
         phase=sight.phase,
-        curve=tuple(Point(p.step, p.value, p.time) for p in trial.status.curve.points),
+        curve=trial.points,
         attempt=sight.attempt,
         failures=sight.failures,
         pod=sight.pod.name if sight.pod else None,
@@ -112,7 +112,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
         )
 
 
-def _costs(trials: Iterable[HyperParamTrial]) -> Costs:
+def _costs(trials: Iterable[SeenTrial]) -> Costs:
     """Means of what suspensions took so far; the defaults until one was measured."""
     count = out = back = 0.0
     for trial in trials:

@@ -16,13 +16,13 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import estimate
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.job_status import job_status
 from podium_operator.metrics import Metrics
 from podium_operator.observed import Sight
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.trial_status import trial_status
 from podium_operator.world import World, job_key, trial_key
 
@@ -53,7 +53,7 @@ class Statuses:
         job_ends: Mapping[JobKey, EndJob],
     ) -> None:
         calls = []
-        by_job: dict[JobKey, list[HyperParamTrial]] = {}
+        by_job: dict[JobKey, list[SeenTrial]] = {}
         for trial in world.trials:
             key = trial_key(trial)
             by_job.setdefault(job_key(trial), []).append(trial)
@@ -79,7 +79,7 @@ class Statuses:
         world: World,
         job: HyperParamJob,
         view: JobView,
-        trials: list[HyperParamTrial],
+        trials: list[SeenTrial],
         sights: Mapping[TrialKey, Sight],
         snapshot: Snapshot,
         end: EndJob | None,
@@ -93,7 +93,7 @@ class Statuses:
         return written
 
     async def _apply(
-        self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest, now: float
+        self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Manifest, now: float
     ) -> bool:
         """Whether it was written: what has been written already, and figures that can wait, are not."""
         meta = item.metadata
@@ -135,9 +135,7 @@ class Statuses:
             component=MANAGER,
         )
 
-    async def _tell(
-        self, resource: Resource, item: HyperParamTrial | HyperParamJob, stored: str, status: Manifest
-    ) -> None:
+    async def _tell(self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Manifest) -> None:
         """Events for what a person would ask about; the hand-overs of a GPU are many and stand on the GPUNode."""
         phase = status["phase"]
         meta = item.metadata

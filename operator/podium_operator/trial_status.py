@@ -5,16 +5,16 @@ Only the operator's own fields are here (server-side apply keeps the agent's apa
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from podium.curves.summary import best_point
 from podium.domain.actions import EndTrial, Place
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point
 from podium.schema.job import Direction, HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_operator.observed import Sight
+from podium_operator.seen_trial import SeenTrial
 
 Manifest = dict[str, Any]
 
@@ -24,7 +24,7 @@ def timestamp(seconds: float) -> str:
 
 
 def trial_status(
-    trial: HyperParamTrial,
+    trial: SeenTrial,
     job: HyperParamJob | None,
     sight: Sight,
     *,
@@ -35,6 +35,8 @@ def trial_status(
     """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle."""
     stored = trial.status
     phase = end.phase if end else sight.phase
+    if job is not None and job.spec.gpus.per_trial == 0:
+        place = _unranked(place)
     reason, message = _why(trial, sight, place, end)
     status: Manifest = {
         "phase": phase.value,
@@ -48,7 +50,7 @@ def trial_status(
         status |= _kept(trial)
         ended = sight.ended_at if sight.ended_at is not None and end is None else now
         status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
-    elif place is not None:
+    elif place is not None and place.rank:
         status["rank"] = place.rank
     pod = sight.pod
     if pod is not None:
@@ -84,7 +86,15 @@ def _no_values(job: HyperParamJob, since: str) -> Manifest:
     }
 
 
-def _why(trial: HyperParamTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:
+def _unranked(place: Place | None) -> Place | None:
+    """A trial without a GPU competes with nobody. Why it has no pod yet (back-off, parallel) still counts."""
+    if place is None or place.reason != "NoGpuYet":
+        return None if place is None else replace(place, rank=0)
+    message = "The trial takes no GPU, so it is not ranked and never suspended."
+    return replace(place, rank=0, reason="NotRanked", message=message)
+
+
+def _why(trial: SeenTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:
     if end is not None:
         return end.reason, end.message
     stored = trial.status
@@ -98,7 +108,7 @@ def _why(trial: HyperParamTrial, sight: Sight, place: Place | None, end: EndTria
     return place.reason, place.message
 
 
-def _kept(trial: HyperParamTrial) -> Manifest:
+def _kept(trial: SeenTrial) -> Manifest:
     stored = trial.status
     kept: Manifest = {}
     if stored.pod:
@@ -112,11 +122,10 @@ def _kept(trial: HyperParamTrial) -> Manifest:
     return kept
 
 
-def _best(trial: HyperParamTrial, job: HyperParamJob | None) -> Point | None:
+def _best(trial: SeenTrial, job: HyperParamJob | None) -> Point | None:
     if job is None:
         return None
-    curve = [Point(p.step, p.value, p.time) for p in trial.status.curve.points]
-    return best_point(curve, job.spec.objective.direction is Direction.MAXIMIZE)
+    return trial.best(job.spec.objective.direction is Direction.MAXIMIZE)
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -9,9 +9,9 @@ from functools import cached_property
 from podium.domain.snapshot import JobKey, TrialKey
 from podium.schema.gpunode import GPUNode, TrialOnGpu
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_operator.pods import JOB_UID_LABEL
 from podium_operator.seen import SeenPod
+from podium_operator.seen_trial import SeenTrial
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class World:
 
     now: float
     jobs: tuple[HyperParamJob, ...]
-    trials: tuple[HyperParamTrial, ...]
+    trials: tuple[SeenTrial, ...]
     pods: tuple[SeenPod, ...]
     nodes: tuple[GPUNode, ...]
     silent: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class World:
         return {JobKey(job.metadata.namespace, job.metadata.name): job for job in self.jobs}
 
     @cached_property
-    def trial_by_key(self) -> Mapping[TrialKey, HyperParamTrial]:
+    def trial_by_key(self) -> Mapping[TrialKey, SeenTrial]:
         return {trial_key(trial): trial for trial in self.trials}
 
     @cached_property
@@ -55,15 +55,15 @@ class World:
         return {uid: tuple(sorted(places, key=lambda p: p[:2])) for uid, places in found.items()}
 
 
-def of_its_job(trial: HyperParamTrial, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
+def of_its_job(trial: SeenTrial, jobs: Mapping[JobKey, HyperParamJob]) -> bool:
     """Whether the trial belongs to the job that is there now, not to an older one of the same name on its way out."""
     job = jobs.get(job_key(trial))
     return job is None or trial.metadata.labels.get(JOB_UID_LABEL, job.metadata.uid) == job.metadata.uid
 
 
-def trial_key(trial: HyperParamTrial) -> TrialKey:
+def trial_key(trial: SeenTrial) -> TrialKey:
     return TrialKey(trial.metadata.namespace, trial.metadata.name, trial.metadata.uid)
 
 
-def job_key(trial: HyperParamTrial) -> JobKey:
+def job_key(trial: SeenTrial) -> JobKey:
     return JobKey(trial.metadata.namespace, trial.spec.job)

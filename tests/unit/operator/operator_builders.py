@@ -8,8 +8,8 @@ from typing import Any
 
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World
 
 NOW = 1_760_000_000.0
@@ -64,9 +64,9 @@ def make_job(
 
 def make_trial(
     number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
-) -> HyperParamTrial:
+) -> SeenTrial:
     name = f"{job}-{number}"
-    return HyperParamTrial.model_validate(
+    return SeenTrial.model_validate(
         {
             "metadata": {
                 "name": name,
@@ -166,12 +166,12 @@ def make_node(
 
 
 def make_world(
-    *objects: HyperParamJob | HyperParamTrial | SeenPod | GPUNode, now: float = NOW, silent: Sequence[str] = ()
+    *objects: HyperParamJob | SeenTrial | SeenPod | GPUNode, now: float = NOW, silent: Sequence[str] = ()
 ) -> World:
     return World(
         now=now,
         jobs=tuple(o for o in objects if isinstance(o, HyperParamJob)),
-        trials=tuple(o for o in objects if isinstance(o, HyperParamTrial)),
+        trials=tuple(o for o in objects if isinstance(o, SeenTrial)),
         pods=tuple(o for o in objects if isinstance(o, SeenPod)),
         nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
         silent=frozenset(silent),

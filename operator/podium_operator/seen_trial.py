@@ -1,0 +1,28 @@
+"""A trial as the operator sees it: its curve becomes the core's points once a version, not once a cycle."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from podium.curves.summary import best_point
+from podium.domain.snapshot import Point
+from podium.schema.trial import HyperParamTrial
+
+
+class SeenTrial(HyperParamTrial):
+    """Made by the mirror's watch cache for each version of the object."""
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        return tuple(Point(p.step, p.value, p.time) for p in self.status.curve.points)
+
+    def best(self, maximize: bool) -> Point | None:
+        return self._highest if maximize else self._lowest
+
+    @cached_property
+    def _highest(self) -> Point | None:
+        return best_point(self.points, maximize=True)
+
+    @cached_property
+    def _lowest(self) -> Point | None:
+        return best_point(self.points, maximize=False)

@@ -1,0 +1,194 @@
+"""What the operator writes into the statuses of trials and jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
+
+from podium.domain.actions import EndJob, EndTrial, Place
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import JobKey, TrialKey
+from podium.planning.eta import Eta
+from podium.schema.job import HyperParamJob
+from podium_operator.job_status import job_status
+from podium_operator.observed import observe
+from podium_operator.seen_trial import SeenTrial
+from podium_operator.trial_status import trial_status
+from podium_operator.world import trial_key
+
+KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
+PLACE = Place(KEY, 2, "Rank", "Second of two.")
+RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
+POINTS = {"points": [{"step": 1, "value": 0.3, "time": NOW}, {"step": 2, "value": 0.7, "time": NOW}]}
+
+
+def shown(
+    status: dict[str, Any],
+    pod: dict[str, Any] | None = None,
+    *,
+    agent: str | None = None,
+    place: Place | None = PLACE,
+    end: EndTrial | None = None,
+    job: HyperParamJob | None = None,
+) -> dict[str, Any]:
+    trial, owner = make_trial(**status), job or make_job()
+    objects: list[Any] = [owner, trial, make_node(trials={"sweep-0": agent} if agent else {})]
+    if pod is not None:
+        objects.append(make_pod(**pod))
+    sight = observe(make_world(*objects))[trial_key(trial)]
+    return trial_status(trial, owner, sight, now=NOW, place=place, end=end)
+
+
+def test_a_trial_that_runs_shows_its_place_and_gpu() -> None:
+    status = shown({"phase": "Gated", "pod": "sweep-0-0", "curve": POINTS}, RUNNING, agent="Running")
+    assert status == {
+        "phase": "Running",
+        "reason": "Rank",
+        "message": "Second of two.",
+        "rank": 2,
+        "attempt": 0,
+        "failures": 0,
+        "pod": "sweep-0-0",
+        "node": "node-1",
+        "gpus": ["GPU-1"],
+        "startedAt": moment(),
+        "best": {"step": 2.0, "value": 0.7},
+    }
+
+
+def test_why_a_pod_does_not_start_is_told_before_its_rank() -> None:
+    missing = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    status = shown({"pod": "sweep-0-0"}, missing)
+    assert (status["phase"], status["reason"]) == ("Pending", "ImagePullBackOff")
+    assert "no such image" in status["message"]
+
+
+def test_why_a_trial_is_requeued_is_told_once_then_what_it_waits_for() -> None:
+    failed = {"phase": "Failed", "gate": ended(0), "main": ended(3)}
+    first = shown({"phase": "Running", "pod": "sweep-0-0"}, failed)
+    assert (first["phase"], first["reason"], first["failures"]) == ("Requeued", "ProcessFailed", 1)
+    waiting = Place(KEY, 2, "BackOff", "waits")
+    assert shown({"phase": "Requeued", "failures": 1}, failed, place=waiting)["reason"] == "BackOff"
+
+
+def test_a_finished_trial_keeps_what_it_had() -> None:
+    stored = {
+        "phase": "Succeeded",
+        "reason": "Completed",
+        "message": "done",
+        "rank": 3,
+        "pod": "sweep-0-0",
+        "node": "n",
+        "gpus": ["g"],
+        "startedAt": moment(-60),
+        "finishedAt": moment(-5),
+        "curve": POINTS,
+    }
+    status = shown(stored, None, place=None)
+    assert {key: status[key] for key in stored if key != "curve"} == {k: v for k, v in stored.items() if k != "curve"}
+
+
+def test_an_end_by_the_planner() -> None:
+    end = EndTrial(KEY, TrialPhase.EARLY_STOPPED, "StoppedByUser", "stopped")
+    status = shown({"phase": "Running", "pod": "sweep-0-0"}, RUNNING, end=end)
+    assert (status["phase"], status["reason"], status["finishedAt"]) == ("EarlyStopped", "StoppedByUser", moment())
+
+
+def test_the_end_of_a_trial_is_when_its_process_ended() -> None:
+    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-30)}
+    status = shown({"phase": "Running", "pod": "sweep-0-0", "curve": POINTS}, done)
+    assert (status["phase"], status["finishedAt"]) == ("Succeeded", moment(-30))
+    assert "conditions" not in status
+
+
+def test_a_trial_that_never_printed_its_metric_says_so() -> None:
+    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-30)}
+    (condition,) = shown({"phase": "Running", "pod": "sweep-0-0"}, done)["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("MetricsUnavailable", "True", "NoValues")
+    assert "'acc'" in condition["message"]
+
+
+def test_values_that_are_still_being_read_hold_the_end_back() -> None:
+    just_now = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1)}
+    assert shown({"phase": "Running", "pod": "sweep-0-0"}, just_now)["phase"] == "Running"
+    complete = {"phase": "Running", "pod": "sweep-0-0", "lastStep": 10}
+    assert shown(complete, just_now)["phase"] == "Succeeded", "maxSteps was reported: there is nothing to wait for"
+
+
+def test_a_trial_without_gpu_is_not_ranked() -> None:
+    status = shown(
+        {"phase": "Pending", "pod": "sweep-0-0"},
+        {"gated": False, "phase": "Running", "main": {"running": {}}},
+        place=Place(KEY, 1, "NoGpuYet", "no share"),
+        job=make_job(gpus={"perTrial": 0}),
+    )
+    assert (status["phase"], status["reason"]) == ("Running", "NotRanked")
+    assert "rank" not in status
+
+
+def of_job(job: HyperParamJob, *trials: SeenTrial, size: int = 3, **how: Any) -> dict[str, Any]:
+    sights = observe(make_world(job, *trials))
+    return job_status(job, trials, sights, now=NOW, size=size, **how)
+
+
+def test_counts_best_and_figures_of_a_job() -> None:
+    first = make_trial(0, phase="Succeeded", curve=POINTS, gpuSeconds=1800, parameters={"lr": 0.1})
+    second = make_trial(1, phase="Failed", suspensions={"count": 2, "secondsOut": 0.5, "secondsIn": 0.25})
+    third = make_trial(2)
+    status = of_job(make_job(), first, second, third)
+    assert status["trials"] == {"created": 3, "pending": 1, "running": 0, "suspended": 0, "succeeded": 1, "failed": 1}
+    assert (status["phase"], status["done"], status["suspensions"], status["gpuHours"]) == ("Running", "2/3", 2, 0.5)
+    assert status["gpuSeconds"] == {"training": 1800, "switching": 0.75}
+    assert status["best"] == {"trial": "sweep-0", "value": 0.7, "step": 2.0, "parameters": {"lr": 0.1}}
+    assert status["observedGeneration"] == 1
+
+
+def test_the_first_of_equally_good_trials_is_the_best() -> None:
+    trials = [make_trial(number, phase="Succeeded", curve=POINTS) for number in (2, 0, 1)]
+    assert of_job(make_job(), *trials)["best"]["trial"] == "sweep-0"
+
+
+def test_a_minimising_job_takes_the_lowest() -> None:
+    job = make_job(objective={"metric": "loss", "direction": "minimize"})
+    assert of_job(job, make_trial(0, curve=POINTS))["best"]["value"] == 0.3
+
+
+PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
+    ("new", {"status": {"conditions": []}}, [], "Pending", "NotCheckedYet"),
+    ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "BadFilter"),
+    ("no trial yet", {}, [], "Pending", "WaitingForGpu"),
+    ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGpu"),
+    ("some ended", {}, [make_trial(phase="Succeeded"), make_trial(1)], "Running", "TrialsRunning"),
+    ("suspended", {"suspend": True}, [make_trial()], "Suspended", "SuspendedByUser"),
+    ("over", {"status": {"phase": "Failed", "reason": "JobWas", "observedGeneration": 1}}, [], "Failed", "JobWas"),
+    ("edited after its end", {"status": {"conditions": [accepted()], "phase": "Succeeded", "observedGeneration": 1},
+                              "generation": 2}, [make_trial(phase="Succeeded")], "Running", "TrialsRunning"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "trials", "phase", "reason"), [p[1:] for p in PHASES], ids=[p[0] for p in PHASES])
+def test_phase_of_a_job(how: dict[str, Any], trials: list[SeenTrial], phase: str, reason: str) -> None:
+    status = of_job(make_job(**how), *trials)
+    assert (status["phase"], status["reason"]) == (phase, reason)
+
+
+def test_the_end_of_a_job() -> None:
+    end = EndJob(JobKey("lab", "sweep"), True, "TargetReached", "reached")
+    status = of_job(make_job(), make_trial(phase="Succeeded"), end=end)
+    assert (status["phase"], status["reason"], status["finishedAt"]) == ("Succeeded", "TargetReached", moment())
+    (condition,) = status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Complete", "True", "TargetReached")
+
+
+def test_a_condition_keeps_the_moment_of_its_change() -> None:
+    before = {"type": "Complete", "status": "False", "reason": "x", "lastTransitionTime": moment(-100)}
+    job = make_job(status={"conditions": [accepted(), before]})
+    assert of_job(job)["conditions"][0]["lastTransitionTime"] == moment(-100)
+
+
+def test_eta_is_rounded_so_that_it_does_not_change_with_every_look() -> None:
+    trials = [make_trial(phase="Succeeded"), make_trial(1)]
+    etas = {of_job(make_job(), *trials, eta=Eta(seconds, ""))["eta"] for seconds in (41.0, 44.0, 49.9)}
+    assert etas == {moment(50)}
