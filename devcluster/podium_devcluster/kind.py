@@ -23,7 +23,7 @@ from podium_devcluster.streaming import run_logged
 
 CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0
 NAME = "podium"
-# stops the agents first: they would freeze again. By /proc: a node image need not have pkill; [p] does not match this line
+# stops the agents first: they would freeze again. By /proc: a node image need not have pkill. [p] spares this shell
 THAW = """for p in /proc/[0-9]*; do
   if tr '\\0' ' ' <$p/cmdline 2>/dev/null | grep -q "[p]odium-agent"; then kill -9 ${p#/proc/}; fi
 done

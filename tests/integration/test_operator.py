@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from operator_stage import OperatorProcess, Stage
 
 from podium_cluster.client import ApiError, connect
-from podium_cluster.resources import JOBS, NAMESPACES
+from podium_cluster.resources import JOBS, NAMESPACES, Resource
 from podium_cluster.settings import ClusterSettings
 
 pytestmark = pytest.mark.integration
 COUNT = itertools.count()
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 Play = Callable[[Stage], Awaitable[None]]
 
 
@@ -259,10 +261,10 @@ def test_a_deleted_job_takes_everything_with_it(perform: Callable[[Play], None])
         await stage.submit()  # at once, under the same name
 
         async def anew() -> bool:
-            return await running(stage, "sweep-0", "sweep-1")
+            uids = {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
+            return not before & uids and await running(stage, "sweep-0", "sweep-1")
 
         await stage.until("the new job's trials are at the GPU", anew)
-        assert not before & {trial["metadata"]["uid"] for trial in (await stage.trials()).values()}
         await stage.until("the new job runs", job_is(stage, "Running"))
         await stage.api.delete(JOBS, "sweep", stage.name)
 
@@ -282,6 +284,31 @@ def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[
         reasons = {trial["status"]["reason"] for trial in (await stage.trials()).values()}
         assert "PodRefused" in reasons
         assert ("sweep", "PodRefused") in await stage.events()
+
+    perform(play)
+
+
+def test_a_pod_that_a_quota_refuses_is_told_and_tried_again(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        quota: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few", "namespace": stage.name},
+            "spec": {"hard": {"pods": "0"}},
+        }
+        await stage.api.create(QUOTAS, quota, manager="test")
+        await stage.submit()
+
+        async def told() -> bool:
+            status = [trial.get("status", {}) for trial in (await stage.trials()).values()]
+            return len(status) == 2 and all(one.get("reason") == "PodRefused" for one in status)
+
+        await stage.until("the refusal is told", told)
+        message = (await stage.trials())["sweep-0"]["status"]["message"]
+        assert "quota" in message
+        assert await stage.pods() == {}
+        await stage.api.delete(QUOTAS, "few", stage.name)
+        await stage.until("they start after all", lambda: running(stage, "sweep-0", "sweep-1"))
 
     perform(play)
 
