@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from podium.curves.growing import Curve
 from podium.schema.gpunode import TrialState
 from podium_agent.account import Account, Cost, follow, resumed, suspended
-from podium_agent.logs.curve import Curve
 from podium_agent.logs.tail import Position
 from podium_agent.pods import TrialPod
 

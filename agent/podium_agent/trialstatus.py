@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from podium.curves.growing import Curve
 from podium.domain.snapshot import Point
 from podium.schema.trial import (
     CurvePoint,
@@ -20,7 +21,6 @@ from podium.schema.trial import (
 )
 from podium_agent.account import Account, Cost, Hold
 from podium_agent.book import Book
-from podium_agent.logs.curve import Curve
 from podium_agent.logs.tail import Position
 
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from podium.curves.growing import extend
 from podium.curves.readings import Reader, reader
 from podium.curves.thinning import Grid
 from podium.schema.trial import HyperParamTrial
 from podium_agent.book import Book
 from podium_agent.conditions import patch as condition_patch
-from podium_agent.logs.curve import extend
 from podium_agent.logs.tail import Tail
 from podium_agent.metrics import Metrics
 from podium_agent.pods import GATE_CONTAINER

@@ -1,6 +1,6 @@
 """One trial's learning curve as its log is read: lines in, thinned curve out. Pure.
 
-Used by whoever reads logs. What a `Curve` holds is what is written to the trial's status, so a reader that dies between
+Used by the agent's log follower and by the operator for trials without a GPU. What a `Curve` holds is what is written to the trial's status, so a reader that dies between
 two patches reads the same lines again and arrives at the same curve.
 """
 
@@ -43,6 +43,7 @@ class Curve:
     announced: float | None = None  # a step that a line gave without a value
     diverged: int = 0
     repeated: int = 0
+    taken: int = 0  # points, before thinning
 
 
 def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
@@ -63,7 +64,9 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
             diverged = now.diverged + (not math.isfinite(seen.value))
             now = replace(now, last_step=step, last_value=value, diverged=diverged)
             fresh.append(Point(step, value, line.time))
-    return replace(now, points=thin((*curve.points, *fresh), grid)) if fresh else now
+    if not fresh:
+        return now
+    return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
 
 
 def _next_step(curve: Curve) -> float:

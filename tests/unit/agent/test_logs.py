@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from podium.curves.growing import Curve, extend
 from podium.curves.readings import Seen, reader
 from podium.curves.thinning import Grid
 from podium.curves.wire import diverged
 from podium.schema.reading import MetricsReading
 from podium_agent.logs.cri import Assembler, LogLine
-from podium_agent.logs.curve import Curve, extend
 from podium_agent.logs.tail import Position, Tail
 
 GRID = Grid(maximize=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from podium.curves.growing import Curve
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
 from podium.schema.trial import TrialStatus
@@ -16,7 +17,6 @@ from podium_agent.account import Account, Cost, follow, resumed, suspended
 from podium_agent.book import Book
 from podium_agent.conditions import HOLDS, SUSPENDED, patch
 from podium_agent.gpus import Reading, Sample, merge
-from podium_agent.logs.curve import Curve
 from podium_agent.logs.tail import Position
 from podium_agent.nodestatus import build, decisive, moved
 from podium_agent.pods import parse
