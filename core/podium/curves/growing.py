@@ -1,7 +1,7 @@
 """One trial's learning curve as its log is read: lines in, thinned curve out. Pure.
 
-Used by the agent's log follower and by the operator for trials without a GPU. What a `Curve` holds is what is written to
-the trial's status, so a reader that dies between two patches reads the same lines again and arrives at the same curve.
+Used by the agent's log follower and by the operator for trials without a GPU. What a `Curve` holds is what is written
+to the trial's status: a reader that dies between two patches reads the same lines again and arrives at the same curve.
 """
 
 from __future__ import annotations
