@@ -1,8 +1,8 @@
 # Podium's one Dockerfile. Targets: `podium` (operator, extender, agent, hooks, command line) and `fake-driver` (tests).
 # BASE is any image with Python 3.11 or newer, venv and pip; BUILD_BASE any with gcc, libc headers and make, of the same
 # Debian release (the fake driver's libraries are loaded by programs of BASE).
-ARG BASE=docker.io/library/python:3.13-slim-trixie
-ARG BUILD_BASE=docker.io/library/gcc:14-trixie
+ARG BASE=python:3.13-slim-trixie
+ARG BUILD_BASE=gcc:14-trixie
 
 FROM ${BUILD_BASE} AS helper
 COPY agent/helper /src

@@ -13,7 +13,6 @@ from podium_devcluster.progress import Progress
 from podium_devcluster.shell import run
 from podium_devcluster.streaming import run_logged
 
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
 SOURCES = Path("/etc/apt")
 
 
@@ -29,13 +28,18 @@ def mirror_from(text: str) -> str | None:
 
 
 def mirror() -> str:
-    """$PODIUM_DEBIAN_MIRROR, the machine's own, or Debian's."""
+    """$PODIUM_DEBIAN_MIRROR, or the archive that this machine's own apt uses."""
     configured = os.environ.get("PODIUM_DEBIAN_MIRROR", "")
     if configured:
         return configured
     files = sorted([*SOURCES.glob("sources.list.d/*.sources"), *SOURCES.glob("sources.list*")])
     texts = [file.read_text(errors="replace") for file in files if file.is_file()]
-    return mirror_from("\n".join(texts)) or DEFAULT_MIRROR
+    found = mirror_from("\n".join(texts))
+    if found is None:
+        raise PackageError(
+            "no Debian archive in /etc/apt/sources.list*: set PODIUM_DEBIAN_MIRROR to the address of one (…/debian)"
+        )
+    return found
 
 
 def install_packages(packages: Sequence[str], progress: Progress, only_if: bool = True) -> None:

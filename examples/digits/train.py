@@ -201,7 +201,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--seed", type=int, default=0, help="of weights, order and views (the split is always the same)"
     )
     parser.add_argument("--epochs", type=int, default=40, help="passes over the images")
-    parser.add_argument("--work", type=int, default=160, help="views of each image in a step: time goes with it")
+    parser.add_argument("--work", type=int, default=200, help="views of each image in a step: time goes with it")
     folder = os.environ.get("PODIUM_CHECKPOINT")
     parser.add_argument("--checkpoint", default=folder, help="folder to save to and to go on from")
     return parser.parse_args(arguments)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import logging
-import sys
 import time
 from collections.abc import Sequence
 
 import uvicorn
-from pydantic import ValidationError
 
-from podium_cluster import health, logs
+from podium_cluster import health
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES, LEASES, PODS
+from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
@@ -80,21 +78,12 @@ async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    argparse.ArgumentParser(
-        prog="podium-extender",
-        description="Podium's scheduler extender. It takes its settings from the environment:",
-        epilog="\n".join(
-            f"  PODIUM_{name.upper()} (default: {field.default})\n      {field.description or ''}"
-            for name, field in ExtenderSettings.model_fields.items()
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
-    try:
-        settings = ExtenderSettings()
-    except ValidationError as error:
-        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.exit(f"podium-extender: wrong settings: {wrong}")
-    logs.configure(settings.log_format, settings.log_level)
+    settings = read_settings(
+        ExtenderSettings,
+        "podium-extender",
+        "Podium's scheduler extender: filter and prioritize for kube-scheduler.",
+        arguments,
+    )
     asyncio.run(serve(settings))
 
 

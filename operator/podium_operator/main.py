@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
@@ -13,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import kopf
-from pydantic import ValidationError
 
-from podium_cluster import health, logs
+from podium_cluster import health
 from podium_cluster.client import connect
+from podium_cluster.startup import read_settings
 from podium_operator import handlers
 from podium_operator.actuator import Actuator
 from podium_operator.cycle import Cycle
@@ -81,21 +80,12 @@ async def _kopf(registry: kopf.OperatorRegistry, settings: OperatorSettings, sto
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    argparse.ArgumentParser(
-        prog="podium-operator",
-        description="Podium's operator. It takes its settings from the environment:",
-        epilog="\n".join(
-            f"  PODIUM_{name.upper()} (default: {field.default})\n      {field.description or ''}"
-            for name, field in OperatorSettings.model_fields.items()
-        ),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    ).parse_args(arguments)
-    try:
-        settings = OperatorSettings()
-    except ValidationError as error:
-        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in error.errors())
-        sys.exit(f"podium-operator: wrong settings: {wrong}")
-    logs.configure(settings.log_format, settings.log_level)
+    settings = read_settings(
+        OperatorSettings,
+        "podium-operator",
+        "Podium's operator: accepts searches, plans, and carries the plan out.",
+        arguments,
+    )
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if settings.context is not None:
         sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")

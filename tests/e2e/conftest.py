@@ -106,6 +106,16 @@ class Site:
         found: list[Path] = self.evidence.frozen_cgroups(self.cgroup_roots())
         return found
 
+    def restarted(self, container: str) -> bool:
+        """Whether every container of that name of Podium's has been started again and is ready."""
+        statuses = [
+            status
+            for pod in self.objects("pods", "-n", "podium-system")
+            for status in pod["status"].get("containerStatuses", [])
+            if status["name"] == container
+        ]
+        return bool(statuses) and all(status["restartCount"] >= 1 and status["ready"] for status in statuses)
+
     def kill_program(self, program: str) -> int:
         """SIGKILL every process of this cluster's containers that runs `program`; how many there were."""
         killed = 0
@@ -161,11 +171,12 @@ def digits(site: Site) -> Run:
     def suspensions() -> int:
         return sum(t.get("status", {}).get("suspensions", {}).get("count", 0) for t in site.objects("hyperparamtrials"))
 
-    # in the middle of hand-overs, one after another: each must have come back before the next dies
-    for enough, program in ((3, "podium-operator"), (6, "podium-agent"), (9, "podium-extender")):
+    # in the middle of hand-overs, one after another: each has come back before the next dies
+    for enough, part in ((3, "operator"), (6, "agent"), (9, "extender")):
         site.until(f"{enough} suspensions", lambda enough=enough: suspensions() >= enough, 300)
         most_frozen = max(most_frozen, len(site.frozen()))
-        killed[program] = site.kill_program(program)
+        killed[part] = site.kill_program(f"podium-{part}")
+        site.until(f"{part} is back", lambda part=part: site.restarted(part), 120)
 
     def ended() -> dict[str, Any] | None:
         nonlocal most_frozen
