@@ -10,6 +10,7 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial that its GPU's order does not name may not work; on a GPU that the operator has not spoken of, gates stay shut
   and what runs goes on.
 - A suspended trial whose pod is deleted goes first if its SIGTERM would be heard: it gets the GPU until it has ended.
+  Only when its grace period is all but over and the GPU is still not free is it thawed beside the holder.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from podium.schema.gpunode import TrialState
 from podium_agent.trials import Gate, LocalTrial
 
 LAST_CALL_SECONDS = 3.0
+LAST_CALL_PART = 1 / 3  # of a short grace period: before that, the holder has time to make room
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +175,8 @@ def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
     if trial.state is not TrialState.SUSPENDED or not trial.heeds_term or now < trial.retry_at:
         return None
-    if trial.deadline is not None and now >= trial.deadline - LAST_CALL_SECONDS:
+    last_call = min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
+    if trial.deadline is not None and now >= trial.deadline - last_call:
         return Resume(trial, "LastCall")
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.gpus and (not chosen or _in_the_way(trial, trials) is not None):

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
 from podium_agent.account import Cost
 from podium_agent.arbiter import Grant, Resume, Step, Suspend, Wait
 from podium_agent.book import Book
+from podium_agent.cgroups import Freezer
 from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer, Record
@@ -76,7 +77,7 @@ class Carrier:
 
     async def _suspend(self, record: Record, step: Suspend) -> None:
         at = time.time()
-        outcome = await self._method.suspend(record.freezers)
+        outcome = await self._try(self._method.suspend, record)
         self._finish(record, "suspend", outcome)
         if outcome.ok:
             self._metrics.suspend.labels(self._method.name).observe(outcome.seconds)
@@ -85,13 +86,21 @@ class Carrier:
                 book.suspended(Cost(self._method.name, at, outcome.seconds, freed=outcome.freed))
 
     async def _resume(self, record: Record, step: Resume) -> None:
-        outcome = await self._method.resume(record.freezers)
+        outcome = await self._try(self._method.resume, record)
         self._finish(record, "resume", outcome)
         if outcome.ok:
             self._metrics.resume.labels(self._method.name).observe(outcome.seconds)
             book = self._book_of(step.trial.pod_uid)
             if book is not None:
                 book.resumed(outcome.seconds)
+
+    async def _try(self, act: Callable[[tuple[Freezer, ...]], Awaitable[Outcome]], record: Record) -> Outcome:
+        begin = time.monotonic()
+        try:
+            return await act(record.freezers)
+        except Exception as error:  # whatever it is: the record must not say for ever that something is under way
+            log.exception("%s: the suspension method failed unexpectedly", record.pod.name)
+            return Outcome(False, time.monotonic() - begin, "Crashed", repr(error))
 
     def _finish(self, record: Record, what: str, outcome: Outcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING

@@ -5,6 +5,7 @@ Used by the observer (to find containers), the gate (to know who asks) and the s
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -45,7 +46,10 @@ class Freezer:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
     def frost(self) -> Frost:
-        """What the kernel says now; GONE also when the cgroup is there but no process is left in it."""
+        """What the kernel says now; GONE also when the cgroup is there but no process is left in it.
+
+        Raises OSError if the kernel would not say (no file descriptor left, say): that is no proof of an end.
+        """
         try:
             if self.unified:
                 events = dict(line.split() for line in (self.path / "cgroup.events").read_text().splitlines())
@@ -58,8 +62,10 @@ class Freezer:
             state = (self.path / "freezer.state").read_text().strip()
             if not _populated(self.path):
                 return Frost.GONE
-        except OSError:
-            return Frost.GONE  # removed between two reads
+        except OSError as error:
+            if not _removed(error):
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
+            return Frost.GONE
         return {"FROZEN": Frost.FROZEN, "FREEZING": Frost.FREEZING}.get(state, Frost.THAWED)
 
 
@@ -124,7 +130,21 @@ def _populated(path: Path) -> bool:
     """v1 has no `populated`: a process in the cgroup or in one below it."""
     if (path / "cgroup.procs").read_text(errors="replace").strip():
         return True
-    return any(_populated(Path(child.path)) for child in os.scandir(path) if child.is_dir(follow_symlinks=False))
+    with os.scandir(path) as children:
+        below = [Path(child.path) for child in children if child.is_dir(follow_symlinks=False)]
+    for child in below:
+        try:
+            if _populated(child):
+                return True
+        except OSError as error:
+            if not _removed(error):
+                raise  # a child that went away says nothing of its siblings
+    return False
+
+
+def _removed(error: OSError) -> bool:
+    """The cgroup went away before or between two reads: ENODEV is what an open file of it answers."""
+    return error.errno in (errno.ENOENT, errno.ENODEV)
 
 
 def _memberships(proc: Path, pid: int) -> list[tuple[str, str, str]]:

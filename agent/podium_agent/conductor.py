@@ -159,7 +159,8 @@ class Conductor:
             if book is None:
                 book = self.books[uid] = self._open_book(record.pod)
             book.pod = record.pod
-            book.follow(record.state, record.gpus, now)
+            if record.pod.gated or record.pod.ended:
+                book.follow(record.state, record.gpus, now)
             if record.pod.ended and not book.closed:
                 book.closed = True
                 book.urgent.set()

@@ -40,6 +40,8 @@ class Record:
     retry_at: float = 0.0
     trouble: str = ""
     containers: dict[str, Container] = field(default_factory=dict)
+    whole: bool = False  # all of its containers were found once: from then on it can be suspended
+    work: Work = Work.THAWED  # what the kernel said last
     searched: float = 0.0
     ended: bool = False
     watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
@@ -75,7 +77,7 @@ class Observer:
         return tuple(self._records.values())
 
     def look(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
-        """All trials that are on this node now. Pods that have ended are on no GPU and are left out."""
+        """All trials that are on this node's GPUs now. Pods that have ended, or never had a share, are left out."""
         present = {pod.uid: pod for pod in pods}
         for uid in self._records.keys() - present.keys():
             self._drop(self._records.pop(uid))
@@ -90,7 +92,7 @@ class Observer:
 
     def _learn_devices(self) -> None:
         """Ask the kubelet, beside everything else, while a pod's GPUs are not known."""
-        missing = [record for record in self._records.values() if not record.gpus and not record.ended]
+        missing = [one for one in self._records.values() if one.pod.gated and not one.gpus and not one.ended]
         if missing and (self._asking is None or self._asking.done()) and time.monotonic() >= self._ask_after:
             self._asking = asyncio.ensure_future(self._ask_kubelet())
 
@@ -115,7 +117,7 @@ class Observer:
         now = time.monotonic()
         wanted: set[str] = set()
         for record in self._records.values():
-            unknown = record.pod.running - record.containers.keys()
+            unknown = record.pod.running - record.containers.keys() if record.pod.gated else None
             if unknown and not record.ended and now - record.searched >= LOOK_AGAIN_SECONDS:
                 record.searched = now
                 wanted |= unknown
@@ -129,6 +131,8 @@ class Observer:
 
     def _judge(self, record: Record, now: float) -> LocalTrial | None:
         pod = record.pod
+        if not pod.gated:
+            return None  # a trial without a GPU: nothing to hand over
         gate = self._gate(pod)
         work = self._work(record)
         state = derive(gate, work, record.acting)
@@ -154,6 +158,7 @@ class Observer:
             deleting=pod.deadline is not None,
             heeds_term=heeds,
             deadline=pod.deadline,
+            grace=pod.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
             memory=pod.memory,
@@ -171,14 +176,26 @@ class Observer:
             return Work.ENDED
         if not record.containers:
             return Work.NOT_STARTED
-        standing = self._method.standing(record.freezers)
+        try:
+            standing = self._method.standing(record.freezers)
+        except (OSError, ValueError) as error:
+            log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
+            return record.work
         if standing is Standing.GONE:
             # every container that ran here is gone; another of the pod's may still be about to start
             if record.pod.running <= record.containers.keys() and len(record.containers) >= len(record.pod.containers):
                 record.ended = True
                 return Work.ENDED
-            return Work.THAWED
-        return Work.FROZEN if standing is Standing.PARKED else Work.THAWED
+            return Work.NOT_STARTED
+        if standing is Standing.WORKING and not record.whole and self._incomplete(record):
+            # suspended now, the container that is still to come would work beside the next trial
+            return Work.NOT_STARTED
+        record.whole = True
+        record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
+        return record.work
+
+    def _incomplete(self, record: Record) -> bool:
+        return record.pod.starting or not record.pod.running <= record.containers.keys()
 
     def _watch_end(self, record: Record, pid: int) -> None:
         """Hear at once when a container's first process has ended: the next trial need not wait for a tick."""

@@ -14,8 +14,10 @@ from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
 
 TRIAL_LABEL = "podium.dev/trial"
+ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
+ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
 class _Owner(StatusModel):
@@ -27,6 +29,7 @@ class _Owner(StatusModel):
 
 class _Meta(ObjectMeta):
     owner_references: list[_Owner] = Field(default_factory=list)
+    deletion_grace_period_seconds: int | None = None
 
 
 class _Variable(StatusModel):
@@ -41,6 +44,11 @@ class _Container(StatusModel):
 
 class _Spec(StatusModel):
     containers: list[_Container] = Field(default_factory=list)
+    init_containers: list[_Container] = Field(default_factory=list)
+
+
+class _Waiting(StatusModel):
+    reason: str = ""
 
 
 class _Terminated(StatusModel):
@@ -52,6 +60,7 @@ class _Running(StatusModel):
 
 
 class _State(StatusModel):
+    waiting: _Waiting | None = None
     running: _Running | None = None
     terminated: _Terminated | None = None
 
@@ -83,7 +92,11 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class TrialPod:
-    """One trial's pod. `running`: ids of its own containers that run; `ended`: all of them have ended."""
+    """One trial's pod. `running`: ids of its own containers that run; `ended`: all of them have ended.
+
+    `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
+    containers is still to come, and nothing keeps it from coming.
+    """
 
     key: TrialKey
     name: str
@@ -98,6 +111,10 @@ class TrialPod:
     reading: MetricsReading | None
     reading_trouble: str = ""
     conditions: Mapping[str, tuple[str, str]] | None = None
+    gated: bool = True
+    starting: bool = False
+    attempt: int = 0
+    grace: float = 30.0  # seconds that a deleted pod has
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -126,7 +143,26 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         reading=reading,
         reading_trouble=trouble,
         conditions={one.type: (one.status, one.reason) for one in status.conditions},
+        gated=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
+        starting=_starting(pod),
+        attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
+        grace=30.0 if meta.deletion_grace_period_seconds is None else float(meta.deletion_grace_period_seconds),
     )
+
+
+def _starting(pod: _Pod) -> bool:
+    """A container waits for its turn to be made; one that waits with an error (ImagePullBackOff) may never come."""
+    states = {one.name: one.state for one in pod.status.container_statuses}
+    for container in pod.spec.containers:
+        state = states.get(container.name, _State())
+        reason = state.waiting.reason if state.waiting is not None else ""
+        if state.running is None and state.terminated is None and reason in ON_ITS_WAY:
+            return True
+    return False
+
+
+def _attempt(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _id(text: str) -> str:

@@ -56,6 +56,7 @@ class AgentSettings(ClusterSettings):
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
     heartbeat_seconds: int = Field(10, ge=1, le=60)
     report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
+    turn_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
     log_seconds: float = Field(0.5, gt=0, le=10, description="between two looks at the trials' logs")
     trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
 

@@ -50,6 +50,7 @@ class LocalTrial:
     deleting: bool = False
     heeds_term: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
     deadline: float | None = None  # when the kubelet kills a deleted pod
+    grace: float = 30.0  # seconds that it gave the pod until then
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
     memory: int = 0  # bytes of GPU memory that it declared

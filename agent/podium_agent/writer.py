@@ -61,10 +61,10 @@ class TrialWriter:
             while not self._gone:
                 self._book.urgent.clear()
                 closed = self._book.closed
-                self._read_log()
+                more = self._read_log()
                 await self._show()
                 await self._write()
-                if closed and self._written == self._book.version:
+                if closed and not more and self._written == self._book.version:
                     return
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._book.urgent.wait(), self._settings.log_seconds)
@@ -96,6 +96,9 @@ class TrialWriter:
             self._gone = True  # another trial of the same name: this pod is an orphan
             return
         pod = self._book.pod
+        if trial.status.attempt > pod.attempt:
+            self._gone = True  # a later pod's writer owns the status now, here or on another node
+            return
         position = position_from(trial.status, pod.uid, self.container)
         self._book.load(account_from(trial.status), curve_from(trial.status), position)
         self._prepare()
@@ -115,10 +118,10 @@ class TrialWriter:
         folder = self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / self.container
         self._tail = Tail(folder, self._book.position)
 
-    def _read_log(self) -> None:
-        """All there is; a long log in several turns of the loop."""
+    def _read_log(self) -> bool:
+        """All there is; a long log in several turns of the loop: True if there is more."""
         if self._tail is None or self._read is None:
-            return
+            return False
         book, metrics = self._book, self._metrics
         for _ in range(16):
             lost = self._tail.lost
@@ -134,8 +137,9 @@ class TrialWriter:
             metrics.diverged.inc(after.diverged - before.diverged)
             metrics.lost_logs.inc(self._tail.lost - lost)
             if not batch.more:
-                return
+                return False
         book.urgent.set()
+        return True
 
     async def _write(self) -> None:
         book, now = self._book, time.time()
@@ -143,7 +147,7 @@ class TrialWriter:
             return
         since = now - self._last
         held = book.held_since() is not None
-        if book.version == self._written and not (held and since >= self._settings.report_seconds):
+        if book.version == self._written and not (held and since >= self._settings.turn_report_seconds):
             return
         due = max(self._settings.trial_report_seconds, self._pause)
         if since < due and not (book.ended and self._pause == 0.0):

@@ -9,7 +9,7 @@ from podium.placement.scores import load_balance, refuse
 from podium.placement.views import NodeScore, NodeView, PodNeed, Refusal
 
 # Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
-HELPED_BY_PREEMPTION = frozenset({"MemoryReserved"})
+HELPED_BY_PREEMPTION = frozenset({"MemoryReserved", "NoFreeShare"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,10 @@ class Filtered:
 
 
 def filter_nodes(need: PodNeed, nodes: Sequence[NodeView], now: float, stale_after: float) -> Filtered:
-    """Only health, product and memory: shares are counted by the scheduler itself, and a filter is no waiting room."""
+    """Health, product, memory, and for several GPUs whether as many different ones have a free share.
+
+    The number of shares is counted by the scheduler itself, and a filter is no waiting room.
+    """
     passed: list[str] = []
     failed: dict[str, Refusal] = {}
     unresolvable: dict[str, Refusal] = {}

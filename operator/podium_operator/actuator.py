@@ -54,13 +54,17 @@ class Actuator:
         self._refused: dict[TrialKey, _RefusedPod] = {}
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
-        """Orders first, all at once: a GPU waits for them. Returns trials that ended because they cannot be started."""
+        """Returns trials that ended because they cannot be started.
+
+        Deletions go first: an order that leaves out a trial which still looks alive would have the agent freeze it,
+        only to thaw it for its SIGTERM. Then the orders, all at once, since GPUs wait for them; then what is new.
+        """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
-        orders = [action for action in actions if isinstance(action, Order)]
-        await asyncio.gather(*(self._guarded(world, order) for order in orders))
-        rest = [action for action in actions if isinstance(action, CreateTrial | CreatePod | DeletePod)]
-        ends = await asyncio.gather(*(self._guarded(world, action) for action in rest))
+        ends: list[EndTrial | None] = []
+        for kinds in (DeletePod, Order, CreateTrial | CreatePod):
+            some = [self._guarded(world, action) for action in actions if isinstance(action, kinds)]
+            ends += await asyncio.gather(*some)
         return tuple(end for end in ends if end is not None)
 
     def refused(self) -> Mapping[TrialKey, str]:

@@ -6,8 +6,9 @@ A trial is planned with the phase that is true now, not with the one stored a cy
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 from podium.domain.observe import TrialFacts, derive_phase, next_phase, retry_delay
 from podium.domain.phase import FINAL, TrialPhase
@@ -19,6 +20,7 @@ from podium_operator.world import World, job_key, trial_key
 
 LAST_WORDS_SECONDS = 4.0  # the agent's last patch of a trial follows its end within about two seconds
 LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
+STUCK_SECONDS = 60.0  # a pod that found no node or cannot start for so long needs a person
 log = logging.getLogger(__name__)
 
 
@@ -37,6 +39,8 @@ class Sight:
     gpus: tuple[str, ...]
     started: bool
     ended_at: float | None
+    trouble: bool = False  # the pod does not start: that is told before the trial's rank
+    stuck: bool = False  # and this for a minute, whatever Podium does
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
@@ -98,21 +102,35 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
         phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
     waits = phase is TrialPhase.REQUEUED
-    blamed = waits and failures > 0 and ended is not None
+    stuck = phase is TrialPhase.PENDING and seen.trouble and seen.reason != "ContainerCreating"
     return Sight(
         phase=phase,
         reason=seen.reason,
         message=seen.message,
         attempt=attempt,
         failures=failures,
-        retry_at=ended + retry_delay(failures) if blamed and ended is not None else 0.0,
+        retry_at=_retry_at(current_pod, failures, world.pods_of[trial.metadata.uid]) if waits and current_pod else 0.0,
         # the dead pod of a requeued trial is history: the planner is to make a new one
         pod=None if waits else current_pod,
         node=node,
         gpus=tuple(gpu for _, gpu, _ in places),
         started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
         ended_at=ended,
+        trouble=seen.trouble,
+        stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
     )
+
+
+def _retry_at(pod: SeenPod, failures: int, pods: Sequence[SeenPod]) -> float:
+    """Not before this time, from what the dead pods say: no memory is needed.
+
+    The first pod that the cluster refuses costs no time. One after the other without a process that ever ran means a
+    lasting cause (a device plugin that is down, say), and is tried ever more seldom.
+    """
+    refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
+    tries = max(failures, sum(1 for _ in refused) - 1)
+    since = pod.created if pod.ended_at is None else pod.ended_at
+    return since + retry_delay(tries) if tries > 0 else 0.0
 
 
 def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:

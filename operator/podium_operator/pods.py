@@ -153,14 +153,18 @@ def _add_share(container: Manifest, resource: str, count: int) -> None:
 
 
 def _gate(main: Manifest) -> Manifest:
-    """Same image and user as the trial; same resources, which cost nothing: a pod counts the larger of the two."""
+    """Same image and user as the trial; same resources, which cost nothing: a pod counts the larger of the two.
+
+    Same environment and mounts too: what the kubelet cannot make of them (a Secret that is not there, say) it refuses
+    here, not behind the gate, where the trial would hold a GPU without ever starting.
+    """
     gate: Manifest = {
         "name": GATE_CONTAINER,
         "image": main["image"],
         "command": GATE_COMMAND,
         "resources": copy.deepcopy(main["resources"]),
     }
-    for field in ("imagePullPolicy", "securityContext"):
+    for field in ("imagePullPolicy", "securityContext", "env", "envFrom", "volumeMounts"):
         if field in main:
             gate[field] = copy.deepcopy(main[field])
     return gate

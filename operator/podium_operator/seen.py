@@ -53,13 +53,14 @@ class _PodStatus(StatusModel):
     init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
 
 
-class _Named(StatusModel):
+class _InitContainer(StatusModel):
     name: str
+    restart_policy: str = ""
 
 
 class _PodSpec(StatusModel):
     node_name: str | None = None
-    init_containers: list[_Named] = Field(default_factory=list)
+    init_containers: list[_InitContainer] = Field(default_factory=list)
 
 
 class _Owner(StatusModel):
@@ -88,6 +89,7 @@ class SeenPod:
     trial_uid: str
     attempt: int
     facts: PodFacts
+    created: float
     ended_at: float | None
 
 
@@ -98,8 +100,9 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
     owners = [owner.uid for owner in pod.metadata.owner_references if owner.kind == "HyperParamTrial"]
     if TRIAL_LABEL not in labels or not owners:
         raise ValueError(f"pod {pod.metadata.name} has no label {TRIAL_LABEL} or no owner of kind HyperParamTrial")
-    ends = [c.state.terminated for c in pod.status.container_statuses if c.state.terminated is not None]
+    failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
+    created = pod.metadata.creation_timestamp
     return SeenPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -107,12 +110,27 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         trial=labels[TRIAL_LABEL],
         trial_uid=owners[0],
         attempt=int(labels.get(ATTEMPT_LABEL, "0")),
-        facts=_facts(pod, ends),
+        facts=_facts(pod, failed_init, ends),
+        created=created.timestamp() if created else 0.0,
         ended_at=max(finished, default=None),
     )
 
 
-def _facts(pod: _Pod, ends: list[_Terminated]) -> PodFacts:
+def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:
+    """How the containers ended; where an init container failed (its name), the others never began.
+
+    A sidecar (an init container that is restarted for ever) decides nothing: the kubelet ends it after the others. The
+    gate is ours: its end is never the trial's fault.
+    """
+    apart = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always" or c.name == GATE_CONTAINER}
+    for container in pod.status.init_container_statuses:
+        end = container.state.terminated
+        if end is not None and end.exit_code != 0 and container.name not in apart:
+            return container.name, [end]
+    return "", [c.state.terminated for c in pod.status.container_statuses if c.state.terminated is not None]
+
+
+def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     status = pod.status
     # the worst end: a process that failed tells more than one that ended well
     end = max(ends, key=lambda e: (e.exit_code != 0, e.exit_code), default=None)
@@ -132,6 +150,7 @@ def _facts(pod: _Pod, ends: list[_Terminated]) -> PodFacts:
         gate=_gate(pod),
         exit_code=end.exit_code if end else None,
         exit_reason=end.reason if end else "",
+        failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",

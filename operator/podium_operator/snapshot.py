@@ -72,6 +72,8 @@ def _job(job: HyperParamJob) -> JobView:
 
 def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     created = trial.metadata.creation_timestamp
+    # the pod of a finished trial is history once it is over; one that goes on has to be deleted
+    over = sight.phase in FINAL and sight.pod is not None and sight.pod.facts.phase in ("Succeeded", "Failed")
     return TrialView(
         key=trial_key(trial),
         job=job_key(trial),
@@ -81,7 +83,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         curve=trial.points,
         attempt=sight.attempt,
         failures=sight.failures,
-        pod=sight.pod.name if sight.pod else None,
+        pod=sight.pod.name if sight.pod and not over else None,
         node=sight.node,
         gpus=() if sight.phase in FINAL else sight.gpus,
         gpu_seconds=trial.status.gpu_seconds,
@@ -89,6 +91,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         suspend=trial.spec.suspend,
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
+        stuck=sight.stuck,
     )
 
 

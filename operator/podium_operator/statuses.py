@@ -104,12 +104,15 @@ class Statuses:
                 return False
             if all(last.get(field) == status.get(field) for field in URGENT) and now - moment < self._interval:
                 return False
-        manifest = {"metadata": {"name": meta.name, "namespace": meta.namespace}, "status": status}
+        # with the version that was looked at: a later object of the same name must not get this one's end (the server
+        # ignores a uid here). Whoever wrote in between wakes the next cycle, which looks again and writes then.
+        about = {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version}
+        manifest = {"metadata": about, "status": status}
         try:
             async with self._slots:
                 await self._api.apply_status(resource, manifest, manager=MANAGER)
         except ApiError as error:
-            if not error.not_found:
+            if not (error.not_found or error.conflict):
                 log.warning("status of %s %s/%s not written: %s", resource.kind, meta.namespace, meta.name, error)
             return False
         self._written[meta.uid] = (now, status)

@@ -102,8 +102,7 @@ def _why(trial: SeenTrial, sight: Sight, place: Place | None, end: EndTrial | No
         return stored.reason, stored.message
     if sight.phase in FINAL or (sight.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED):
         return sight.reason, sight.message
-    trouble = sight.phase is TrialPhase.PENDING and sight.pod is not None
-    if place is None or trouble:
+    if place is None or sight.trouble:
         return sight.reason, sight.message
     return place.reason, place.message
 

@@ -35,14 +35,17 @@ class World:
         return {trial_key(trial): trial for trial in self.trials}
 
     @cached_property
+    def pods_of(self) -> Mapping[str, tuple[SeenPod, ...]]:
+        """By the trial's uid: the pods of its attempts that are still there, the latest first."""
+        found: dict[str, list[SeenPod]] = {}
+        for pod in self.pods:
+            found.setdefault(pod.trial_uid, []).append(pod)
+        return {uid: tuple(sorted(pods, key=lambda pod: -pod.attempt)) for uid, pods in found.items()}
+
+    @cached_property
     def latest_pod(self) -> Mapping[str, SeenPod]:
         """By the trial's uid: the pod of its latest attempt."""
-        latest: dict[str, SeenPod] = {}
-        for pod in self.pods:
-            rival = latest.get(pod.trial_uid)
-            if rival is None or pod.attempt > rival.attempt:
-                latest[pod.trial_uid] = pod
-        return latest
+        return {uid: pods[0] for uid, pods in self.pods_of.items()}
 
     @cached_property
     def on_gpus(self) -> Mapping[str, tuple[tuple[str, str, TrialOnGpu], ...]]:

@@ -147,6 +147,39 @@ def test_a_kill_ends_a_suspended_process_once_it_is_resumed(cells: list[Cell], m
     assert cells[0].process.wait(10) == -signal.SIGTERM
 
 
+@pytest.mark.parametrize("unified", [False, True])
+def test_a_freezer_that_cannot_be_read_is_no_proof_of_an_end(
+    tmp_path: Path, method: SuspensionMethod, unified: bool
+) -> None:
+    """A folder in place of the file that tells who is left: like EMFILE or EACCES, and not like a cgroup removed."""
+    (tmp_path / ("cgroup.events" if unified else "cgroup.procs")).mkdir()
+    target = Freezer(tmp_path, unified)
+    for outcome in (asyncio.run(method.suspend((target,))), asyncio.run(method.resume((target,)))):
+        assert (outcome.ok, outcome.code) == (False, "FreezerRefused")
+    with pytest.raises(IsADirectoryError):
+        method.standing((target,))
+    assert method.standing((Freezer(tmp_path / "removed", unified),)) is Standing.GONE
+
+
+def test_a_child_that_is_removed_says_nothing_of_its_siblings(tmp_path: Path) -> None:
+    """v1, where one must look for processes: a trial may make and remove cgroups below its own at any moment."""
+    (tmp_path / "freezer.state").write_text("THAWED\n")
+    (tmp_path / "cgroup.procs").write_text("")
+    for number in range(20):
+        (tmp_path / f"removed-{number}").mkdir()  # no cgroup.procs: as if gone between two reads
+    assert Freezer(tmp_path, unified=False).frost() is Frost.GONE
+    (tmp_path / "with-a-process").mkdir()
+    (tmp_path / "with-a-process" / "cgroup.procs").write_text("1\n")
+    assert Freezer(tmp_path, unified=False).frost() is Frost.THAWED
+
+
+def test_what_fails_unexpectedly_leaves_all_at_work(tmp_path: Path, method: SuspensionMethod) -> None:
+    (tmp_path / "cgroup.events").write_text("populated\n")
+    with pytest.raises(ValueError):
+        asyncio.run(method.suspend((Freezer(tmp_path, unified=True),)))
+    assert (tmp_path / "cgroup.freeze").read_text() == "0"
+
+
 def test_containers_are_found_by_their_id(cells: list[Cell]) -> None:
     ids = frozenset(cell.container for cell in cells)
     found = find_containers(Path("/proc"), Path("/sys/fs/cgroup"), ids | {"0" * 64})

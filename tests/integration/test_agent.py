@@ -78,17 +78,18 @@ class Node:
         path.write_text(json.dumps(manifest))
         self.cluster.kubectl("apply", "-f", str(path))
 
-    def add_trial(self, number: int, folder: Path) -> None:
+    def add_trial(self, number: int, folder: Path, gpus: int = 1) -> None:
+        """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order."""
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
         base = {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial"}
         self.create({**base, "metadata": {"name": name, "namespace": "default"}, "spec": spec}, folder)
-        uid = self.trials[name] = self.get("hpt", name)["metadata"]["uid"]
+        uid = self.get("hpt", name)["metadata"]["uid"]
         reading = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": "json", "container": "train"}
         share = {"requests": {"podium.dev/gpu": "1"}, "limits": {"podium.dev/gpu": "1"}}
-        common = {"image": IMAGE, "imagePullPolicy": "Never", "resources": share}
+        common = {"image": IMAGE, "imagePullPolicy": "Never", "resources": share if gpus else {}}
         owner = {**base, "name": name, "uid": uid, "controller": True}
-        pod = {
+        pod: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
@@ -106,6 +107,10 @@ class Node:
                 "containers": [{"name": "train", "command": ["/bin/sh", "-c", COUNT], **common}],
             },
         }
+        if gpus:
+            self.trials[name] = uid
+        else:
+            del pod["spec"]["initContainers"], pod["spec"]["readinessGates"]
         self.create(pod, folder)
 
     def order(self, *names: str) -> None:
@@ -200,6 +205,13 @@ def test_gates_hold_until_the_order_names_a_trial(node: Node, tmp_path: Path) ->
     for number in range(3):
         node.add_trial(number, tmp_path)
     until(lambda: node.states() == dict.fromkeys(node.trials, "Gated"), "three gated trials", 60)
+
+    def at_its_gate() -> bool:
+        """Gated is also what a pod is called before its gate runs; until then there is no log to ask for."""
+        gates = node.get("pod", "count-0-0")["status"].get("initContainerStatuses", [])
+        return any("running" in gate["state"] for gate in gates)
+
+    until(at_its_gate, "the gate of count-0")
     until(
         lambda: "NoOrder" in node.cluster.kubectl("logs", "count-0-0", "-c", "podium-gate"),
         "the reason in the gate's log",
@@ -208,6 +220,15 @@ def test_gates_hold_until_the_order_names_a_trial(node: Node, tmp_path: Path) ->
     until(lambda: node.states()["count-0"] == "Running", "the first at work")
     assert [node.states()[name] for name in ("count-1", "count-2")] == ["Gated", "Gated"]
     until(lambda: len(node.printed("count-0")) > 5, "steps")
+
+
+def test_a_trial_without_a_gpu_only_has_its_log_read(node: Node, tmp_path: Path) -> None:
+    """It stays for all that follows: a pod that will never have a share must be in nobody's way."""
+    node.add_trial(9, tmp_path, gpus=0)
+    until(lambda: node.get("hpt", "count-9").get("status", {}).get("lastStep", 0) > 5, "its curve")
+    assert "count-9" not in node.states()
+    kinds = {one["type"] for one in node.get("pod", "count-9-0")["status"]["conditions"]}
+    assert not any(kind.startswith("podium.dev/") for kind in kinds)
 
 
 def test_a_new_order_hands_over_and_loses_no_step(node: Node) -> None:

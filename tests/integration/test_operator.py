@@ -276,6 +276,23 @@ def test_a_deleted_job_takes_everything_with_it(perform: Callable[[Play], None])
     perform(play)
 
 
+def test_a_status_of_an_object_that_is_gone_does_not_land_on_its_successor(perform: Callable[[Play], None]) -> None:
+    """What the operator relies on when it names the version in its patches: the server ignores a uid there."""
+
+    async def play(stage: Stage) -> None:
+        await stage.submit(suspend=True)
+        version = (await stage.job())["metadata"]["resourceVersion"]
+        await stage.api.delete(JOBS, "sweep", stage.name)
+        await stage.submit(suspend=True)
+        about = {"name": "sweep", "namespace": stage.name, "resourceVersion": version}
+        with pytest.raises(ApiError) as refused:
+            await stage.api.apply_status(JOBS, {"metadata": about, "status": {"phase": "Succeeded"}}, manager="test")
+        assert refused.value.conflict
+        await stage.until("the job says that it is suspended", job_is(stage, "Suspended"))
+
+    perform(play)
+
+
 def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[Play], None]) -> None:
     async def play(stage: Stage) -> None:
         wrong = {"spec": {"containers": [{"name": "main", "image": "i", "imagePullPolicy": "Sometimes"}]}}

@@ -86,7 +86,7 @@ class Tail:
             if _fingerprint(path) == self._position.fingerprint:
                 if index + 1 == len(files):
                     return False
-                if _grew(path, self._inode, self._assembler.read):
+                if path.suffix != ".gz" and _grew(path, self._inode, self._assembler.read):
                     return True  # written between our last read and the rotation: read on
                 return self._enter_fresh(files[index + 1])
         if files:

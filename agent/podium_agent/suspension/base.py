@@ -45,5 +45,5 @@ class SuspensionMethod(Protocol):
         ...
 
     def standing(self, targets: tuple[Freezer, ...]) -> Standing:
-        """Parked only if every container that still has processes is verified stopped."""
+        """Parked only if every container that still has processes is verified stopped; OSError: cannot be known now."""
         ...

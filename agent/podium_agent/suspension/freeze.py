@@ -34,7 +34,7 @@ class Freeze:
         except OSError as error:
             self._undo(targets)
             return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
-        except asyncio.CancelledError:
+        except BaseException:  # cancelled, or what nobody has thought of: never half of them stopped
             self._undo(targets)
             raise
         if left:

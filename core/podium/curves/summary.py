@@ -28,10 +28,6 @@ def best_point(curve: Sequence[Point], maximize: bool) -> Point | None:
     return best
 
 
-def last_point(curve: Sequence[Point]) -> Point | None:
-    return curve[-1] if curve else None
-
-
 def has_diverged(curve: Sequence[Point]) -> bool:
     """The latest value is not a finite number."""
     return bool(curve) and diverged(curve[-1].value)

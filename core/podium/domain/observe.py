@@ -40,8 +40,8 @@ _LONGEST_RETRY = 300.0
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What matters of one pod; `exit_*` is the end of the main container that ended worst, `gate` the init
-    container podium-gate.
+    """What matters of one pod; `exit_*` is the end of the container that ended worst, `gate` the init container
+    podium-gate.
     """
 
     phase: str
@@ -52,6 +52,7 @@ class PodFacts:
     gate: Gate = "None"
     exit_code: int | None = None
     exit_reason: str = ""
+    failed_init: str = ""  # that container's name, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
@@ -77,6 +78,7 @@ class Observed:
     reason: str
     message: str
     own_failure: bool = False
+    trouble: bool = False  # the pod cannot start: its reason says more than the trial's rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,10 @@ def classify_end(pod: PodFacts) -> PodEnd:
         return PodEnd("Disrupted", "PodDisrupted", "The pod was deleted while its process ran.")
     if pod.exit_reason == "ContainerStatusUnknown":
         return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
+    who = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
     if pod.exit_reason == "OOMKilled":
-        return PodEnd(
-            "OwnFailure",
-            "OOMKilled",
-            "The process used more memory than resources.limits.memory allows; raise it in the template.",
-        )
+        text = f"{who} used more memory than resources.limits.memory allows; raise it in the template."
+        return PodEnd("OwnFailure", "OOMKilled", text)
     if pod.reason == "DeadlineExceeded":
         return PodEnd(
             "OwnFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
@@ -124,7 +124,7 @@ def classify_end(pod: PodFacts) -> PodEnd:
     if pod.exit_code is None:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
-    return PodEnd("OwnFailure", "ProcessFailed", f"The trial's process ended with exit code {pod.exit_code}.")
+    return PodEnd("OwnFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
 
 
 def derive_phase(facts: TrialFacts) -> Observed:
@@ -193,6 +193,8 @@ def _alive(facts: TrialFacts, pod: PodFacts) -> Observed:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
     word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
     if word is not None and (started or pod.gate in ("Running", "Done")):
+        if pod.waiting_reason in _WRONG_SPEC:
+            return _not_starting(word[0], pod)
         return Observed(*word)
     if started:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
@@ -202,10 +204,18 @@ def _alive(facts: TrialFacts, pod: PodFacts) -> Observed:
             )
         return Observed(TrialPhase.RUNNING, "Started", "The trial's process runs.")
     if facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
+        if pod.waiting_reason in _WRONG_SPEC:
+            return _not_starting(facts.current, pod)
         return Observed(facts.current, "Unchanged", "The pod reports nothing new.")
-    if pod.gate == "Running" or facts.agent_state == "Gated" or facts.current is TrialPhase.GATED:
+    # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
+    if pod.gate == "Running":
         return Observed(TrialPhase.GATED, "WaitingForTurn", "The trial has a share and waits at the gate for its turn.")
-    return Observed(TrialPhase.PENDING, *_why_pending(pod))
+    # there is no way back from Gated: the phase stands, with what the pod says now
+    return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
+
+
+def _not_starting(phase: TrialPhase, pod: PodFacts) -> Observed:
+    return Observed(phase, *_why_pending(pod), trouble=True)
 
 
 def _why_pending(pod: PodFacts) -> tuple[str, str]:

@@ -72,7 +72,7 @@ class TrialView:
     curve: tuple[Point, ...] = ()
     attempt: int = 0
     failures: int = 0
-    pod: str | None = None  # the pod of this attempt, if it exists
+    pod: str | None = None  # the pod of this attempt, if it exists; of a finished trial only while it is not over
     node: str | None = None
     gpus: tuple[str, ...] = ()  # uuids that its pod has shares of
     gpu_seconds: float = 0.0
@@ -81,6 +81,7 @@ class TrialView:
     suspend: bool = False
     pinned: bool = False
     stopped: bool = False
+    stuck: bool = False  # its pod has found no node or could not start for long
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """Whether a pod can run on a node at all: health, product, memory. Never a waiting room: a node that is merely full
-is not refused.
+is not refused, for the scheduler counts shares itself. It does not know that several shares must be of different GPUs.
 
 Called by the extender's filter and by the scores. What is not known (stale telemetry) refuses nothing that may have
 changed since.
@@ -48,6 +48,8 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
         checks.append(("WrongProduct", f"are of a wanted product ({names})", lambda g: g.product in need.products))
     if fresh:
         checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
+    if fresh and need.gpus > 1:
+        checks.append(("NoFreeShare", "fit and have a free share", lambda g: g.trials < g.shares))
     if need.memory is not None:
         size = _bytes(need.memory)
         checks.append(("TooLittleMemory", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))

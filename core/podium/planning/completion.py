@@ -67,11 +67,11 @@ def close(snapshot: Snapshot) -> Closing:
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
-    """Pods of stopped trials that outlived the stop (a planner died before it deleted them)."""
+    """Pods of finished trials that go on (a planner died before it deleted them, or the API refused to)."""
     return [
         DeletePod(t.key, "TrialEnded", f"The trial is {t.phase}; its pod has nothing left to do.")
         for t in trials
-        if t.phase in (TrialPhase.EARLY_STOPPED, TrialPhase.KILLED) and t.pod is not None
+        if t.phase in FINAL and t.pod is not None
     ]
 
 

@@ -51,7 +51,11 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
             if trial.suspend:
                 waiting[trial.key] = ("TrialSuspended", "spec.suspend is set: the trial gets no pod.")
             elif trial.retry_at > snapshot.now:
-                text = f"Failure {trial.failures} of {job.retries} that are retried; waiting before the next attempt."
+                text = (
+                    f"Failure {trial.failures} of {job.retries} that are retried; waiting before the next attempt."
+                    if trial.failures
+                    else "The cluster refused its pod more than once; waiting before the next attempt."
+                )
                 waiting[trial.key] = ("BackOff", text)
                 wake.append(trial.retry_at)
             elif left <= 0:

@@ -78,11 +78,11 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
     shares = {gpu.uuid: gpu.shares for gpu in snapshot.gpus if gpu.health != "Unhealthy"}
-    # a pod on a GPU that is gone or ill takes nothing of what is there; one that is not placed yet will
+    # a pod on a GPU that is gone or ill takes nothing of what is there; one that is not placed yet will, unless stuck
     used = sum(
         sum(uuid in shares for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
         for t in live
-        if t.pod is not None and t.job in jobs
+        if t.pod is not None and t.job in jobs and (t.gpus or not t.stuck)
     )
     new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in created)
     if new and used + new > sum(shares.values()):

@@ -2,8 +2,9 @@
 each GPU.
 
 One global order means that a trial with several GPUs has a consistent place on all of them: nobody waits in a
-circle. First come the trials that hold or take all of their GPUs now, then the rest by rank. Suspended trials are
-left out: not in the order = not to hold a GPU.
+circle. First come the trials that hold or take all of their GPUs now, then the rest by rank, last those whose pod is
+not at its gate yet: a GPU neither waits for an image nor is protected for it. Suspended trials are left out: not in the
+order = not to hold a GPU.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from podium.domain.actions import Order, Place
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
@@ -29,8 +31,9 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     """O(n log n) over the places of trials on GPUs."""
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
     eligible = _eligible(gpus, standings)
-    base = sorted(eligible.values(), key=_base_key)
-    choice = _Choice(snapshot, gpus, eligible)
+    ready = frozenset(key for key, s in eligible.items() if _ready(s, gpus))
+    base = sorted(eligible.values(), key=lambda s: (s.trial.key not in ready, *_base_key(s)))
+    choice = _Choice(snapshot, gpus, eligible, ready)
     choice.run()
     claimed = [s for s in base if s.trial.key in choice.claims]
     waiting = [s for s in base if s.trial.key not in choice.claims]
@@ -60,6 +63,12 @@ def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing
     }
 
 
+def _ready(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
+    """Whether it could work now. A holder in fact does, whatever its pod shows yet."""
+    trial = standing.trial
+    return trial.phase is not TrialPhase.PENDING or any(gpus[u].holder == trial.key for u in _gpus_of(standing, gpus))
+
+
 def _orders(
     snapshot: Snapshot, gpus: Mapping[str, GpuView], wanted: Mapping[str, tuple[Place, ...]]
 ) -> tuple[Order, ...]:
@@ -82,6 +91,7 @@ class _Choice:
     snapshot: Snapshot
     gpus: Mapping[str, GpuView]
     eligible: Mapping[TrialKey, Standing]
+    ready: frozenset[TrialKey]
     claims: set[TrialKey] = field(default_factory=set)
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
@@ -97,7 +107,8 @@ class _Choice:
         self._find_incumbents()
         held = dict(self._held)
         in_order = sorted(
-            self.eligible.values(), key=lambda s: (not s.trial.pinned, held.get(s.job.key, 0), *_base_key(s))
+            self.eligible.values(),
+            key=lambda s: (s.trial.key not in self.ready, not s.trial.pinned, held.get(s.job.key, 0), *_base_key(s)),
         )
         for standing in in_order:
             self._try(standing)
@@ -114,7 +125,7 @@ class _Choice:
         return _gpus_of(standing, self.gpus)
 
     def _find_incumbents(self) -> None:
-        """The first of the order in force who can hold all of its GPUs; where no order says it, the holder in fact.
+        """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
         decide anew.
@@ -138,7 +149,7 @@ class _Choice:
         return next((standing for standing in found if standing is not None), None)
 
     def _present(self, key: TrialKey | None, uuid: str) -> Standing | None:
-        standing = self.eligible.get(key) if key is not None else None
+        standing = self.eligible.get(key) if key in self.ready and key is not None else None
         return standing if standing is not None and uuid in standing.trial.gpus else None
 
     def _try(self, standing: Standing) -> None:

@@ -7,7 +7,6 @@ that become free.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -35,12 +34,17 @@ def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
     pods = {job.key: sum(t.job == job.key and t.pod is not None for t in live) for job in jobs}
     free = _Free(snapshot, live, by_key)
     wanted = {job.key: _demand(job, snapshot, closing) for job in jobs}
+    stuck = {job.key: sum(t.job == job.key and t.pod is not None and t.stuck for t in live) for job in jobs}
     bound: dict[JobKey, tuple[str, str]] = {}
     rest = list(jobs)
     while rest:
         job = min(rest, key=lambda j: (pods[j.key], j.created, j.key))
         if pods[job.key] >= wanted[job.key]:
             bound[job.key] = ("ParallelReached", f"{pods[job.key]} trials run or wait, trials.parallel allows no more.")
+            rest.remove(job)
+        elif stuck[job.key]:
+            text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are made."
+            bound[job.key] = ("PodsStuck", text)
             rest.remove(job)
         elif not free.take(job):
             bound[job.key] = free.refusal(job)
@@ -82,7 +86,8 @@ class _Free:
                 continue
             for uuid in trial.gpus:
                 used[uuid] = used.get(uuid, 0) + 1
-            if not trial.gpus and trial.job in jobs:
+            # one that finds no node keeps nobody else waiting: it may never find one
+            if not trial.gpus and not trial.stuck and trial.job in jobs:
                 self._reserved += jobs[trial.job].gpus_per_trial
         self._free = {g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) for g in self._gpus}
         self._rooms: dict[JobKey, int] = {}
@@ -98,12 +103,14 @@ class _Free:
         return True
 
     def _room(self, job: JobView) -> int:
-        """Free shares that fit this job, on nodes that have as many different GPUs as one trial needs."""
+        """Free shares that trials of this job can take: each needs shares of different GPUs of one node."""
         if job.key not in self._rooms:
-            usable = [g for g in self._gpus if fits(job, g)]
-            width = Counter(g.node for g in usable)
-            enough = [g for g in usable if width[g.node] >= job.gpus_per_trial]
-            self._rooms[job.key] = sum(max(0, self._free[g.uuid]) for g in enough)
+            nodes: dict[str, list[int]] = {}
+            for gpu in self._gpus:
+                if fits(job, gpu):
+                    nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
+            need = job.gpus_per_trial
+            self._rooms[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._rooms[job.key]
 
     def refusal(self, job: JobView) -> tuple[str, str]:
@@ -117,4 +124,15 @@ class _Free:
                 f"None of {len(self._gpus)} GPUs is healthy and fits ({asked}, {job.memory or 0} bytes).",
             )
         total = sum(g.shares for g in usable)
+        if job.gpus_per_trial > 1:
+            text = f"No node has free shares of {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
+            return "NoFreeShare", text
         return "NoFreeShare", f"All {total} shares of {len(usable)} fitting GPUs are taken or promised."
+
+
+def _groups(free: Sequence[int], size: int) -> int:
+    """How many groups of `size` different GPUs the free shares of one node make: no GPU is in a group twice."""
+    count = sum(free) // size
+    while sum(min(shares, count) for shares in free) < count * size:
+        count -= 1
+    return count

@@ -82,11 +82,6 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
 NAMES: tuple[str, ...] = tuple(sorted(_TABLE))
 
 
-def settings_of(name: str) -> tuple[str, ...]:
-    """The settings that policy `name` knows, as a user types them."""
-    return tuple(sorted(_entry(name).settings))
-
-
 def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
     """The policy of this name; raises a PolicyError that names the field, the value and the cure."""
     entry = _entry(name)

@@ -98,6 +98,7 @@ def make_trial(
     suspend: bool = False,
     pinned: bool = False,
     stopped: bool = False,
+    stuck: bool = False,
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -119,6 +120,7 @@ def make_trial(
         suspend=suspend,
         pinned=pinned,
         stopped=stopped,
+        stuck=stuck,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.base import Policy, Ranked
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
@@ -125,12 +125,6 @@ def check_policy(policy: Policy) -> None:
     for case in CASES.values():
         for check in CHECKS:
             check(policy, case)
-
-
-def trial_with_point(trial: TrialView, value: float) -> TrialView:
-    """The trial after one more step."""
-    step = trial.curve[-1].step + 1.0 if trial.curve else 1.0
-    return replace(trial, curve=(*trial.curve, Point(step, value, step)))
 
 
 def replace_policy(policy: Policy) -> Policy:

@@ -158,6 +158,7 @@ class World:
                 phase=TrialPhase.SUCCEEDED if over else TrialPhase.RUNNING,
                 curve=(*trial.curve, *points),
                 gpu_seconds=used,
+                pod=None if over else trial.pod,
                 gpus=() if over else trial.gpus,
             )
         )

@@ -76,6 +76,8 @@ CASES = {
     "then it is thawed alone": (orders(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a NotItsTurn"}),
     "deleted, and deaf to SIGTERM: stays frozen": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, heeds_term=False)], set()),
     "last call": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "a short grace period: first the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
+    "a short grace period: last call in its last third": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b LastCall"}),
     "deleted at its gate: nothing": (orders(A="a"), [trial("a", GATED, deleting=True)], set()),
     "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a NotItsTurn"}),
 }  # fmt: skip

@@ -188,6 +188,16 @@ def test_an_open_log_is_read_to_its_end_although_it_was_deleted(tmp_path: Path, 
     assert len(lines_of(tail)) == 2
 
 
+def test_a_packed_log_that_is_larger_than_its_text_has_an_end(tmp_path: Path, follow: Callable[..., Tail]) -> None:
+    write(tmp_path / "0.log", step_lines(1, 1))
+    rotate(tmp_path, "20261121-020000", pack="20261121-020000")
+    write(tmp_path / "0.log", step_lines(2, 2))
+    tail = follow(tmp_path, Position())
+    batches = [tail.read() for _ in range(4)]
+    assert [line.end for batch in batches for line in batch.lines] == [len(step_lines(1, 1))] * 2
+    assert not batches[-1].more
+
+
 def test_no_folder_and_no_whole_line_yet(tmp_path: Path, follow: Callable[..., Tail]) -> None:
     tail = follow(tmp_path / "none", Position())
     assert lines_of(tail) == []

@@ -102,6 +102,35 @@ def test_what_a_pod_says(status: Any, running: int, ended: bool, gate_running: b
     assert (pod.key, pod.memory, pod.reading and pod.reading.metric) == (KEY, 1024, "acc")
 
 
+@pytest.mark.parametrize(
+    ("second", "starting"),
+    [
+        ({}, True),
+        ({"waiting": {"reason": "ContainerCreating"}}, True),
+        ({"waiting": {"reason": "ImagePullBackOff"}}, False),
+        ({"running": {}}, False),
+        ({"terminated": {"exitCode": 0}}, False),
+    ],
+)
+def test_a_container_that_is_still_to_come(second: Any, starting: bool) -> None:
+    statuses = [{"name": name, "containerID": "containerd://ab", "state": {"running": {}}} for name in ("train", "log")]
+    statuses[1]["state"] = second
+    payload = pod_payload(containerStatuses=statuses)
+    payload["spec"]["containers"].append({"name": "log"})
+    assert parse(payload).starting == starting
+
+
+def test_gate_attempt_and_grace_of_a_pod() -> None:
+    payload = pod_payload()
+    pod = parse(payload)
+    assert (pod.gated, pod.attempt, pod.grace) == (False, 0, 30.0)
+    payload["spec"]["initContainers"] = [{"name": "download"}, {"name": "podium-gate"}]
+    payload["metadata"]["labels"]["podium.dev/attempt"] = "3"
+    payload["metadata"]["deletionGracePeriodSeconds"] = 1
+    pod = parse(payload)
+    assert (pod.gated, pod.attempt, pod.grace) == (True, 3, 1.0)
+
+
 def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
     payload = pod_payload()
     payload["metadata"]["ownerReferences"] = []

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.normalise import normalise, scale_of
 from podium.curves.summary import best_point, better, convergence, has_diverged, pool_range, pool_start, reached
 from podium.curves.thinning import Grid, thin
 from podium.curves.wire import diverged, to_wire
@@ -137,15 +136,3 @@ def test_pool_and_target() -> None:
     assert reached(0.1, 0.2, False)
     assert not reached(math.inf, 0.9, True)
     assert not better(0.5, 0.5, True)
-
-
-@given(st.lists(st.lists(values, max_size=5), max_size=5), st.booleans())
-def test_normalised_values_are_between_0_and_1(pool: list[list[float]], maximize: bool) -> None:
-    curves = [make_curve(c) for c in pool]
-    scale = scale_of(curves, maximize)
-    if scale is None:
-        assert all(diverged(v) for c in pool for v in c)
-        return
-    flat = [p.value for c in curves for p in normalise(c, scale)]
-    assert all(0.0 <= v <= 1.0 for v in flat)
-    assert max(flat) == 1.0

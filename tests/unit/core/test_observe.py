@@ -17,6 +17,7 @@ ENDS = [
     ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
     ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "OwnFailure", "ProcessFailed"),
     ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "OwnFailure", "OOMKilled"),
+    ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "OwnFailure", "ProcessFailed"),
     ("deadline", replace(FAILED, reason="DeadlineExceeded"), "OwnFailure", "DeadlineExceeded"),
     ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
     ("preempted", replace(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
@@ -46,6 +47,8 @@ def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
 RUNNING = PodFacts("Running", node="node-a", gate="Done")
 GATE = PodFacts("Pending", node="node-a", gate="Running")
 NEW = PodFacts("Pending", node="node-a", gate="Waiting")
+NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
+NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
 FAIL1 = replace(FAILED, exit_code=1)
 
 
@@ -59,7 +62,11 @@ PHASES = [
     ("creating", facts(P.PENDING, NEW), P.PENDING, "ContainerCreating", False),
     ("image", facts(P.PENDING, replace(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
     ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTurn", False),
-    ("agent says gated", facts(P.PENDING, NEW, agent_state="Gated"), P.GATED, "WaitingForTurn", False),
+    ("agent says gated", facts(P.PENDING, NEW, agent_state="Gated"), P.PENDING, "ContainerCreating", False),
+    ("no image, agent says gated", facts(P.PENDING, NO_IMAGE, agent_state="Gated"), P.PENDING, "ErrImagePull", False),
+    ("no image, once gated", facts(P.GATED, NO_IMAGE, agent_state="Gated"), P.GATED, "ErrImagePull", False),
+    ("no secret", facts(P.RUNNING, NO_SECRET, agent_state="Starting"), P.RUNNING, NO_SECRET.waiting_reason, False),
+    ("no secret, silent agent", facts(P.RUNNING, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
     ("gate open", facts(P.GATED, GATE, agent_state="Starting"), P.RUNNING, "Started", False),
     ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
     ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
@@ -96,7 +103,13 @@ def test_derive_phase(seen: TrialFacts, phase: TrialPhase, reason: str, own: boo
     assert next_phase(seen.current, observed) == phase
 
 
-PODS = [None, NEW, GATE, RUNNING, FAIL1, *(row[1] for row in ENDS)]
+def test_the_container_that_failed_is_named() -> None:
+    end = classify_end(replace(FAIL1, exit_code=2, failed_init="load"))
+    assert end.message == "The init container load ended with exit code 2."
+    assert classify_end(FAIL1).message == "The trial's process ended with exit code 1."
+
+
+PODS = [None, NEW, GATE, RUNNING, FAIL1, NO_IMAGE, NO_SECRET, *(row[1] for row in ENDS)]
 STATES = [None, "Gated", "Starting", "Running", "Suspending", "Suspended", "Resuming", "SomethingNew"]
 
 

@@ -35,6 +35,8 @@ REFUSALS = [
     ("unknown is not unhealthy", PodNeed(1), node(UNSURE), None),
     ("two of one", PodNeed(2), node(GPU), "TooFewGpus"),
     ("one healthy is not two", PodNeed(2), node(GPU, SICK), "Unhealthy"),
+    ("two of one, the other full", PodNeed(2), node(GPU, FULL), "NoFreeShare"),
+    ("full long ago", PodNeed(2), node(GPU, FULL, age=100.0), None),
     ("other product", PodNeed(1, products=("A100",)), node(GPU), "WrongProduct"),
     ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "WrongProduct"),
     ("never fits", PodNeed(1, 90 * GIB), node(GPU), "TooLittleMemory"),

@@ -1,51 +1,15 @@
-"""The planner, one rule a test: shares, creation, order, switching, completion."""
+"""The planner, one rule a test: shares, creation, order, switching."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, orders, sound, why
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, GpuView, Snapshot, TrialView
-from podium.planning.eta import estimate
-from podium.planning.invariants import violations
-from podium.planning.planner import plan
+from podium.domain.actions import CreatePod, Order
+from podium.domain.snapshot import Costs, GpuView
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
-
-P = TrialPhase
-RUN = P.RUNNING
-
-
-def of(made: Plan, kind: type[Action]) -> list[Action]:
-    return [action for action in made.actions if isinstance(action, kind)]
-
-
-def sound(snapshot: Snapshot) -> Plan:
-    made = plan(snapshot)
-    assert violations(snapshot, made) == ()
-    return made
-
-
-def orders(made: Plan) -> dict[str, list[str]]:
-    """uuid -> names, of all nodes that are written."""
-    found = [a for a in made.actions if isinstance(a, Order)]
-    return {uuid: [p.trial.name for p in places] for order in found for uuid, places in order.gpus}
-
-
-def created(made: Plan) -> list[str]:
-    """Names of trials that get a pod."""
-    return [a.trial.name for a in made.actions if isinstance(a, CreatePod)]
-
-
-def numbers(made: Plan) -> list[int]:
-    return [a.number for a in made.actions if isinstance(a, CreateTrial)]
-
-
-def why(made: Plan, name: str) -> str:
-    return next(p.reason for p in made.ranks if p.trial.name == name)
-
 
 # creation and shares
 
@@ -120,6 +84,28 @@ def test_a_trial_with_two_gpus_needs_two_on_one_node() -> None:
     assert len(created(sound(make_snapshot(jobs=[job], trials=trials, gpus=together)))) == 4
 
 
+@pytest.mark.parametrize(
+    ("free", "pods"), [((4, 4), 4), ((0, 4), 0), ((1, 4), 1), ((2, 2, 2), 3), ((1, 1, 4), 2), ((0, 0), 0)]
+)
+def test_a_trial_with_two_gpus_needs_a_free_share_of_each(free: tuple[int, ...], pods: int) -> None:
+    """Two shares of one GPU would be refused by the device plugin, again and again."""
+    gpus = [make_gpu(f"g{i}", shares=shares) for i, shares in enumerate(free)]
+    trials = [make_trial(i) for i in range(8)]
+    assert len(created(sound(make_snapshot(jobs=[make_job(gpus_per_trial=2)], trials=trials, gpus=gpus)))) == pods
+
+
+def test_a_job_whose_pods_cannot_start_keeps_no_other_job_waiting() -> None:
+    jobs = [make_job("bad", created=1.0, parallel=None), make_job("good", created=2.0, parallel=None)]
+    unplaced = [make_trial(i, job="bad", pod=f"bad-{i}-0") for i in range(4)]
+    rest = [make_trial(4, job="bad"), *(make_trial(i, job="good") for i in range(4))]
+    gpus = [make_gpu(shares=4)]
+    assert created(sound(make_snapshot(jobs=jobs, trials=[*unplaced, *rest], gpus=gpus))) == []
+    stuck = [replace(trial, stuck=True) for trial in unplaced]
+    made = sound(make_snapshot(jobs=jobs, trials=[*stuck, *rest], gpus=gpus))
+    assert created(made) == [f"good-{i}" for i in range(4)]
+    assert why(made, "bad-4") == "PodsStuck"
+
+
 def test_a_cpu_only_job_needs_no_gpu() -> None:
     made = sound(
         make_snapshot(jobs=[make_job(gpus_per_trial=0, policy="fifo")], trials=[make_trial(i) for i in range(8)])
@@ -147,21 +133,6 @@ def test_nothing_starts_for_a_job_that_may_not(change: dict[str, bool]) -> None:
 
 
 # order
-
-
-def on_gpu(*curves: list[float], **more: object) -> list[TrialView]:
-    made = [make_trial(i, gpus=["gpu-0"], values=c, phase=RUN, gpu_seconds=len(c)) for i, c in enumerate(curves)]
-    return [replace(trial, **more) for trial in made]  # type: ignore[arg-type]
-
-
-SLOW, FAST = [0.1, 0.2, 0.3], [0.1, 0.6, 0.9]
-
-
-def holding(trials: list[TrialView], since: float = 900.0, holder: int = 0) -> Snapshot:
-    key = trials[holder].key
-    rest = [t.key for t in trials if t.key != key]
-    gpu = make_gpu(holder=key, holder_since=since, trials=[t.key for t in trials], order=[key, *rest])
-    return make_snapshot(jobs=[make_job(parallel=len(trials), max_trials=8)], trials=trials, gpus=[gpu])
 
 
 def test_a_better_trial_takes_the_gpu_with_the_numbers_that_decided() -> None:
@@ -248,6 +219,20 @@ def test_a_trial_that_is_gone_leaves_the_order() -> None:
     assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
 
 
+def test_a_gpu_neither_waits_for_a_pod_that_cannot_work_nor_is_protected_for_it() -> None:
+    jobs = [make_job("bad", policy="fifo", created=0.0), make_job("rr", policy="round_robin", created=5.0)]
+    pulling = make_trial(0, job="bad", phase=P.PENDING, gpus=["gpu-0"])
+    served = [make_trial(i, job="rr", phase=RUN, gpus=["gpu-0"], gpu_seconds=s) for i, s in enumerate((10.2, 10.1))]
+    first, second = (trial.key for trial in served)
+    gpu = make_gpu(holder=first, holder_since=999.0, order=[pulling.key, first, second])
+    snapshot = make_snapshot(jobs=jobs, trials=[pulling, *served], gpus=[gpu])
+    assert orders(sound(snapshot)) == {"gpu-0": ["rr-0", "rr-1", "bad-0"]}, "held for 1 s of a quantum of 10 s"
+    at_its_gate = replace(snapshot, trials=(replace(pulling, phase=P.GATED), *served), now=1030.0)
+    assert orders(sound(at_its_gate)) == {"gpu-0": ["bad-0", "rr-1", "rr-0"]}, "now it gets its turn"
+    alone = replace(snapshot, trials=(pulling,), gpus=(replace(gpu, holder=None),))
+    assert orders(sound(alone)) == {"gpu-0": ["bad-0"]}
+
+
 def test_several_gpus_change_hands_together_or_not_at_all() -> None:
     wide = make_job("wide", gpus_per_trial=2, created=0.0)
     slim = make_job("slim", created=1.0)
@@ -294,98 +279,3 @@ def test_a_policy_that_does_not_exist_does_not_stop_the_plan() -> None:
     base = holding(on_gpu(SLOW, FAST))
     made = sound(replace(base, jobs=(replace(base.jobs[0], policy="nonsense"),)))
     assert orders(made) == {}
-
-
-# completion
-
-
-def ends(made: Plan) -> dict[str, tuple[TrialPhase, str]]:
-    return {a.trial.name: (a.phase, a.reason) for a in made.actions if isinstance(a, EndTrial)}
-
-
-def job_end(made: Plan) -> tuple[bool, str] | None:
-    return next(((a.succeeded, a.reason) for a in made.actions if isinstance(a, EndJob)), None)
-
-
-def test_target_reached_ends_the_job_and_frees_the_rest() -> None:
-    job = make_job(target=0.9)
-    trials = [*on_gpu(SLOW, FAST), make_trial(2), make_trial(3, phase=P.SUCCEEDED, values=SLOW)]
-    made = sound(make_snapshot(jobs=[job], trials=trials, gpus=[make_gpu()]))
-    assert ends(made) == {
-        "job-0": (P.EARLY_STOPPED, "TargetReachedByRival"),
-        "job-1": (P.SUCCEEDED, "TargetReached"),
-        "job-2": (P.EARLY_STOPPED, "TargetReachedByRival"),
-    }
-    assert [a.trial.name for a in made.actions if isinstance(a, DeletePod)] == ["job-0", "job-1"]
-    assert job_end(made) == (True, "TargetReached")
-    assert numbers(made) == created(made) == []
-
-
-@pytest.mark.parametrize(
-    ("phases", "max_trials", "expected"),
-    [
-        ([P.SUCCEEDED, P.FAILED, P.SUCCEEDED], 3, (True, "AllTrialsEnded")),
-        ([P.SUCCEEDED, P.FAILED], 3, None),
-        ([P.SUCCEEDED, P.RUNNING, P.SUCCEEDED], 3, None),
-        ([P.FAILED, P.FAILED, P.KILLED], 3, (False, "NoTrialSucceeded")),
-        ([P.FAILED] * 4 + [P.RUNNING], 9, (False, "TooManyFailedTrials")),
-    ],
-)
-def test_when_a_job_is_over(phases: list[TrialPhase], max_trials: int, expected: tuple[bool, str] | None) -> None:
-    trials = [make_trial(i, phase=phase) for i, phase in enumerate(phases)]
-    made = sound(make_snapshot(jobs=[make_job(max_trials=max_trials, max_failed=3)], trials=trials, gpus=[make_gpu()]))
-    assert job_end(made) == expected
-    if expected == (False, "TooManyFailedTrials"):
-        assert ends(made) == {"job-4": (P.KILLED, "JobFailed")}
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [({"budget_gpu_seconds": 5.0}, "BudgetSpent"), ({"deadline": 1000.0}, "DeadlinePassed")],
-)
-def test_budgets(change: dict[str, float], reason: str) -> None:
-    job = replace(make_job(), **change)  # type: ignore[arg-type]
-    made = sound(make_snapshot(jobs=[job], trials=on_gpu(SLOW, FAST), gpus=[make_gpu()]))
-    assert job_end(made) == (True, reason)
-    assert set(ends(made).values()) == {(P.EARLY_STOPPED, reason)}
-
-
-def test_a_trial_that_its_owner_stopped() -> None:
-    trials = on_gpu(FAST, SLOW)
-    trials[0] = replace(trials[0], stopped=True)
-    made = sound(holding(trials))
-    assert ends(made) == {"job-0": (P.EARLY_STOPPED, "StoppedByUser")}
-    assert orders(made) == {"gpu-0": ["job-1"]}
-    kinds = [type(a) for a in made.actions]
-    assert kinds.index(DeletePod) < kinds.index(EndTrial), "else a crash in between leaves a pod that nobody stops"
-
-
-def test_max_steps_ends_nothing() -> None:
-    done = on_gpu([0.1 * i for i in range(10)])
-    made = sound(make_snapshot(jobs=[make_job(max_steps=10)], trials=done, gpus=[make_gpu()]))
-    assert ends(made) == {}
-
-
-def test_what_a_dead_planner_left_is_cleaned_up() -> None:
-    job = make_job(finished=True)
-    trials = [make_trial(0, phase=P.EARLY_STOPPED, pod="job-0-0"), make_trial(1, phase=RUN, pod="job-1-0")]
-    made = sound(make_snapshot(jobs=[job], trials=trials))
-    assert [a.trial.name for a in made.actions if isinstance(a, DeletePod)] == ["job-0", "job-1"]
-    assert ends(made) == {"job-1": (P.KILLED, "JobFinished")}
-    assert job_end(made) is None
-
-
-# time left
-
-
-def test_eta() -> None:
-    job = make_job(max_trials=4, parallel=4, max_steps=10)
-    started = make_trial(0, values=[0.1] * 5, gpus=["gpu-0"], gpu_seconds=10.0)
-    snapshot = make_snapshot(jobs=[job], trials=[started], gpus=[make_gpu(), make_gpu("gpu-1")])
-    assert estimate(job, snapshot).seconds == pytest.approx((10 + 3 * 20) / 2)
-    assert estimate(job, replace(snapshot, trials=())).seconds is None
-    assert estimate(job, replace(snapshot, gpus=())).seconds is None
-    assert estimate(replace(job, finished=True), snapshot).seconds == 0.0
-    endless = replace(job, max_steps=None)
-    over = make_trial(1, phase=P.SUCCEEDED, gpu_seconds=30.0)
-    assert estimate(endless, replace(snapshot, trials=(started, over))).seconds == pytest.approx((20 + 2 * 30) / 2)

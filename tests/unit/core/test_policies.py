@@ -15,7 +15,6 @@ from podium.policies.registry import (
     UnknownPolicyError,
     UnknownSettingError,
     create,
-    settings_of,
 )
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
@@ -107,7 +106,6 @@ def test_a_bad_setting_is_named_with_its_cure(
 
 def test_the_table_of_policies() -> None:
     assert NAMES == ("fifo", "hermes", "round_robin")
-    assert settings_of("round_robin") == ("quantum",)
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
     assert [name for name in NAMES if create(name, {}).needs_max_steps] == ["hermes"]
     assert create("hermes", {"minRun": 1}).turn(Costs(0.01, 0.01)) == 1.0

@@ -91,9 +91,13 @@ def pod_payload(
     main: Mapping[str, Any] | None = None,
     gated: bool = True,
     deleting: bool = False,
+    created: float = 0.0,
     **status: Any,
 ) -> dict[str, Any]:
-    """`gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}})."""
+    """`created`: seconds after NOW.
+
+    `gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}}).
+    """
     whole: dict[str, Any] = {"phase": phase, **status}
     if gate is not None:
         whole["initContainerStatuses"] = [{"name": "podium-gate", "state": dict(gate)}]
@@ -108,6 +112,7 @@ def pod_payload(
         "name": f"{trial}-{attempt}",
         "namespace": "lab",
         "uid": f"uid-{trial}-{attempt}",
+        "creationTimestamp": moment(created),
         "labels": {
             "podium.dev/job": trial.rpartition("-")[0],
             "podium.dev/trial": trial,

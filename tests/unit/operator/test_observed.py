@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
 
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
 from podium_operator.observed import Sight, observe
+from podium_operator.seen import parse_pod
 from podium_operator.world import trial_key
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
@@ -71,6 +72,58 @@ def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     sight = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
     assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
+
+
+REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}
+
+
+@pytest.mark.parametrize(("dead", "delay"), [(1, None), (2, 1), (3, 2), (5, 4)])
+def test_pods_that_the_cluster_refuses_one_after_the_other_come_ever_more_seldom(dead: int, delay: int | None) -> None:
+    last = dead - 1
+    trial = make_trial(phase="Requeued", attempt=last, pod=f"sweep-0-{last}")
+    pods = [make_pod(attempt=n, created=float(n - last), **REFUSED) for n in range(dead)]
+    sight = observe(make_world(make_job(), trial, *pods))[trial_key(trial)]
+    assert (sight.phase, sight.failures) == (PHASE.REQUEUED, 0)
+    assert sight.retry_at == (0.0 if delay is None else NOW + retry_delay(delay))
+
+
+def test_a_pod_that_ran_ends_the_row_of_refusals() -> None:
+    trial = make_trial(phase="Requeued", attempt=2, pod="sweep-0-2")
+    evicted = make_pod(attempt=1, phase="Failed", reason="Evicted", main=ended(137))
+    pods = [make_pod(attempt=0, **REFUSED), evicted, make_pod(attempt=2, **REFUSED)]
+    assert observe(make_world(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
+
+
+def test_a_preparation_that_always_fails_fails_the_trial() -> None:
+    payload = pod_payload(phase="Failed", main={"waiting": {"reason": "PodInitializing"}})
+    payload["spec"]["initContainers"].insert(0, {"name": "load"})
+    payload["status"]["initContainerStatuses"] = [{"name": "load", "state": ended(1, after=-1)}]
+
+    def after(failures: int) -> Sight:
+        trial = make_trial(phase="Pending", pod="sweep-0-0", failures=failures)
+        return observe(make_world(make_job(), trial, parse_pod(payload)))[trial_key(trial)]
+
+    first = after(0)
+    assert (first.phase, first.failures, first.retry_at) == (PHASE.REQUEUED, 1, NOW - 1 + retry_delay(1))
+    assert "init container load" in first.message
+    assert after(2).phase is PHASE.FAILED
+
+
+NO_IMAGE = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+
+
+@pytest.mark.parametrize(
+    ("pod", "stuck"),
+    [
+        ({"node": None, "created": -61.0}, True),
+        ({"node": None, "created": -59.0}, False),
+        ({**NO_IMAGE, "created": -61.0}, True),
+        ({"created": -3600.0}, False),  # a large image takes its time
+        ({"gate": {"running": {}}, "created": -3600.0}, False),
+    ],
+)
+def test_stuck(pod: dict[str, Any], stuck: bool) -> None:
+    assert look({"pod": "sweep-0-0"}, pod, "Gated").stuck is stuck
 
 
 def test_the_pod_of_the_next_attempt_takes_over() -> None:

@@ -68,6 +68,21 @@ def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_shar
     assert made["spec"]["readinessGates"] == [{"conditionType": "podium.dev/holds-gpu"}]
 
 
+def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:
+    secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "typo", "key": "k"}}}
+    given = template(
+        spec={"volumes": [{"name": "data", "emptyDir": {}}]},
+        env=[secret],
+        envFrom=[{"configMapRef": {"name": "typo"}}],
+        volumeMounts=[{"name": "data", "mountPath": "/data", "subPath": "a"}],
+    )
+    made = pod(template=given, checkpoint={"path": "/ckpt", "volume": {"emptyDir": {}}})["spec"]
+    (gate,), (main,) = made["initContainers"], made["containers"]
+    assert secret in gate["env"]
+    for field in ("env", "envFrom", "volumeMounts"):
+        assert gate[field] == main[field]
+
+
 def test_only_the_first_container_gets_the_share() -> None:
     both = template()
     both["spec"]["containers"].append({"name": "logger", "image": "l"})

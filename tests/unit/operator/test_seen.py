@@ -53,6 +53,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "disruption": "EvictionByEvictionAPI",
         },
     ),
+    "the gate was ended": ({"phase": "Failed", "gate": ended(143), "main": QUIET}, {"phase": "Failed", "gate": "Done"}),
     "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
     "on its way out": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
 }
@@ -72,6 +73,21 @@ def test_the_worst_end_of_several_containers_counts() -> None:
     ]
     pod = parse_pod(payload)
     assert (pod.facts.exit_code, pod.facts.exit_reason, pod.ended_at) == (3, "Error", NOW + 4)
+
+
+@pytest.mark.parametrize(("restarts", "failed", "code"), [("", "load", 7), ("Always", "", 0)])
+def test_a_failed_init_container_is_the_end_of_the_pod_and_a_sidecar_is_not(
+    restarts: str, failed: str, code: int
+) -> None:
+    payload = pod_payload(phase="Failed", main=ended(0, after=1))
+    payload["spec"]["initContainers"].insert(0, {"name": "load", "restartPolicy": restarts})
+    payload["status"]["initContainerStatuses"] = [
+        {"name": "load", "state": ended(7, after=2)},
+        {"name": "podium-gate", "state": QUIET},
+    ]
+    pod = parse_pod(payload)
+    assert (pod.facts.failed_init, pod.facts.exit_code) == (failed, code)
+    assert pod.ended_at == NOW + (2 if failed else 1)
 
 
 def test_whose_pod_it_is() -> None:

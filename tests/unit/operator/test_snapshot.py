@@ -70,6 +70,14 @@ def test_a_dead_pod_leaves_room_for_a_new_one() -> None:
     assert snap(make_job(), make_trial(phase="Running", pod="sweep-0-0"), dead).trials[0].pod is None
 
 
+def test_the_pod_of_a_finished_trial_counts_while_it_is_not_over() -> None:
+    """Else nobody would delete the winner's pod where the first attempt to do so failed."""
+    trial = make_trial(phase="Succeeded", pod="sweep-0-0")
+    assert snap(make_job(), trial, make_pod(**RUNNING)).trials[0].pod == "sweep-0-0"
+    over = make_pod(phase="Succeeded", gate=ended(0), main=ended(0))
+    assert snap(make_job(), trial, over).trials[0].pod is None
+
+
 def test_a_silent_node_is_unknown_not_lost() -> None:
     snapshot = snap(make_job(), make_node(), silent=["node-1"])
     assert [gpu.health for gpu in snapshot.gpus] == ["Unknown"]

@@ -60,9 +60,16 @@ def test_a_trial_that_runs_shows_its_place_and_gpu() -> None:
 
 def test_why_a_pod_does_not_start_is_told_before_its_rank() -> None:
     missing = {"gate": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
-    status = shown({"pod": "sweep-0-0"}, missing)
+    status = shown({"pod": "sweep-0-0"}, missing, agent="Gated")
     assert (status["phase"], status["reason"]) == ("Pending", "ImagePullBackOff")
     assert "no such image" in status["message"]
+
+
+def test_a_container_that_cannot_be_made_is_told_before_the_rank() -> None:
+    broken = {"gate": ended(0), "main": {"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}}}
+    status = shown({"phase": "Gated", "pod": "sweep-0-0"}, broken, agent="Starting")
+    assert status["reason"] == "CreateContainerConfigError"
+    assert "no secret" in status["message"]
 
 
 def test_why_a_trial_is_requeued_is_told_once_then_what_it_waits_for() -> None:
