@@ -6,10 +6,14 @@ Nothing here asks Podium: the record is the driver's, the logs are containerd's,
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+
+THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +89,13 @@ def frozen_cgroups(roots: Iterable[Path]) -> list[Path]:
     """Cgroups below `roots` that are frozen by their own setting now (v1 and v2)."""
     frozen = []
     for root in roots:
-        for name, thawed in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
-            for state in root.rglob(name):
+        for folder, _, files in os.walk(root):  # unlike rglob it does not mind folders that go while it walks
+            for name, thawed in THAWED.items():
+                if name not in files:
+                    continue
                 try:
-                    if state.read_text().strip() != thawed:
-                        frozen.append(state.parent)
+                    if Path(folder, name).read_text().strip() != thawed:
+                        frozen.append(Path(folder))
                 except OSError:  # the container ended between listing and reading
                     continue
     return frozen

@@ -196,7 +196,10 @@ class Stage:
 
     async def turn(self) -> None:
         """New pods come to their gate; the first of the order that is there runs, whoever ran before is suspended."""
-        for name, pod in (await self.pods()).items():
+        pods = await self.pods()
+        uids = {pod["metadata"]["uid"] for pod in pods.values()}  # a pod made anew has the name of the one before
+        self._there = {trial: entry for trial, entry in self._there.items() if entry["podUID"] in uids}
+        for name, pod in pods.items():
             trial = pod["metadata"]["labels"].get("podium.dev/trial")
             over = pod["status"].get("phase") in ("Succeeded", "Failed") or "deletionTimestamp" in pod["metadata"]
             if trial is None or over or trial in self._there or not pod["spec"].get("initContainers"):
@@ -211,8 +214,6 @@ class Stage:
                 "since": now(),
             }
             await self._pod(name, phase="Pending", gate={"running": {"startedAt": now()}})
-        pods = await self.pods()
-        self._there = {trial: entry for trial, entry in self._there.items() if entry["pod"] in pods}
         first = next((trial for trial in await self.order() if trial in self._there), None)
         for trial, entry in self._there.items():
             state = entry["state"]

@@ -257,7 +257,7 @@ def test_columns_of_a_trial_whose_status_has_two_writers(kubectl: Kubectl) -> No
     status(kubectl, trial(), {"curve": {"points": points}, "lastStep": 256, "lastValue": 0.25}, "podium-agent")
     row = columns(kubectl, "hpt", "living-0", "-n", NAMESPACE)
     assert list(row) == ["NAME", "PHASE", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU", "WHY", "AGE"]
-    shown = ["living-0", "Running", "1", "256", "0.25", "0.5", "0.4", '["GPU-1"]', "Convergence"]
+    shown = ["living-0", "Running", "1", "256", "0.25", "0.5", "0.4", "GPU-1", "Convergence"]
     assert list(row.values())[:9] == shown
 
 
