@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-
 THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
 

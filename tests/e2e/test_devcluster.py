@@ -99,6 +99,7 @@ def test_up_is_idempotent_and_mends_what_died(plane: Cluster) -> None:
 
     plane.kill("kube-apiserver")
     assert plane.complaints() == ["kube-apiserver is not running"]
+
     def healthy_after_starts_by_hand() -> bool:
         # a controller-manager that loses its API server while it is still starting its controllers ends as well
         for component in plane.components():

@@ -24,5 +24,5 @@ def test_uninstall_with_suspended_trials_leaves_nothing_frozen(site: Any, digits
     gone = time.monotonic()
     site.until("nothing is frozen", lambda: not site.frozen(), 60)
     assert time.monotonic() - gone < 60
-    assert site.objects("pods", "-n", "podium-system") == []
+    site.until("Podium's pods are gone", lambda: not site.objects("pods", "-n", "podium-system"), 90)
     site.kubectl("delete", "hyperparamjob", "again", "--timeout=60s", timeout=70)
