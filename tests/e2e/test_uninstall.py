@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -21,8 +20,6 @@ def test_uninstall_with_suspended_trials_leaves_nothing_frozen(site: Any, digits
     site.until("two trials are frozen", lambda: len(site.frozen()) >= 2, 180)
     helm = site.place.tool("helm")
     site.demo.call(site.place, [helm, "uninstall", "podium", "-n", "podium-system", "--wait"], 150, quiet=True)
-    gone = time.monotonic()
     site.until("nothing is frozen", lambda: not site.frozen(), 60)
-    assert time.monotonic() - gone < 60
     site.until("Podium's pods are gone", lambda: not site.objects("pods", "-n", "podium-system"), 90)
     site.kubectl("delete", "hyperparamjob", "again", "--timeout=60s", timeout=70)
