@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 .PHONY: help setup demo test lint test-unit test-integration test-e2e cluster cluster-down images kind generate golden bench-demo lock clean
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
 	@PYTHON=$(PYTHON) VENV=$(VENV) bash tools/setup.sh

@@ -15,7 +15,7 @@ from podium.schema.validation import problems
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
-TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -33,9 +33,9 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_make_targets_exist(page: Path) -> None:
-    named = set(re.findall(r"`make ([a-z-]+)`", page.read_text()))
+    named = set(re.findall(r"`make ([a-z0-9-]+)`", page.read_text()))
     for block in blocks(page, "sh"):
-        named |= set(re.findall(r"^make ([a-z-]+)", block, re.MULTILINE))
+        named |= set(re.findall(r"^make ([a-z0-9-]+)", block, re.MULTILINE))
     assert named <= TARGETS, f"no such target: {sorted(named - TARGETS)}"
 
 
