@@ -253,6 +253,8 @@ def test_a_new_order_hands_over_and_loses_no_step(node: Node) -> None:
 
 
 def test_a_killed_agent_goes_on_where_it_was(node: Node) -> None:
+    # a status is written every two seconds at most: what a killed agent had not written yet is not known to the next
+    until(lambda: len(node.get("hpt", "count-0").get("status", {}).get("holds", [])) >= 5, "five turns in the status")
     node.kill()
     before = len(node.printed("count-1"))
     until(lambda: len(node.printed("count-1")) > before + 5, "the trial works on without an agent")
@@ -275,6 +277,9 @@ def test_a_killed_agent_goes_on_where_it_was(node: Node) -> None:
 def test_the_plugin_comes_back_after_a_kubelet_restart(node: Node) -> None:
     node.cluster.restart("kubelet", NODE)
     until(lambda: allocatable(node) == "4", "4 shares again", 60)
+    # the new kubelet admits what runs already anew, and fails it where the plugin comes too late
+    phases = {pod["metadata"]["name"]: pod["status"]["phase"] for pod in node.get("pods")["items"]}
+    assert phases == {"count-0-0": "Running", "count-1-0": "Running", "count-2-0": "Pending", "count-9-0": "Running"}
     assert node.frozen() == {"count-1-0"}
 
 
