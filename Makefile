@@ -7,7 +7,12 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e cluster cluster-down images kind generate golden bench-demo lock clean
+RECIPES := $(VENV)/recipes
+# each of these has passed on its own; they join `make test` once they have been repeated often enough
+FAULTS := tests/e2e/test_scripts.py tests/e2e/test_faults.py tests/e2e/test_the_end_of_a_node.py
+
+.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-recipes cluster cluster-down images kind \
+	generate golden bench-demo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -23,7 +28,7 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) tests/unit tests/contract tests/golden tests/integration tests/e2e
+	@$(PYTEST) tests/unit tests/contract tests/golden tests/recipes tests/integration tests/e2e $(FAULTS:%=--ignore=%)
 
 lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .
@@ -38,7 +43,16 @@ test-integration: setup ## with a real kube-apiserver and kube-scheduler
 	@$(PYTEST) tests/integration
 
 test-e2e: setup ## on the real two-node cluster
-	@$(PYTEST) tests/e2e
+	@$(PYTEST) tests/e2e $(FAULTS:%=--ignore=%)
+
+test-faults: setup ## accidents on the real cluster: everything that may die dies (8 minutes)
+	@$(PYTEST) $(FAULTS)
+
+test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
+	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/uv pip install -q --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
+	@$(RECIPES)/bin/python -m pytest tests/recipes
 
 cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
 	@$(BIN)/podium-devcluster up

@@ -8,3 +8,4 @@ pin() { "$VENV/bin/uv" pip compile -q "$1" ${3:+--extra "$3"} --universal --gene
 pin pyproject.toml requirements.lock all
 pin pyproject.toml requirements-dev.lock dev
 [ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
+pin examples/recipes/requirements.in examples/recipes/requirements.lock

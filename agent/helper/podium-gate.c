@@ -2,11 +2,14 @@
  * podium-gate: waits in the trial's own image until it is the trial's turn on its GPU.
  *
  * Runs as the init container `podium-gate` of every trial's pod, as any user, in any image (scratch too): hence static,
- * no files but the socket, no environment but PODIUM_SOCKET. The agent's device plugin mounts it at /podium.
+ * no files but the socket and the checkpoint folder. The agent's device plugin mounts it at /podium. The same program is
+ * the trial's preStop hook (hook.c).
  *
- * Protocol (unix stream): we send "gate\n"; the agent, who knows the peer by SO_PEERCRED, answers lines "wait <reason>\n"
+ * Protocol (unix stream): we send "gate\n", or, where there is a checkpoint folder, "gate {"saved": <marker or null>}\n":
+ * the save that this attempt will go on from. The agent, who knows the peer by SO_PEERCRED, answers lines "wait <reason>\n"
  * at least every 10 s, and at last "go\n". Only whole lines count: an agent that dies in the middle of one said nothing.
  * Whatever breaks (no socket, refused, closed, silent), we connect anew, for ever: an agent that restarts must find us.
+ * What was said of the save is printed before the end, so that also an agent that starts after it can know.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,6 +23,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "hook.h"
+#include "marker.h"
+
 #define DEFAULT_SOCKET "/podium/agent.sock"
 #define DEFAULT_SILENCE_MS 30000
 #define BACKOFF_FIRST_MS 100
@@ -32,11 +38,14 @@ enum outcome { GO, BROKEN };
 static volatile sig_atomic_t stopped;
 static sigset_t mask_while_waiting;
 static char last_said[LINE_MAX_BYTES];
+static struct marker saved; /* as last said to an agent; empty: no checkpoint folder */
+static int save_there;
 
 static const char HELP[] =
     "podium-gate: waits until it is this trial's turn on its GPU\n"
     "\n"
     "usage: podium-gate gate [--socket PATH] [--silence MILLISECONDS]\n"
+    "       podium-gate hook\n"
     "\n"
     "Podium puts this helper before every trial, as an init container. It asks the agent of the node, over a unix\n"
     "socket, whether the trial may start; prints why it waits whenever the reason changes; and ends with\n"
@@ -44,6 +53,10 @@ static const char HELP[] =
     "  143  it was told to stop (SIGTERM or SIGINT) while waiting\n"
     "  2    it was called wrongly\n"
     "An agent that is absent, restarts or falls silent is no error: the helper connects anew for as long as it takes.\n"
+    "\n"
+    "hook is the trial's preStop hook: it asks the script for a save (the file " REQUEST_NAME " in\n"
+    "$PODIUM_CHECKPOINT) and waits until " MARKER_NAME " was replaced, or until $PODIUM_GRACE_SECONDS are nearly over.\n"
+    "It does so only if that marker says \"onRequest\": true, and always ends with 0.\n"
     "\n"
     "  --socket PATH    the agent's socket   (else $PODIUM_SOCKET, else " DEFAULT_SOCKET ")\n"
     "  --silence MS     connect anew after so long without a line from the agent (30000)\n"
@@ -97,7 +110,44 @@ static int wait_for(int fd, short events, long long ms) {
     return n;
 }
 
+/* The first line of a talk; also where the save is looked at. */
+static void hello(char *line) {
+    int folder = open_checkpoint();
+    saved.length = 0;
+    strcpy(line, "gate\n");
+    if (folder < 0) return;
+    save_there = read_marker(folder, &saved);
+    if (!save_there) saved.length = strlen(strcpy(saved.text, "null"));
+    close(folder);
+    strcpy(line, "gate {\"saved\": ");
+    strcat(line, saved.text);
+    strcat(line, "}\n");
+}
+
+/* Another save than we said: the pod of the attempt before made it while we waited. */
+static int saved_meanwhile(void) {
+    struct marker now;
+    int folder = open_checkpoint();
+    if (folder < 0 || saved.length == 0) return 0;
+    int there = read_marker(folder, &now);
+    close(folder);
+    return there != save_there || (there && was_replaced(&saved, &now));
+}
+
+/* Before the trial starts: what it goes on from, for the log; an old request was to the attempt before. */
+static void take_leave(void) {
+    int folder = open_checkpoint();
+    if (saved.length == 0 || folder < 0) return;
+    put(STDOUT_FILENO, "saved: ");
+    put(STDOUT_FILENO, saved.text);
+    put(STDOUT_FILENO, "\n");
+    drop_request(folder);
+    close(folder);
+}
+
 static int connect_to(const struct sockaddr_un *address) {
+    char line[MARKER_MAX_BYTES + 64];
+    hello(line); /* before we are connected: the agent does not wait for a slow volume */
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
     if (connect(fd, (const struct sockaddr *)address, sizeof *address) != 0) {
@@ -106,7 +156,8 @@ static int connect_to(const struct sockaddr_un *address) {
         errno = why;
         return -1;
     }
-    if (send(fd, "gate\n", 5, MSG_NOSIGNAL) != 5) {
+    size_t length = strlen(line);
+    if (send(fd, line, length, MSG_NOSIGNAL) != (ssize_t)length) {
         int why = errno;
         close(fd);
         errno = why;
@@ -156,7 +207,8 @@ static int gate(const struct sockaddr_un *address, long long silence_ms) {
         if (fd < 0) {
             say("wait: the node's agent does not answer: ", strerror(errno));
         } else {
-            if (listen_to(fd, silence_ms, &heard) == GO) {
+            if (listen_to(fd, silence_ms, &heard) == GO && !saved_meanwhile()) {
+                take_leave();
                 say("go: it is this trial's turn", "");
                 return EXIT_GO;
             }
@@ -199,7 +251,13 @@ int main(int argc, char **argv) {
         put(STDOUT_FILENO, HELP);
         return EXIT_GO;
     }
-    if (strcmp(argv[1], "gate") != 0) return wrong("unknown command: ", argv[1], " (there is: gate; see --help)");
+    if (strcmp(argv[1], "hook") == 0) {
+        if (argc > 2) return wrong("hook takes no arguments: ", argv[2], " (see --help)");
+        put(STDOUT_FILENO, hold_until_saved());
+        put(STDOUT_FILENO, "\n");
+        return EXIT_GO;
+    }
+    if (strcmp(argv[1], "gate") != 0) return wrong("unknown command: ", argv[1], " (there are: gate, hook; see --help)");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0) {
             put(STDOUT_FILENO, HELP);

@@ -1,13 +1,14 @@
-"""What one trial has used and what its suspensions cost, as a value that grows with every change of state. Pure.
+"""What one trial has used, saved and lost, and what its suspensions cost: a value that grows with what happens. Pure.
 
 Kept by the conductor's records, written to the trial's status by the reporter, read back when an agent starts anew.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from podium.schema.gpunode import TrialState
+from podium_agent.losses import Losses, Mark, Said, Save, count, going_on_from
 from podium_agent.trials import OCCUPYING
 
 MOST_HOLDS = 512
@@ -48,6 +49,8 @@ class Account:
     seconds_out: float = 0.0
     seconds_in: float = 0.0
     recent: tuple[Cost, ...] = ()
+    saved: Save | None = None
+    losses: Losses = field(default_factory=Losses)
 
     def gpu_seconds(self, now: float) -> float:
         return self.settled + sum(hold.seconds(now) for hold in self.holds[-1:] if hold.end is None)
@@ -80,3 +83,28 @@ def resumed(account: Account, seconds: float) -> Account:
     if recent and recent[-1].seconds_in is None:
         recent = (*recent[:-1], replace(recent[-1], seconds_in=seconds))
     return replace(account, seconds_in=account.seconds_in + seconds, recent=recent)
+
+
+def saw(account: Account, mark: Mark, node: str, attempt: int, now: float) -> Account:
+    """The account after this marker was seen; the one that is known already changes nothing."""
+    if account.saved is not None and account.saved.is_of(mark):
+        return account
+    return replace(account, saved=Save(mark.step, now, mark.path, node, account.gpu_seconds(now), attempt))
+
+
+def taken_over(
+    account: Account, said: Said | None, node: str, attempt: int, last_step: float | None, spent: float, now: float
+) -> Account:
+    """The account as an attempt begins: what the one before lost is counted. `spent`: the GPU-seconds it reported.
+
+    A hold that nobody ended was on a node that died: it lasted for what was reported of it.
+    """
+    last = account.holds[-1] if account.holds and account.holds[-1].end is None else None
+    if last is not None:
+        part = max(0.0, spent - account.settled) / len(last.gpus) if last.gpus else 0.0
+        ended = replace(last, end=last.start + part)
+        settled = account.settled + ended.seconds(now)
+        account = replace(account, holds=(*account.holds[:-1], ended), settled=settled)
+    save = going_on_from(said, account.saved, node, attempt, last_step, account.settled, now)
+    losses = count(account.losses, save, attempt, last_step, account.settled, now)
+    return replace(account, saved=save, losses=losses)

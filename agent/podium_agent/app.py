@@ -9,6 +9,8 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from podium import __version__
 from podium.schema.gpunode import GPUNode
@@ -17,12 +19,14 @@ from podium_agent.book import Book
 from podium_agent.carrier import Carrier
 from podium_agent.conductor import Conductor
 from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.gate import Gates, install_helper
+from podium_agent.gate import Gates
+from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
 from podium_agent.settings import AgentSettings
+from podium_agent.share import install
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.telemetry import Telemetry
 from podium_agent.writer import TrialWriter
@@ -48,9 +52,32 @@ async def run(settings: AgentSettings) -> None:
         log.info("ending; what is suspended stays suspended until the next agent")
 
 
+@dataclass
+class Health:
+    """What the probes ask; it can be told more once the agent does its work."""
+
+    alive: Callable[[], str | None]
+    ready: Callable[[], str | None]
+
+
 async def _work(settings: AgentSettings) -> None:
-    install_helper(settings.helper, settings.share_dir)
-    metrics = Metrics()
+    metrics, lock = Metrics(), NodeLock(settings.lock_file)
+    health = Health(lambda: None, lambda: lock.trouble)
+    async with (
+        serve(
+            settings.http_host,
+            settings.http_port,
+            alive=lambda: health.alive(),
+            ready=lambda: health.ready(),
+            registry=metrics.registry,
+        ),
+        lock.held(),
+    ):
+        install(settings.share_dir, settings.helper)
+        await _serve_node(settings, metrics, health)
+
+
+async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
     method = Freeze(settings.freeze_timeout)
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     plugin = DevicePlugin(settings, telemetry)
@@ -83,10 +110,8 @@ async def _work(settings: AgentSettings) -> None:
                 return "the API server has not been heard yet"
             return plugin.trouble
 
-        async with (
-            gates.serve(settings.share_dir),
-            serve(settings.http_host, settings.http_port, alive=alive, ready=ready, registry=metrics.registry),
-        ):
+        health.alive, health.ready = alive, ready
+        async with gates.serve(settings.share_dir):
             group = (
                 telemetry.run(),
                 pods.run(),

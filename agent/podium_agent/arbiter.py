@@ -10,11 +10,19 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial that its GPU's order does not name may not work; on a GPU that the operator has not spoken of, gates stay shut
   and what runs goes on.
 - A suspended trial whose pod is deleted goes first if its SIGTERM would be heard: it gets the GPU until it has ended.
-  Only when its grace period is all but over and the GPU is still not free is it thawed beside the holder.
+  The holder is suspended for it at once. Only when its grace period is all but over and the GPU is still not free (the
+  holder is just starting, could not be suspended, or may not be) is it thawed beside the holder, for what is left.
+- A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
+  is in the way already, so that puts nobody else on its GPUs.
+- A trial whose job does not allow `freeze` is never suspended: it works until it ends, and the others wait.
+- Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
+  its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
+  thawed: another pod may go on with its saves by now.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +32,8 @@ from podium_agent.trials import Gate, LocalTrial
 
 LAST_CALL_SECONDS = 3.0
 LAST_CALL_PART = 1 / 3  # of a short grace period: before that, the holder has time to make room
+NOT_FREEZABLE = "its job's suspension.methods do not name freeze"
+ORPHAN_SECONDS = 15.0  # in which a kubelet that works has ended what is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ def newer(current: Orders, seen: Orders) -> Orders:
 
 def decide(orders: Orders, trials: Sequence[LocalTrial], now: float) -> tuple[Step, ...]:
     """The steps to take at once, one for every trial that is not simply to go on as it is."""
-    ordered = sorted(trials, key=lambda trial: trial.key)
+    ordered = sorted(trials, key=lambda trial: (trial.key, trial.attempt, trial.pod_uid))
     if orders.released:
         return tuple(step for trial in ordered if (step := _released(trial, now)) is not None)
     holders = _holders(orders, ordered)
@@ -96,7 +106,7 @@ def decide(orders: Orders, trials: Sequence[LocalTrial], now: float) -> tuple[St
 
 
 def _released(trial: LocalTrial, now: float) -> Step | None:
-    if trial.state is TrialState.SUSPENDED and now >= trial.retry_at:
+    if (trial.state is TrialState.SUSPENDED or trial.torn) and now >= trial.retry_at:
         return Resume(trial, "Released")
     if trial.state is TrialState.GATED:
         return Wait(trial, "Released", "this node was released (podium thaw): nothing is started here")
@@ -107,22 +117,26 @@ def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, Local
     """Greedy claims in the global order: GPU to the trial that shall work on it."""
     candidates = []
     for trial in trials:
-        place = _place(orders, trial)
+        place = _place(orders, trial, trials)
         if place is not None:
-            candidates.append((place, trial.key, trial))
+            # of two that must end the one with less time goes first
+            deadline = math.inf if trial.deadline is None else trial.deadline
+            candidates.append((place, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
-    for _, _, trial in sorted(candidates, key=lambda candidate: candidate[:2]):
+    for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
         if not any(uuid in claimed for uuid in trial.gpus):
             claimed.update(dict.fromkeys(trial.gpus, trial))
     return claimed
 
 
-def _place(orders: Orders, trial: LocalTrial) -> int | None:
+def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
     """The trial's place in the order (its worst over its GPUs), -1 for one that must end; None: it may not work now."""
     if not trial.gpus:
         return None
     if trial.deleting:
         return -1 if _ending(trial) else None
+    if _newer_pod(trial, trials) is not None:
+        return None
     if trial.state is TrialState.GATED and trial.gate is not Gate.WAITING:
         return None
     places = []
@@ -143,7 +157,14 @@ def _place(orders: Orders, trial: LocalTrial) -> int | None:
 
 def _ending(trial: LocalTrial) -> bool:
     """A deleted trial that works, or that would hear its SIGTERM if it were thawed."""
-    return trial.occupies or (trial.state is TrialState.SUSPENDED and trial.heeds_term)
+    if trial.occupies:
+        return True
+    return trial.state is TrialState.SUSPENDED and trial.heeds_term and trial.over_since is None
+
+
+def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
+    """A pod of a later attempt at the same trial; the operator makes one only when this one is given up."""
+    return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
 
 
 def _step(
@@ -154,32 +175,48 @@ def _step(
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
-    if trial.state is TrialState.RUNNING and not chosen:
-        if now < trial.retry_at:
-            return Wait(trial, "SuspendFailed", trial.trouble)
-        return Suspend(trial, _why_off(orders, trial, holders))
+    if trial.state is TrialState.RUNNING:
+        return _while_running(trial, chosen, _why_off(orders, trial, holders, trials), now)
     if trial.state not in (TrialState.GATED, TrialState.SUSPENDED):
         return None
     if not chosen:
-        return _wait(orders, trial, holders)
+        return _wait(orders, trial, holders, trials)
     in_the_way = _in_the_way(trial, trials)
     if in_the_way is not None:
-        return Wait(trial, "HandOver", f"next on this GPU; {in_the_way.key.name} is still {in_the_way.state}")
+        return _wait_for(trial, in_the_way)
     if now < trial.retry_at:
         return Wait(trial, "ResumeFailed", trial.trouble)
     why = _entry_reason(orders, trial)
     return Grant(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
 
 
+def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) -> Step | None:
+    if not chosen and trial.freezable:
+        return Suspend(trial, why_off) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
+    if trial.torn and now >= trial.retry_at:
+        return Resume(trial, "Torn")
+    if not chosen:
+        return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it works until it ends or is requeued")
+    return None
+
+
 def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float) -> Step | None:
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
-    if trial.state is not TrialState.SUSPENDED or not trial.heeds_term or now < trial.retry_at:
+    if trial.over_since is not None:
+        overdue = now - trial.over_since >= ORPHAN_SECONDS and now >= trial.retry_at
+        stop = trial.state is TrialState.RUNNING and trial.freezable and overdue
+        return Suspend(trial, "Orphan") if stop else None
+    if now < trial.retry_at or not trial.heeds_term:
+        return None
+    if trial.torn:
+        return Resume(trial, "Torn")
+    if trial.state is not TrialState.SUSPENDED:
         return None
     last_call = min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
     if trial.deadline is not None and now >= trial.deadline - last_call:
         return Resume(trial, "LastCall")
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
-    if trial.gpus and (not chosen or _in_the_way(trial, trials) is not None):
+    if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
     return Resume(trial, "Deleted")
 
@@ -201,7 +238,9 @@ def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
     return "FirstInOrder"
 
 
-def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial]) -> str:
+def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
+    if _newer_pod(trial, trials) is not None:
+        return "Superseded"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
@@ -209,7 +248,22 @@ def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial
     return "NotInOrder"
 
 
-def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial]) -> Wait:
+def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
+    """It is this trial's turn, but for another that still works on the GPU."""
+    name, state = other.key.name, str(other.state)
+    if other.over_since is not None:
+        return Wait(
+            trial, "HandOver", f"next on this GPU; the pod {other.pod} of {name} is over, its processes are not"
+        )
+    if state == TrialState.RUNNING and not other.freezable and not other.deleting:
+        return Wait(trial, "HolderNotFreezable", f"{name} is at work on the GPU, and {NOT_FREEZABLE}")
+    return Wait(trial, "HandOver", f"next on this GPU; {name} is still {state}")
+
+
+def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> Wait:
+    newer_pod = _newer_pod(trial, trials)
+    if newer_pod is not None:
+        return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")
     for uuid in trial.gpus:
         entries = orders.of(uuid)
         if entries is None:

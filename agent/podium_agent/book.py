@@ -1,19 +1,24 @@
-"""The record of one trial that is written to its status: curve, log cursor, holds, suspensions. One per pod.
+"""The record of one trial that is written to its status: curve, log cursor, holds, suspensions, saves. One per pod.
 
 The conductor and the carrier note what happens; the trial writer loads what an earlier agent wrote, reads the log, and
-patches. What happens before it could be loaded waits in a backlog, so that nothing is lost when the API is away.
+patches. What happens before the status is known to hold this pod's record is kept, so that nothing is lost when the API
+is away, or when the pod before this one had a last word to write.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from podium.curves.growing import Curve
+from podium.curves.growing import Curve, extend
+from podium.curves.readings import Reader
+from podium.curves.thinning import Grid
 from podium.schema.gpunode import TrialState
-from podium_agent.account import Account, Cost, follow, resumed, suspended
-from podium_agent.logs.tail import Position
+from podium_agent.account import Account, Cost, follow, resumed, saw, suspended
+from podium_agent.cgroups import Container
+from podium_agent.logs.tail import Batch, Position
+from podium_agent.losses import Mark, Said
 from podium_agent.pods import TrialPod
 
 
@@ -25,20 +30,40 @@ class Book:
     node: str
     state: TrialState | None = None
     gpus: tuple[str, ...] = ()
+    begun: bool = False  # its gate was passed (or it has none): what the pod before did is over
+    said: Said | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
+    main: Container | None = None  # of its first container, once its processes were found
     ended: bool = False  # its processes are gone
     closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
     account: Account | None = None
     curve: Curve = field(default_factory=Curve)
     position: Position = field(default_factory=Position)
+    announced_at: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
+    owned: bool = False  # the status holds this pod's record: no other agent writes there any more
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
-    _backlog: list[Callable[[Account], Account]] = field(default_factory=list)
+    _changes: list[Callable[[Account], Account]] = field(default_factory=list)
 
     def load(self, account: Account, curve: Curve, position: Position) -> None:
-        for change in self._backlog:
+        """Go on from what is written; again, with what has happened since, if another agent wrote it meanwhile."""
+        for change in self._changes:
             account = change(account)
-        self._backlog.clear()
-        self.account, self.curve, self.position = account, curve, position
+        self.account, self.curve, self.position, self.announced_at = account, curve, position, position
+
+    def own(self) -> None:
+        self.owned = True
+        self._changes.clear()
+
+    def take(self, batch: Batch, read: Reader, grid: Grid) -> None:
+        """These further lines of the log."""
+        before, self.curve = self.curve, extend(self.curve, batch.lines, read, grid)
+        self.position = batch.position
+        announced = self.curve.announced
+        if announced is not None and announced is not before.announced:
+            start = next(line.start for line in batch.lines if line is announced.line)
+            self.announced_at = replace(batch.position, offset=start)
+        if self.curve.taken != before.taken:
+            self.touch()
 
     def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:
         """Note the state; called after every look, so only changes count."""
@@ -53,6 +78,9 @@ class Book:
     def resumed(self, seconds: float) -> None:
         self._note(lambda account: resumed(account, seconds))
 
+    def saw(self, mark: Mark, now: float) -> None:
+        self._note(lambda account: saw(account, mark, self.node, self.pod.attempt, now))
+
     def held_since(self) -> float | None:
         if self.account is None or not self.account.holds or self.account.holds[-1].end is not None:
             return None
@@ -62,9 +90,11 @@ class Book:
         self.version += 1
 
     def _note(self, change: Callable[[Account], Account]) -> None:
-        if self.account is None:
-            self._backlog.append(change)
-        else:
-            self.account = change(self.account)
-        self.touch()
+        if not self.owned:
+            self._changes.append(change)
+        before = self.account
+        if before is not None:
+            self.account = change(before)
+        if before is None or self.account != before:
+            self.touch()
         self.urgent.set()

@@ -16,7 +16,8 @@ from podium_agent.book import Book
 from podium_agent.cgroups import Freezer
 from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
-from podium_agent.observer import Observer, Record
+from podium_agent.observer import Observer
+from podium_agent.records import Record
 from podium_agent.suspension.base import Outcome, SuspensionMethod
 from podium_agent.trials import Acting
 

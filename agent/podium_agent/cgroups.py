@@ -15,6 +15,8 @@ from pathlib import Path
 _POD_UID = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
 _CONTAINER_ID = re.compile(r"([0-9a-f]{64})(?:\.scope)?$")
 _SIGTERM_BIT = 1 << 14
+# the sandbox's process, and the gate: of a pod that is over they say nothing, the trial's own processes do
+_NOT_THE_TRIALS = ("pause", "podium-gate")
 
 
 class Frost(StrEnum):
@@ -110,6 +112,27 @@ def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[
                     found[match.group(1)] = Container(match.group(1), int(name), freezer)
                 break
     return found
+
+
+def find_leftovers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> dict[str, tuple[Container, ...]]:
+    """What still runs of these pods, whatever the API says of them; pods of which nothing does are left out."""
+    ids: dict[str, str] = {}
+    for name in (name for name in os.listdir(proc) if name.isdigit()) if pod_uids else ():
+        peer = peer_of(proc, int(name))
+        if peer is not None and peer.pod_uid in pod_uids and _command(proc, name) not in _NOT_THE_TRIALS:
+            ids[peer.container] = peer.pod_uid
+    left: dict[str, tuple[Container, ...]] = {}
+    for container in find_containers(proc, cgroup_root, frozenset(ids)).values():
+        pod_uid = ids[container.id]
+        left[pod_uid] = (*left.get(pod_uid, ()), container)
+    return left
+
+
+def _command(proc: Path, pid: str) -> str:
+    try:
+        return (proc / pid / "comm").read_text().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def heeds_sigterm(proc: Path, pid: int) -> bool:

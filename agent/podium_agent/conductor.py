@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import GPUNode
@@ -22,6 +22,7 @@ from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.pods import TrialPod
+from podium_agent.records import Hint
 from podium_agent.settings import AgentSettings
 from podium_agent.trials import LocalTrial
 from podium_cluster.watch import WatchCache
@@ -91,21 +92,24 @@ class Conductor:
         await self._settle(gates)
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._event.wait(), self._settings.tick_seconds)
+                async with asyncio.timeout(self._settings.tick_seconds):
+                    await self._event.wait()
             self._event.clear()
             self._once(observer, carrier)
             self.beat = time.monotonic()
 
     def _hint(self, observer: Observer) -> None:
-        """Where the last agent saw each pod, for the time in which the kubelet does not answer."""
+        """Which pods the last agent saw, and where."""
         node = self._nodes.get("", self._settings.node_name)
         if node is None:
             return
-        seen: dict[str, set[str]] = {}
+        seen: dict[str, Hint] = {}
         for gpu in node.status.gpus:
-            for trial in gpu.trials:
-                seen.setdefault(trial.pod_uid, set()).add(gpu.uuid)
-        observer.hint({pod: tuple(sorted(gpus)) for pod, gpus in seen.items()})
+            for one in gpu.trials:
+                key = TrialKey(one.namespace, one.trial, one.uid)
+                known = seen.get(one.pod_uid, Hint(key, one.pod, ()))
+                seen[one.pod_uid] = replace(known, gpus=tuple(sorted({*known.gpus, gpu.uuid})))
+        observer.hint(seen)
 
     async def _settle(self, gates: Gates) -> None:
         """After a start, give waiting gates a moment to connect: until then they look as if let through."""
@@ -157,11 +161,19 @@ class Conductor:
             present.add(uid)
             book = self.books.get(uid)
             if book is None:
+                if record.absent:
+                    continue  # its status cannot be written any more, or by whoever goes on with the trial
                 book = self.books[uid] = self._open_book(record.pod)
             book.pod = record.pod
-            if record.pod.gated or record.pod.ended:
+            if record.begun and not book.begun:
+                book.begun, book.said = True, record.said
+                book.urgent.set()
+            if book.main is None and record.pod.main in record.containers:
+                book.main = record.containers[record.pod.main]
+                book.urgent.set()
+            if record.pod.gated or record.ended:
                 book.follow(record.state, record.gpus, now)
-            if record.pod.ended and not book.closed:
+            if record.ended and record.over_since is not None and not book.closed:
                 book.closed = True
                 book.urgent.set()
         for uid in self.books.keys() - present:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import shutil
 import socket
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -18,25 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.cgroups import peer_of
+from podium_agent.losses import Said
+from podium_agent.saves import said_in_hello
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
-HELPER = "podium-gate"
+HELLO_BYTES = 8192  # a marker has at most 4096
 READ_SECONDS = 5.0
 WRITE_SECONDS = 5.0
 KEEPALIVE_SECONDS = 5.0
-
-
-def install_helper(helper: Path, share: Path) -> None:
-    """Put the static helper where trials' containers find it; in one step, since one of them may be starting now."""
-    share.mkdir(parents=True, exist_ok=True)
-    share.chmod(0o755)
-    target, fresh = share / HELPER, share / f".{HELPER}.new"
-    if not helper.exists():
-        raise FileNotFoundError(f"PODIUM_HELPER: {helper} is not there; the image holds it under /usr/local/lib/podium")
-    shutil.copyfile(helper, fresh)
-    fresh.chmod(0o755)
-    os.replace(fresh, target)
 
 
 @dataclass(eq=False, slots=True)
@@ -56,6 +45,7 @@ class Gates:
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
         self._passed: set[str] = set()
+        self._said: dict[str, Said] = {}
 
     def waiting(self, pod_uid: str) -> bool:
         return pod_uid in self._sessions and pod_uid not in self._passed
@@ -63,6 +53,10 @@ class Gates:
     def passed(self, pod_uid: str) -> bool:
         """We let this pod through; should its helper come again, because it never read that, it passes again."""
         return pod_uid in self._passed
+
+    def said(self, pod_uid: str) -> Said | None:
+        """Which save its gate found last; None: it did not say, or not to this agent."""
+        return self._said.get(pod_uid)
 
     def open(self, pod_uid: str) -> None:
         self._passed.add(pod_uid)
@@ -80,6 +74,8 @@ class Gates:
     def forget(self, keep: frozenset[str]) -> None:
         """Pods that are gone will not ask again."""
         self._passed &= keep
+        for pod_uid in self._said.keys() - keep:
+            del self._said[pod_uid]
 
     @asynccontextmanager
     async def serve(self, share: Path) -> AsyncIterator[None]:
@@ -87,7 +83,7 @@ class Gates:
         path.unlink(missing_ok=True)
         before = os.umask(0)  # trials run as any user
         try:
-            server = await asyncio.start_unix_server(self._talk, path=str(path), limit=1024, backlog=256)
+            server = await asyncio.start_unix_server(self._talk, path=str(path), limit=HELLO_BYTES, backlog=256)
         finally:
             os.umask(before)
         log.info("gate: listening on %s", path)
@@ -100,11 +96,14 @@ class Gates:
         try:
             line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
             peer = peer_of(self._proc, _pid(writer.get_extra_info("socket")))
-            if line != b"gate\n":
+            said = said_in_hello(line)
+            if line != b"gate\n" and said is None:
                 return
             if peer is None:
                 await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
                 return
+            if said is not None:
+                self._said[peer.pod_uid] = said
             await self._hold(peer.pod_uid, reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
             pass  # the helper went away, or was none; it connects anew

@@ -2,6 +2,10 @@
 
 Called by the conductor before every decision; the answer is one tuple of frozen `LocalTrial`. States are derived
 from the facts each time, so an agent that starts anew has nothing to restore but what it cannot see.
+
+That a pod is over is believed only when the kernel says so too: a restarted kubelet fails pods whose processes run on
+for a while (UnexpectedAdmissionError), and a pod deleted by force, or whose node was given up, is gone from the API
+while it works. Until its processes are gone such a pod is an orphan, in everyone's way.
 """
 
 from __future__ import annotations
@@ -11,13 +15,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from podium.schema.gpunode import TrialState
-from podium_agent.cgroups import Container, Freezer, find_containers, heeds_sigterm
+from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm
 from podium_agent.gate import Gates
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.pods import TrialPod
+from podium_agent.records import Hint, Record, orphan
 from podium_agent.settings import AgentSettings
 from podium_agent.states import derive, reason
 from podium_agent.suspension.base import Standing, SuspensionMethod
@@ -25,30 +29,6 @@ from podium_agent.trials import Acting, Gate, LocalTrial, Work
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 0.5
-
-
-@dataclass(slots=True)
-class Record:
-    """What the agent remembers of one pod between two looks; only this file and the carrier write here."""
-
-    pod: TrialPod
-    gpus: tuple[str, ...] = ()
-    state: TrialState | None = None
-    since: float = 0.0
-    acting: Acting = Acting.NOTHING
-    done: Acting = Acting.NOTHING  # the act that ended since the last look
-    retry_at: float = 0.0
-    trouble: str = ""
-    containers: dict[str, Container] = field(default_factory=dict)
-    whole: bool = False  # all of its containers were found once: from then on it can be suspended
-    work: Work = Work.THAWED  # what the kernel said last
-    searched: float = 0.0
-    ended: bool = False
-    watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
-
-    @property
-    def freezers(self) -> tuple[Freezer, ...]:
-        return tuple(container.freezer for container in self.containers.values())
 
 
 class Observer:
@@ -62,13 +42,14 @@ class Observer:
         self._method = method
         self._changed = changed
         self._records: dict[str, Record] = {}
-        self._hints: Mapping[str, tuple[str, ...]] = {}
+        self._hints: Mapping[str, Hint] = {}
+        self._adopted = False
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
 
-    def hint(self, gpus: Mapping[str, tuple[str, ...]]) -> None:
-        """Where an earlier agent saw each pod (by uid): used while the kubelet does not answer."""
-        self._hints = gpus
+    def hint(self, seen: Mapping[str, Hint]) -> None:
+        """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans."""
+        self._hints = seen
 
     def record(self, pod_uid: str) -> Record | None:
         return self._records.get(pod_uid)
@@ -79,16 +60,25 @@ class Observer:
     def look(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
         """All trials that are on this node's GPUs now. Pods that have ended, or never had a share, are left out."""
         present = {pod.uid: pod for pod in pods}
-        for uid in self._records.keys() - present.keys():
-            self._drop(self._records.pop(uid))
-        self._gates.forget(frozenset(present))
         for uid, pod in present.items():
             record = self._records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
-            record.ended = record.ended or pod.ended
+        if not self._adopted:
+            self._adopted = True
+            for uid in self._hints.keys() - present.keys():
+                self._records[uid] = orphan(uid, self._hints[uid])
+        for uid, record in self._records.items():
+            record.absent = uid not in present
+            if not (record.absent or record.pod.ended):
+                record.over_since = None
+        self._gates.forget(frozenset(self._records))
         self._learn_devices()
         self._locate()
-        return tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
+        self._find_orphans(now)
+        trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
+        for uid in [uid for uid, record in self._records.items() if record.absent and record.ended]:
+            self._drop(self._records.pop(uid))
+        return trials
 
     def _learn_devices(self) -> None:
         """Ask the kubelet, beside everything else, while a pod's GPUs are not known."""
@@ -109,7 +99,9 @@ class Observer:
         for record in self._records.values():
             if not record.gpus:
                 uuids = found.get((record.pod.key.namespace, record.pod.name), ())
-                record.gpus = uuids or (self._hints.get(record.pod.uid, ()) if away else ())
+                hint = self._hints.get(record.pod.uid)
+                forgotten = away or record.over_since is not None  # the kubelet lists no pod that it has given up
+                record.gpus = uuids or (hint.gpus if forgotten and hint is not None else ())
         self._changed()
 
     def _locate(self) -> None:
@@ -117,7 +109,7 @@ class Observer:
         now = time.monotonic()
         wanted: set[str] = set()
         for record in self._records.values():
-            unknown = record.pod.running - record.containers.keys() if record.pod.gated else None
+            unknown = record.pod.running - record.containers.keys() if _concerns_us(record.pod) else None
             if unknown and not record.ended and now - record.searched >= LOOK_AGAIN_SECONDS:
                 record.searched = now
                 wanted |= unknown
@@ -129,12 +121,33 @@ class Observer:
                 record.containers[container] = found[container]
                 self._watch_end(record, found[container].pid)
 
+    def _find_orphans(self, now: float) -> None:
+        """Look once, at the pods that the API says are over, for what still runs of them."""
+        fresh = {
+            uid: record
+            for uid, record in self._records.items()
+            if record.over_since is None and (record.absent or record.pod.ended)
+        }
+        for record in fresh.values():
+            record.over_since = now
+        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
+        for uid, containers in find_leftovers(self._settings.proc, self._settings.cgroup_root, gated).items():
+            record = fresh[uid]
+            log.warning("%s is over, as the API says, and still runs: waiting for its processes", record.pod.name)
+            record.whole = True
+            for container in containers:
+                record.containers.setdefault(container.id, container)
+                self._watch_end(record, container.pid)
+
     def _judge(self, record: Record, now: float) -> LocalTrial | None:
         pod = record.pod
         if not pod.gated:
+            record.begun, record.ended = True, record.over_since is not None
             return None  # a trial without a GPU: nothing to hand over
         gate = self._gate(pod)
         work = self._work(record)
+        if not record.begun and (pod.gate_passed or record.containers):
+            record.begun, record.said = True, self._gates.said(pod.uid)
         state = derive(gate, work, record.acting)
         if state is not record.state:
             why = reason(record.state, state, record.done)
@@ -143,8 +156,9 @@ class Observer:
         record.done = Acting.NOTHING
         if state is None:
             return None
+        deleting = pod.deadline is not None or record.over_since is not None
         heeds = True
-        if pod.deadline is not None:
+        if deleting:
             heeds = any(heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values())
         return LocalTrial(
             key=pod.key,
@@ -155,13 +169,17 @@ class Observer:
             since=record.since,
             gate=gate,
             work=work,
-            deleting=pod.deadline is not None,
+            deleting=deleting,
             heeds_term=heeds,
-            deadline=pod.deadline,
+            deadline=record.kill_at(now),
             grace=pod.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
             memory=pod.memory,
+            attempt=pod.attempt,
+            freezable=pod.freezable,
+            torn=record.torn and state is TrialState.RUNNING,
+            over_since=record.over_since,
         )
 
     def _gate(self, pod: TrialPod) -> Gate:
@@ -174,8 +192,10 @@ class Observer:
     def _work(self, record: Record) -> Work:
         if record.ended:
             return Work.ENDED
+        over = record.over_since is not None
         if not record.containers:
-            return Work.NOT_STARTED
+            record.ended = over
+            return Work.ENDED if over else Work.NOT_STARTED
         try:
             standing = self._method.standing(record.freezers)
         except (OSError, ValueError) as error:
@@ -183,11 +203,11 @@ class Observer:
             return record.work
         if standing is Standing.GONE:
             # every container that ran here is gone; another of the pod's may still be about to start
-            if record.pod.running <= record.containers.keys() and len(record.containers) >= len(record.pod.containers):
-                record.ended = True
-                return Work.ENDED
-            return Work.NOT_STARTED
-        if standing is Standing.WORKING and not record.whole and self._incomplete(record):
+            all_seen = record.pod.running <= record.containers.keys()
+            record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
+            return Work.ENDED if record.ended else Work.NOT_STARTED
+        record.torn = standing is Standing.TORN and record.acting is Acting.NOTHING
+        if standing is not Standing.PARKED and not record.whole and self._incomplete(record):
             # suspended now, the container that is still to come would work beside the next trial
             return Work.NOT_STARTED
         record.whole = True
@@ -220,3 +240,8 @@ class Observer:
             loop.remove_reader(descriptor)
             os.close(descriptor)
         record.watched.clear()
+
+
+def _concerns_us(pod: TrialPod) -> bool:
+    """Its processes are handed over, or have saves to be seen."""
+    return pod.gated or bool(pod.checkpoint)

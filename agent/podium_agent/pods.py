@@ -16,6 +16,9 @@ from podium.schema.reading import READING_ANNOTATION, MetricsReading
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
+METHODS_ANNOTATION = "podium.dev/methods"
+CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
+FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
 ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
@@ -92,10 +95,11 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class TrialPod:
-    """One trial's pod. `running`: ids of its own containers that run; `ended`: all of them have ended.
+    """One trial's pod. `running`: ids of its own containers that run; `ended`: it is over, as the API says.
 
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
-    containers is still to come, and nothing keeps it from coming.
+    containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
+    and which saves at `checkpoint`. `freezable`: its job's suspension.methods hold freeze.
     """
 
     key: TrialKey
@@ -115,6 +119,9 @@ class TrialPod:
     starting: bool = False
     attempt: int = 0
     grace: float = 30.0  # seconds that a deleted pod has
+    main: str = ""
+    checkpoint: str = ""
+    freezable: bool = True
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -147,6 +154,9 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         starting=_starting(pod),
         attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
         grace=30.0 if meta.deletion_grace_period_seconds is None else float(meta.deletion_grace_period_seconds),
+        main=_main(pod),
+        checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
+        freezable=FREEZE in meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(","),
     )
 
 
@@ -159,6 +169,11 @@ def _starting(pod: _Pod) -> bool:
         if state.running is None and state.terminated is None and reason in ON_ITS_WAY:
             return True
     return False
+
+
+def _main(pod: _Pod) -> str:
+    first = pod.spec.containers[0].name if pod.spec.containers else ""
+    return next((_id(one.container_id) for one in pod.status.container_statuses if one.name == first), "")
 
 
 def _attempt(text: str) -> int:

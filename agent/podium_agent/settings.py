@@ -54,11 +54,16 @@ class AgentSettings(ClusterSettings):
     settle_seconds: float = Field(2.0, ge=0, le=60, description="after a start, for waiting gates to reconnect")
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
+    volume_timeout: float = Field(5.0, gt=0, le=60, description="a checkpoint volume that is no sooner read hangs")
     heartbeat_seconds: int = Field(10, ge=1, le=60)
     report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
     turn_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
     log_seconds: float = Field(0.5, gt=0, le=10, description="between two looks at the trials' logs")
     trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
+
+    @property
+    def lock_file(self) -> Path:
+        return self.share_dir.parent / "agent.lock"
 
     @property
     def share_dir_for_mounts(self) -> Path:

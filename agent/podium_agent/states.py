@@ -34,6 +34,7 @@ EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
         (S, R): "Started",
         (S, OFF): "FoundFrozen",
         (R, OUT): "SuspendBegun",
+        (R, IN): "FoundTorn",
         (OUT, OFF): "Suspended",
         (OUT, R): "SuspendFailed",
         (R, OFF): "FrozenFromOutside",

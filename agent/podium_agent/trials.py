@@ -54,6 +54,10 @@ class LocalTrial:
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
     memory: int = 0  # bytes of GPU memory that it declared
+    attempt: int = 0  # of its pod
+    freezable: bool = True  # its job allows it to be frozen
+    torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
+    over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
 
     @property
     def occupies(self) -> bool:

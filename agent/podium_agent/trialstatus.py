@@ -14,14 +14,22 @@ from podium.schema.trial import (
     CurvePoint,
     CurveStatus,
     HoldInterval,
+    LossRecord,
     ReaderCursor,
+    Saved,
     SuspensionRecord,
     Suspensions,
     TrialStatus,
 )
+from podium.schema.trial import (
+    Losses as LossesStatus,
+)
 from podium_agent.account import Account, Cost, Hold
 from podium_agent.book import Book
 from podium_agent.logs.tail import Position
+from podium_agent.losses import Loss, Losses, Save
+
+MINE = {"curve", "last_step", "last_value", "reader", "suspensions", "saved", "losses", "gpu_seconds", "holds"}
 
 
 def account_from(status: TrialStatus) -> Account:
@@ -37,13 +45,36 @@ def account_from(status: TrialStatus) -> Account:
         for one in status.suspensions.recent
     )
     past = status.suspensions
-    return Account(holds, settled, past.count, past.seconds_out, past.seconds_in, recent)
+    saved, losses = _save_from(status.saved), _losses_from(status.losses)
+    return Account(holds, settled, past.count, past.seconds_out, past.seconds_in, recent, saved, losses)
 
 
-def curve_from(status: TrialStatus) -> Curve:
+def _save_from(saved: Saved | None) -> Save | None:
+    if saved is None:
+        return None
+    return Save(saved.step, saved.at.timestamp(), saved.path, saved.node, saved.gpu_seconds, saved.attempt)
+
+
+def _losses_from(losses: LossesStatus) -> Losses:
+    recent = tuple(
+        Loss(one.attempt, one.at.timestamp(), one.step, one.resumed_from, one.steps, one.gpu_seconds)
+        for one in losses.recent
+    )
+    return Losses(losses.count, losses.steps, losses.gpu_seconds, losses.counted_to, recent)
+
+
+def curve_from(status: TrialStatus, position: Position) -> Curve:
+    """`position`: where its log is read on."""
     points = tuple(Point(point.step, point.value, point.time) for point in status.curve.points)
-    lines = status.reader.lines if status.reader else 0
-    return Curve(points, status.last_step, status.last_value, lines)
+    cursor = status.reader
+    goes_on = cursor is not None and position != Position()
+    return Curve(
+        points,
+        status.last_step,
+        status.last_value,
+        lines=cursor.lines if cursor else 0,
+        again=goes_on and cursor is not None and cursor.announced,
+    )
 
 
 def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position:
@@ -56,7 +87,8 @@ def position_from(status: TrialStatus, pod_uid: str, container: str) -> Position
 
 def to_status(book: Book, account: Account, container: str, now: float) -> dict[str, Any]:
     """Everything that the agent owns of the status, as JSON."""
-    curve = book.curve
+    curve, waiting = book.curve, book.curve.waiting
+    position = book.position if waiting is None else book.announced_at
     status = TrialStatus(
         curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
         last_step=curve.last_step,
@@ -64,11 +96,14 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
         reader=ReaderCursor(
             pod_uid=book.pod.uid,
             container=container,
-            file=book.position.file,
-            fingerprint=book.position.fingerprint,
-            offset=book.position.offset,
-            lines=curve.lines,
+            file=position.file,
+            fingerprint=position.fingerprint,
+            offset=position.offset,
+            lines=curve.lines if waiting is None else waiting.lines,
+            announced=waiting is not None,
         ),
+        saved=_saved(account.saved),
+        losses=_losses(account.losses),
         suspensions=Suspensions(
             count=account.count,
             seconds_out=round(account.seconds_out, 6),
@@ -95,8 +130,40 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             for hold in account.holds
         ],
     )
-    mine = {"curve", "last_step", "last_value", "reader", "suspensions", "gpu_seconds", "holds"}
-    return status.model_dump(mode="json", by_alias=True, include=mine, exclude_none=True)
+    return status.model_dump(mode="json", by_alias=True, include=MINE, exclude_none=True)
+
+
+def _saved(save: Save | None) -> Saved | None:
+    if save is None:
+        return None
+    return Saved(
+        step=save.step,
+        at=_moment(save.at),
+        path=save.path,
+        node=save.node,
+        gpu_seconds=round(save.gpu_seconds, 3),
+        attempt=save.attempt,
+    )
+
+
+def _losses(losses: Losses) -> LossesStatus:
+    return LossesStatus(
+        count=losses.count,
+        steps=losses.steps,
+        gpu_seconds=round(losses.gpu_seconds, 3),
+        counted_to=round(losses.counted_to, 3),
+        recent=[
+            LossRecord(
+                attempt=loss.attempt,
+                at=_moment(loss.at),
+                step=loss.step,
+                resumed_from=loss.resumed_from,
+                steps=loss.steps,
+                gpu_seconds=round(loss.gpu_seconds, 3),
+            )
+            for loss in losses.recent
+        ],
+    )
 
 
 def _moment(seconds: float) -> datetime:

@@ -1,4 +1,4 @@
-"""One task per trial: reads its log, and writes curve, cursor, holds and suspensions to its status in one patch.
+"""One task per trial: reads its log, and writes curve, cursor, holds, suspensions and saves to its status in one patch.
 
 At most one patch in two seconds, at once when the trial has ended. With the API away it goes on reading what fits in
 memory (a curve has at most 256 points) and writes the newest state when the API is back.
@@ -12,16 +12,19 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 
-from podium.curves.growing import extend
 from podium.curves.readings import Reader, reader
 from podium.curves.thinning import Grid
 from podium.schema.trial import HyperParamTrial
+from podium_agent.account import taken_over
 from podium_agent.book import Book
 from podium_agent.conditions import patch as condition_patch
 from podium_agent.logs.tail import Tail
 from podium_agent.metrics import Metrics
 from podium_agent.pods import GATE_CONTAINER
+from podium_agent.saves import said_in_log
+from podium_agent.savewatch import SaveWatch
 from podium_agent.settings import AgentSettings
 from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
 from podium_cluster.client import Api, ApiError
@@ -30,6 +33,7 @@ from podium_cluster.resources import PODS, TRIALS
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
+MOST_CONFLICTS = 5
 
 
 class TrialWriter:
@@ -39,13 +43,17 @@ class TrialWriter:
         self._metrics = metrics
         self._book = book
         self._tail: Tail | None = None
+        self._saves = SaveWatch(book, settings.proc, settings.volume_timeout)
         self._read: Reader | None = None
         self._grid = Grid(maximize=True)
+        self._resource_version = ""
         self._written = 0  # the book's version that the API has
         self._last = 0.0
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
+        self._load_at = 0.0
+        self._load_pause = 0.0
 
     @property
     def container(self) -> str:
@@ -56,55 +64,91 @@ class TrialWriter:
 
     async def run(self) -> None:
         """Until the trial's end is written (or the trial is gone)."""
+        book = self._book
         try:
-            await self._load()
             while not self._gone:
-                self._book.urgent.clear()
-                closed = self._book.closed
+                book.urgent.clear()
+                closed, ended = book.closed, book.ended
+                await self._saves.look()
+                if book.begun and book.account is None:
+                    await self._load()
                 more = self._read_log()
                 await self._show()
-                await self._write()
-                if closed and not more and self._written == self._book.version:
+                await self._write(ended)
+                nothing_begun = book.account is None and not book.begun
+                if closed and (nothing_begun or (not more and self._written == book.version)):
                     return
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._book.urgent.wait(), self._settings.log_seconds)
+                    async with asyncio.timeout(self._settings.log_seconds):
+                        await book.urgent.wait()
         finally:
+            self._saves.close()
             if self._tail is not None:
                 self._tail.close()
 
     async def _load(self) -> None:
-        """What an earlier agent wrote. Without it nothing is read: the curve must go on, not begin anew."""
-        key, pause = self._book.pod.key, 0.2
-        while True:
-            try:
-                payload = await self._api.get(TRIALS, key.name, key.namespace)
-                trial = HyperParamTrial.model_validate(payload)
-                break
-            except ApiError as error:
-                if error.not_found:
-                    self._gone = True
-                    return
-                log.warning("%s: status not loaded, again in %.1f s: %s", key.name, pause, error)
-            except ValueError as error:
-                log.error("%s: its status cannot be read, beginning a new one: %s", key.name, error)
-                payload["status"] = {}
-                trial = HyperParamTrial.model_validate(payload)
-                break
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE)
-        if trial.metadata.uid != key.uid:
-            self._gone = True  # another trial of the same name: this pod is an orphan
+        """Until it is there nothing is read: the curve must go on, not begin anew."""
+        if time.monotonic() < self._load_at:
             return
-        pod = self._book.pod
-        if trial.status.attempt > pod.attempt:
+        try:
+            await self._begin()
+        except ApiError as error:
+            self._load_pause = min(max(0.2, self._load_pause * 2), LONGEST_PAUSE)
+            self._load_at = time.monotonic() + self._load_pause
+            log.warning("%s: status not loaded, again in %.1f s: %s", self._book.pod.name, self._load_pause, error)
+
+    async def _begin(self) -> None:
+        """Take the status as it is now; again whenever somebody else wrote it before this pod's record is in it."""
+        trial = await self._get()
+        if trial is None:
+            return
+        book, pod, status = self._book, self._book.pod, trial.status
+        mine = status.reader is not None and status.reader.pod_uid == pod.uid
+        if mine and book.account is not None:
+            book.own()  # the operator wrote its part, or our answer was lost: what is in memory is newer
+            return
+        if book.owned or (not mine and status.attempt > pod.attempt):
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
-        position = position_from(trial.status, pod.uid, self.container)
-        self._book.load(account_from(trial.status), curve_from(trial.status), position)
+        account = account_from(status)
+        if not mine:
+            said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
+            account = taken_over(
+                account, said, book.node, pod.attempt, status.last_step, status.gpu_seconds, time.time()
+            )
+            book.touch()
+        position = position_from(status, pod.uid, self.container)
+        book.load(account, curve_from(status, position), position)
+        if mine:
+            book.own()
         self._prepare()
+
+    async def _get(self) -> HyperParamTrial | None:
+        """The trial; None if it is gone. Raises ApiError."""
+        key = self._book.pod.key
+        try:
+            payload = await self._api.get(TRIALS, key.name, key.namespace)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            self._gone = True
+            return None
+        try:
+            trial = HyperParamTrial.model_validate(payload)
+        except ValueError as error:
+            log.error("%s: its status cannot be read, beginning a new one: %s", key.name, error)
+            trial = HyperParamTrial.model_validate(payload | {"status": {}})
+        if trial.metadata.uid != key.uid:
+            self._gone = True  # another trial of the same name: this pod is an orphan
+            return None
+        self._resource_version = trial.metadata.resource_version
+        return trial
 
     def _prepare(self) -> None:
         pod = self._book.pod
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
         if pod.reading is None:
             if pod.reading_trouble:
                 log.error("%s: its log is not read: %s", pod.name, pod.reading_trouble)
@@ -115,8 +159,11 @@ class TrialWriter:
             log.error("%s: its log is not read: %s", pod.name, error)
             return
         self._grid = Grid(maximize=pod.reading.direction == "maximize")
-        folder = self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / self.container
-        self._tail = Tail(folder, self._book.position)
+        self._tail = Tail(self._logs(self.container), self._book.position)
+
+    def _logs(self, container: str) -> Path:
+        pod = self._book.pod
+        return self._settings.pod_logs / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / container
 
     def _read_log(self) -> bool:
         """All there is; a long log in several turns of the loop: True if there is more."""
@@ -127,11 +174,8 @@ class TrialWriter:
             lost = self._tail.lost
             batch = self._tail.read()
             before = book.curve
-            book.curve = extend(before, batch.lines, self._read, self._grid)
-            book.position = batch.position
+            book.take(batch, self._read, self._grid)
             after = book.curve
-            if after.taken != before.taken:
-                book.touch()
             metrics.points.inc(after.taken - before.taken)
             metrics.repeated.inc(after.repeated - before.repeated)
             metrics.diverged.inc(after.diverged - before.diverged)
@@ -141,9 +185,10 @@ class TrialWriter:
         book.urgent.set()
         return True
 
-    async def _write(self) -> None:
+    async def _write(self, ended: bool) -> None:
+        """`ended`: whether it had, before its log was read: the end of a hold says that the curve is whole."""
         book, now = self._book, time.time()
-        if book.account is None:
+        if book.account is None or book.ended is not ended:
             return
         since = now - self._last
         held = book.held_since() is not None
@@ -152,23 +197,46 @@ class TrialWriter:
         due = max(self._settings.trial_report_seconds, self._pause)
         if since < due and not (book.ended and self._pause == 0.0):
             return
-        version = book.version
-        key = book.pod.key
-        manifest = {
-            "metadata": {"name": key.name, "namespace": key.namespace, "uid": key.uid},
-            "status": to_status(book, book.account, self.container, now),
-        }
         self._last = now
         try:
-            await self._api.apply_status(TRIALS, manifest, manager=MANAGER)
-            self._written, self._pause = version, 0.0
+            await self._apply(ended)
+            self._pause = 0.0
         except ApiError as error:
-            if error.not_found or error.conflict:
-                self._gone = True  # the trial was deleted (a conflict: and made anew under its name)
-                return
             self._pause = min(max(1.0, self._pause * 2), LONGEST_PAUSE)
             self._metrics.failures.labels("trial-status", error.reason).inc()
-            log.warning("%s: status not written, again in %.0f s: %s", key.name, self._pause, error)
+            log.warning("%s: status not written, again in %.0f s: %s", book.pod.key.name, self._pause, error)
+
+    async def _apply(self, ended: bool) -> None:
+        """Write the record onto the very version that was looked at, or look again: a later object of the same name, or
+        a later pod of the trial, must not get this pod's. (A uid is ignored by the server in an apply.)
+        """
+        book, key = self._book, self._book.pod.key
+        for _ in range(MOST_CONFLICTS):
+            if self._gone or book.account is None or book.ended is not ended:
+                return
+            version = book.version
+            about = {"name": key.name, "namespace": key.namespace, "resourceVersion": self._resource_version}
+            status = to_status(book, book.account, self.container, time.time())
+            try:
+                answer = await self._api.apply_status(TRIALS, {"metadata": about, "status": status}, manager=MANAGER)
+            except ApiError as error:
+                if error.not_found:
+                    self._gone = True
+                    return
+                if not error.conflict:
+                    raise
+                await self._begin()
+                if not book.owned:
+                    # begun anew: first its log is to be read again
+                    self._last = 0.0
+                    book.urgent.set()
+                    return
+                continue
+            self._resource_version = answer["metadata"]["resourceVersion"]
+            self._written = version
+            book.own()
+            return
+        raise ApiError(409, "Conflict", f"somebody else wrote it {MOST_CONFLICTS} times in a row")
 
     async def _show(self) -> None:
         """The pod's conditions."""

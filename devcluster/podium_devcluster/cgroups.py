@@ -107,10 +107,10 @@ class ClusterCgroups:
                 found |= read_procs(folder)
         return found
 
-    def thaw(self) -> None:
-        """A frozen process (v1) does not even die of SIGKILL."""
+    def thaw(self, node: str | None = None) -> None:
+        """A frozen process (v1) does not even die of SIGKILL. `node`: its pods only."""
         for top in self._tops():
-            for folder in _walk(top):
+            for folder in _walk(top if node is None else top / node):
                 _write(folder / "freezer.state", "THAWED")
                 _write(folder / "cgroup.freeze", "0")
 

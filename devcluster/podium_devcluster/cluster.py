@@ -32,6 +32,7 @@ from podium_devcluster.spec import ClusterSpec
 from podium_devcluster.startup import ClusterError, Startup, nodes_of
 
 LOCK_SECONDS = 3600.0
+POWER_OFF_SECONDS = 20.0
 
 
 class Cluster:
@@ -220,6 +221,18 @@ class Cluster:
     def restart(self, component: str, node: str | None = None) -> None:
         self.kill(component, node)
         self.start(component, node)
+
+    def power_off(self, node: str) -> None:
+        """A node is gone from one moment to the next, with all its processes; nobody is told."""
+        init = self.node(node).component("init")
+        deadline = time.monotonic() + POWER_OFF_SECONDS
+        while self.processes.alive(init):
+            self.cgroups.thaw(node)
+            try:
+                self.processes.kill(init, timeout=0.2)  # pid 1 of the node: the kernel ends all others with it
+            except TimeoutError as error:
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"node {node} does not end within {POWER_OFF_SECONDS:g} s: {error}") from error
 
     def running(self, component: str, node: str | None = None) -> bool:
         return self.processes.alive(self._component(component, node))

@@ -20,6 +20,7 @@ from podium_devcluster.processes import Processes
 from podium_devcluster.shell import CommandError, run
 
 PROGRAMS = ("kube-proxy", "kubelet", "containerd", "init")
+_BOOTED = "containerd successfully booted"
 _PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -74,6 +75,7 @@ class Node:
         for folder in ("upper", "work", "merged", "kubelet", "containerd", "config"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
         self.log.mkdir(parents=True, exist_ok=True)
+        self.paths.shared.mkdir(parents=True, exist_ok=True)
         for name, text in node_config.files(self.address, self.cgroups.kubelet_root(self.name), settings).items():
             file = self.state / "config" / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -85,6 +87,7 @@ class Node:
             "unshare", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--uts", "--ipc",
             "/bin/bash", str(node_config.enter_script()), self.name, str(self.state), str(lower),
             str(self.cache.bin), str(self.cache.images), str(self.paths.pki), str(self.log),
+            str(self.paths.shared),
         ]  # fmt: skip
         self.processes.start(self.component("init"), argv)
         self._wait("init", lambda: (self.root() / "run/node-is-set-up").exists(), 15)
@@ -97,8 +100,14 @@ class Node:
             self._start_containerd()
 
     def _start_containerd(self) -> None:
+        said = self.processes.log(self.component("containerd"))
+        before = said.count(_BOOTED)
         self.processes.start(self.component("containerd"), self.enter(["/usr/bin/containerd"]))
-        self._wait("containerd", self._ctr_answers, 30)
+        # it answers ctr before its CRI service can serve a kubelet
+        self._wait("containerd", lambda: self._booted(before) and self._ctr_answers(), 30)
+
+    def _booted(self, before: int) -> bool:
+        return self.processes.log(self.component("containerd")).count(_BOOTED) > before
 
     def _ctr_answers(self) -> bool:
         try:

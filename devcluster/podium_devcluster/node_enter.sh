@@ -1,13 +1,13 @@
 #!/bin/bash
 # Runs as pid 1 of a node's own mount, pid, uts and ipc namespaces: builds the node's root and becomes its init.
 # Every mount is made in the private mount namespace: it goes when the node's last process goes.
-# usage: node_enter.sh NODE STATE LOWER BINARIES IMAGES PKI LOG
+# usage: node_enter.sh NODE STATE LOWER BINARIES IMAGES PKI LOG SHARED
 set -euo pipefail
-node=$1 state=$2 lower=$3 binaries=$4 images=$5 pki=$6 log=$7
+node=$1 state=$2 lower=$3 binaries=$4 images=$5 pki=$6 log=$7 shared=$8
 root=$state/merged
 mount --make-rprivate /
 mount -t overlay overlay -o "lowerdir=$state/config:$lower,upperdir=$state/upper,workdir=$state/work" "$root"
-mkdir -p "$root"/{var/lib/containerd,var/lib/kubelet,var/log,opt/k8s,images,pki,old,proc,sys,dev,run,tmp}
+mkdir -p "$root"/{var/lib/containerd,var/lib/kubelet,var/log,opt/k8s,images,pki,shared,old,proc,sys,dev,run,tmp}
 mount -t proc proc "$root/proc"
 mount --rbind /sys "$root/sys"
 mount --rbind /dev "$root/dev"
@@ -19,6 +19,7 @@ mount --bind "$log" "$root/var/log"
 mount --bind -o ro "$binaries" "$root/opt/k8s"
 mount --bind -o ro "$images" "$root/images"
 mount --bind -o ro "$pki" "$root/pki"
+mount --bind "$shared" "$root/shared"    # the same folder on every node, as network storage is
 hostname "$node"
 cd "$root"
 pivot_root . old    # refuses a shared new root: made shared afterwards

@@ -94,5 +94,10 @@ class ClusterPaths:
     def etcd(self) -> Path:
         return self.root / "etcd"
 
+    @property
+    def shared(self) -> Path:
+        """/shared of every node: what network storage is to a real cluster."""
+        return self.root / "shared"
+
     def node(self, node: str) -> Path:
         return self.root / "nodes" / node

@@ -163,12 +163,15 @@ class Processes:
             raise RuntimeError(f"{component} is running already (process {record.pid})")
         return self.start(component, record.argv, record.env or None)
 
-    def tail(self, component: str, lines: int = 15) -> str:
-        file = self._log / f"{component}.log"
+    def log(self, component: str) -> str:
+        """All it has said, over all its lives; "" before its first."""
         try:
-            return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+            return (self._log / f"{component}.log").read_text(errors="replace")
         except OSError:
-            return "(no log)"
+            return ""
+
+    def tail(self, component: str, lines: int = 15) -> str:
+        return "\n".join(self.log(component).splitlines()[-lines:]) or "(no log)"
 
 
 def _exe(pid: int) -> str:

@@ -45,7 +45,7 @@ class Startup:
 
     def run(self, wanted: ClusterSpec, lower: Path | None, archives: list[Path]) -> None:
         """`lower`: the nodes' shared root; `archives`: the images that they start with."""
-        for folder in (self.paths.log, self.paths.etcd, self.paths.run):
+        for folder in (self.paths.log, self.paths.etcd, self.paths.run, self.paths.shared):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
         self.cache.images.mkdir(parents=True, exist_ok=True)

@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium.schema.job import HyperParamJob
-from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
+from podium_operator.announcements import emit
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules, make_pod, make_trial, pod_name
+from podium_operator.pods import REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
 from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.seen import SeenPod
+from podium_operator.settling import Settling
 from podium_operator.world import World, job_key
 
 MANAGER = "podium-operator"
@@ -44,6 +46,14 @@ class _RefusedPod:
     again_at: float
 
 
+def _superseded(world: World) -> Iterator[SeenPod]:
+    """Pods that still live though a later attempt of their trial exists: two would write to one folder."""
+    for pods in world.pods_of.values():
+        for pod in pods[1:]:
+            if pod.facts.phase not in ("Succeeded", "Failed") and not pod.facts.deleting:
+                yield pod
+
+
 class Actuator:
     def __init__(self, api: Api, mirror: Mirror, rules: PodRules, metrics: Metrics) -> None:
         self._api = api
@@ -52,6 +62,7 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._refused: dict[TrialKey, _RefusedPod] = {}
+        self._settling = Settling()
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """Returns trials that ended because they cannot be started.
@@ -61,8 +72,10 @@ class Actuator:
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
+        self._settling.forget(world)
+        await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
         ends: list[EndTrial | None] = []
-        for kinds in (DeletePod, Order, CreateTrial | CreatePod):
+        for kinds in (DeletePod | Requeue, Order, CreateTrial | CreatePod):
             some = [self._guarded(world, action) for action in actions if isinstance(action, kinds)]
             ends += await asyncio.gather(*some)
         return tuple(end for end in ends if end is not None)
@@ -108,7 +121,30 @@ class Actuator:
                 pod = world.latest_pod.get(action.trial.uid)
                 if pod is not None and not pod.facts.deleting:
                     await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+            case Requeue():
+                await self._requeue(world, action)
         return None
+
+    async def _end(self, pod: SeenPod) -> None:
+        try:
+            log.warning("pod %s/%s: a later attempt of its trial is there; it is ended", pod.namespace, pod.name)
+            await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+        except ApiError as error:
+            log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
+
+    async def _requeue(self, world: World, action: Requeue) -> None:
+        """The reason first: with it on the pod, whoever sees the deletion knows what it is for."""
+        pod = world.latest_pod.get(action.trial.uid)
+        if pod is None or pod.facts.deleting:
+            return
+        about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
+        try:
+            await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
+        except ApiError as error:
+            if error.not_found or error.conflict or error.status == INVALID:
+                return  # it is gone, or another pod of that name: the next cycle looks again
+            raise
+        await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
 
     async def _order(self, order: Order) -> None:
         gpus = [
@@ -128,8 +164,8 @@ class Actuator:
             for uuid, places in order.gpus
         ]
         spec = GpuNodeSpec(epoch=order.epoch, gpus=gpus)
-        # `released` is podium-cli's field: applying it here would take it away
-        body = spec.model_dump(by_alias=True, exclude={"released"}, mode="json")
+        # the others are podium-cli's fields: applying them here would take them away
+        body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, mode="json")
         await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
         self._mirror.ordered(order.node, spec)
 
@@ -146,17 +182,17 @@ class Actuator:
         before = self._refused.get(action.trial)
         if before is not None and time.monotonic() < before.again_at:
             return None
+        if action.attempt and not self._settling.settled(world, job, trial, time.monotonic()):
+            return None
         try:
-            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules))
+            nodes = {node.metadata.name for node in world.nodes}
+            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes))
         except ApiError as error:
             if error.status != INVALID:
                 raise
-            about = {"name": job.metadata.name, "namespace": job.metadata.namespace, "uid": job.metadata.uid}
             name = pod_name(trial.metadata.name, action.attempt)
             text = f"The API server refuses pod {name}: {error.message}"
-            await events.emit(
-                self._api, JOBS, about, reason="PodRefused", message=text, component=MANAGER, kind="Warning"
-            )
+            await emit(self._api, JOBS, job.metadata, "PodRefused", text, "Warning")
             return EndTrial(action.trial, TrialPhase.FAILED, "PodRefused", f"{text} Mend the job's template.")
         self._refused.pop(action.trial, None)
         return None

@@ -11,13 +11,15 @@ import logging
 import time
 from dataclasses import replace
 
-from podium.domain.actions import EndJob, EndTrial
+from podium.domain.actions import EndJob, EndTrial, Requeue
 from podium.planning.planner import plan
 from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
 from podium_operator.last_words import LastWords
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
+from podium_operator.requeue_costs import RequeueCosts
 from podium_operator.settings import OperatorSettings
 from podium_operator.snapshot import build_snapshot
 from podium_operator.statuses import Statuses
@@ -34,6 +36,7 @@ class Cycle:
         actuator: Actuator,
         statuses: Statuses,
         last_words: LastWords,
+        cleanup: Cleanup,
         metrics: Metrics,
     ) -> None:
         self._settings = settings
@@ -41,7 +44,9 @@ class Cycle:
         self._actuator = actuator
         self._statuses = statuses
         self._last_words = last_words
+        self._cleanup = cleanup
         self._metrics = metrics
+        self._requeue_costs = RequeueCosts()
         self._changed = asyncio.Event()
         self.last = time.monotonic()
         mirror.subscribe(self._changed.set)
@@ -76,8 +81,10 @@ class Cycle:
         with self._metrics.cycle.labels("plan").time():
             world = replace(self._mirror.world(), unread=self._last_words.empty)
             self._last_words.read(world)
+            self._cleanup.begin(world)
             sights = observe(world)
-            snapshot = build_snapshot(world, sights)
+            self._requeue_costs.look(world, sights)
+            snapshot = build_snapshot(world, sights, self._requeue_costs.mean)
             decided = plan(snapshot)
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
@@ -85,6 +92,10 @@ class Cycle:
         ends |= {end.trial: end for end in refused}
         job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
         places = {place.trial: place for place in decided.ranks}
+        for told in decided.actions:
+            if isinstance(told, Requeue) and told.trial in places:
+                # written before the pod is gone: its phase Requeued keeps the reason
+                places[told.trial] = replace(places[told.trial], reason=told.reason, message=told.message)
         for trial, text in self._actuator.refused().items():
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)

@@ -1,6 +1,7 @@
-"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted. Nothing else happens here.
+"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted, and before that the
+finalizer that `cleanup` takes off, where folders are to be removed with it. Nothing else happens here.
 
-No finalizer: deletion is the owner references' work and never waits for the operator.
+Without such folders there is no finalizer: deletion is the owner references' work and never waits for the operator.
 """
 
 from __future__ import annotations
@@ -13,22 +14,26 @@ from typing import Any
 
 import kopf
 
+from podium.schema.job import HyperParamJob
+from podium.schema.validation import parse_job
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import JOBS
-from podium_operator.acceptance import condition
+from podium_cluster.resources import CLAIMS, JOBS
+from podium_operator import finalizers
+from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
+LOOK_AGAIN = 5.0  # seconds until a claim that was not there is looked for again
 log = logging.getLogger(__name__)
 
 
-def register(api: Api) -> kopf.OperatorRegistry:
-    """The handlers, bound to our client."""
+def register(api: Api, *, cleans: bool) -> kopf.OperatorRegistry:
+    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders."""
     registry = kopf.OperatorRegistry()
 
     async def accept(body: kopf.Body, **_: Any) -> None:
-        await _accept(api, dict(body))
+        await _accept(api, dict(body), cleans=cleans)
 
     about = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*about, registry=registry, id="accept")(accept)
@@ -69,12 +74,17 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     )
 
 
-async def _accept(api: Api, manifest: dict[str, Any]) -> None:
+async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool) -> None:
     meta = manifest["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    wanted = condition(manifest, now)
+    claim = await _claim(api, meta["namespace"], claim_name(manifest))
+    wanted = condition(manifest, now, claim)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
+    job = parse_job(manifest)
     try:
+        if cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec):
+            # first: as soon as the job is accepted, its trials may write
+            await finalizers.hold(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:
         if error.not_found:
@@ -84,3 +94,16 @@ async def _accept(api: Api, manifest: dict[str, Any]) -> None:
     if wanted["status"] == "False":
         said = {"reason": wanted["reason"], "message": wanted["message"]}
         await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")
+    if wanted["status"] == "Unknown":
+        raise kopf.TemporaryError(wanted["message"], delay=LOOK_AGAIN)
+
+
+async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:
+    if name is None:
+        return None
+    try:
+        return Claim(name, ClaimModes.model_validate(await api.get(CLAIMS, name, namespace)).modes)
+    except ApiError as error:
+        if error.not_found:
+            return Claim(name, None)
+        raise kopf.TemporaryError(f"claim {name} not read: {error}", delay=2) from error

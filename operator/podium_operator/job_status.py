@@ -55,6 +55,7 @@ def job_status(
         "done": f"{done}/{size}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
+        "lost": _lost(trials),
         "suspensions": sum(t.status.suspensions.count for t in trials),
         "conditions": [_complete(job, phase, reason, message, now)],
     }
@@ -73,6 +74,11 @@ def job_status(
     return status
 
 
+def _lost(trials: Sequence[SeenTrial]) -> Manifest:
+    losses = [trial.status.losses for trial in trials]
+    return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
+
+
 def _phase(
     job: HyperParamJob, phases: Counter[TrialPhase], done: int, size: int, end: EndJob | None
 ) -> tuple[str, str, str]:
@@ -83,6 +89,9 @@ def _phase(
     refusal = next((c for c in job.status.conditions if c.type == ACCEPTED and c.status == "False"), None)
     if refusal is not None:
         return "Refused", refusal.reason, refusal.message
+    waits = next((c for c in job.status.conditions if c.type == ACCEPTED and c.status == "Unknown"), None)
+    if waits is not None:
+        return "Pending", waits.reason, waits.message
     if not is_accepted(job):
         return "Pending", "NotCheckedYet", "The job has not been checked yet."
     if job.spec.suspend:

@@ -65,6 +65,10 @@ class LastWords:
                 await self._api.apply_status(TRIALS, _manifest(trial, curve), manager=MANAGER)
                 return
             except (ApiError, ValueError) as error:
+                if isinstance(error, ApiError) and error.conflict:
+                    # somebody wrote in between, or it is another trial of that name: the next cycle looks again
+                    self._tasks.pop(pod.uid, None)
+                    return
                 log.warning("log of pod %s/%s not read, again in %.1f s: %s", pod.namespace, pod.name, pause, error)
             await asyncio.sleep(pause)
             pause *= 2
@@ -76,6 +80,7 @@ def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
     points = [CurvePoint(step=p.step, value=p.value, time=p.time).model_dump(by_alias=True) for p in curve.points]
     meta = trial.metadata
     return {
-        "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+        # the version that was looked at names this very object: the server ignores a uid here
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
         "status": {"curve": {"points": points}, "lastStep": curve.last_step, "lastValue": curve.last_value},
     }

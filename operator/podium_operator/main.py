@@ -18,6 +18,7 @@ from podium_cluster.client import connect
 from podium_cluster.startup import read_settings
 from podium_operator import handlers
 from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
 from podium_operator.metrics import Metrics
@@ -39,9 +40,11 @@ async def serve(settings: OperatorSettings) -> None:
         loop.add_signal_handler(number, stop.set)
     async with connect(settings) as api:
         mirror = Mirror(api, settings)
-        actuator = Actuator(api, mirror, PodRules(settings.scheduler_name, settings.resource), metrics)
+        rules = PodRules(settings.scheduler_name, settings.resource, settings.trial_priority_class)
+        actuator = Actuator(api, mirror, rules, metrics)
         statuses = Statuses(api, settings.status_seconds, metrics)
-        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), metrics)
+        cleanup = Cleanup(api, mirror.world, settings.image)
+        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics)
 
         def alive() -> str | None:
             idle = time.monotonic() - cycle.last
@@ -54,7 +57,9 @@ async def serve(settings: OperatorSettings) -> None:
             parts = [
                 asyncio.create_task(mirror.run(), name="mirror"),
                 asyncio.create_task(cycle.run(), name="cycle"),
-                asyncio.create_task(_kopf(handlers.register(api), settings, stop), name="kopf"),
+                asyncio.create_task(
+                    _kopf(handlers.register(api, cleans=settings.image is not None), settings, stop), name="kopf"
+                ),
             ]
             stopped = asyncio.create_task(stop.wait(), name="signal")
             done, _ = await asyncio.wait([*parts, stopped], return_when=asyncio.FIRST_COMPLETED)

@@ -29,7 +29,9 @@ from podium_operator.settings import OperatorSettings
 from podium_operator.world import World, of_its_job
 
 LEASE_PREFIX = "podium-agent-"
-REMEMBER_SECONDS = 10.0  # longer than any watch that works lags
+# longer than a watch that works lags: after this the order is taken to be the one that the cache shows, and written
+# anew if need be; its epoch still goes on from the last one, since two orders must never share one
+REMEMBER_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +108,13 @@ class Mirror:
         written = self._written.get(node.metadata.name)
         if written is None:
             return node
-        anew = written.uid != node.metadata.uid or time.monotonic() - written.at > REMEMBER_SECONDS
-        if anew or node.spec.epoch >= written.spec.epoch:
+        if written.uid != node.metadata.uid or node.spec.epoch >= written.spec.epoch:
             del self._written[node.metadata.name]
             return node
-        return node.model_copy(update={"spec": written.spec})
+        ours: dict[str, Any] = {"epoch": written.spec.epoch}  # what a person set meanwhile stands
+        if time.monotonic() - written.at <= REMEMBER_SECONDS:
+            ours["gpus"] = written.spec.gpus
+        return node.model_copy(update={"spec": node.spec.model_copy(update=ours)})
 
     def _is_silent(self, node: str) -> bool:
         """A changed renewTime counts from when we saw it: clocks of nodes differ."""

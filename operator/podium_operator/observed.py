@@ -39,8 +39,9 @@ class Sight:
     gpus: tuple[str, ...]
     started: bool
     ended_at: float | None
-    trouble: bool = False  # the pod does not start: that is told before the trial's rank
+    trouble: bool = False  # the pod does not start, or was told to go: that is told before the trial's rank
     stuck: bool = False  # and this for a minute, whatever Podium does
+    leaving: bool = False  # the pod is being deleted
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
@@ -93,6 +94,8 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         retries=job.spec.trials.retries if job else 0,
         stopped=trial.spec.stopped,
         agent_fresh=node not in world.silent,
+        complete=_complete(trial, job),
+        reason=status.reason,
     )
     seen = derive_phase(facts)
     phase = next_phase(current, seen)
@@ -101,8 +104,11 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     ended = current_pod.ended_at if current_pod else None
     if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
         phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
+    if phase is TrialPhase.REQUEUED and current is not phase and _may_be_complete(world, trial, current_pod):
+        phase = current
     waits = phase is TrialPhase.REQUEUED
-    stuck = phase is TrialPhase.PENDING and seen.trouble and seen.reason != "ContainerCreating"
+    deleting = current_pod is not None and current_pod.facts.deleting
+    stuck = phase is TrialPhase.PENDING and seen.trouble and not deleting and seen.reason != "ContainerCreating"
     return Sight(
         phase=phase,
         reason=seen.reason,
@@ -118,6 +124,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         ended_at=ended,
         trouble=seen.trouble,
         stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
+        leaving=deleting and not waits,
     )
 
 
@@ -141,9 +148,20 @@ def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
     age = world.now - pod.ended_at
     if job.spec.gpus.per_trial == 0:
         return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
-    last, wanted = trial.status.last_step, job.spec.trials.max_steps
-    complete = last is not None and wanted is not None and last >= wanted
-    return not complete and pod.facts.node not in world.silent and age < LAST_WORDS_SECONDS
+    return not _complete(trial, job) and pod.facts.node not in world.silent and age < LAST_WORDS_SECONDS
+
+
+def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
+    """The process was told to go and ended well; whether that was its end, the last lines of its log will say."""
+    if pod is None or pod.facts.phase != "Succeeded" or not _has_more_to_say(world, trial, pod):
+        return False
+    holds = trial.status.holds
+    return not holds or holds[-1].end is None  # the agent closes the hold when it has read the log
+
+
+def _complete(trial: SeenTrial, job: HyperParamJob | None) -> bool:
+    last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
+    return last is not None and wanted is not None and last >= wanted
 
 
 def waits_for_log(world: World, trial: SeenTrial, job: HyperParamJob, pod: SeenPod) -> bool:

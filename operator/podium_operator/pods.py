@@ -1,24 +1,26 @@
 """The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
 
 The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
-what the script needs to know (environment, placeholders), the checkpoint volume with a folder of the trial's own, and
-labels, owner, readiness gate and the reading by which the agent finds the metric in the log.
+what the script needs to know (`environment`, placeholders), where it saves and what it goes on from (`checkpoints`),
+and labels, owner, priority, readiness gate and the reading by which the agent finds the metric in the log.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium.schema.job import Checkpoint, HyperParamJob
+from podium.schema.job import HyperParamJob
 from podium.schema.quantity import to_bytes
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
-from podium.schema.space import env_name
+from podium.schema.saving import outlives_pod
 from podium.schema.template import GATE_CONTAINER
 from podium.schema.trial import HyperParamTrial
-from podium_operator.substitution import Substitution, text
+from podium_operator import checkpoints
+from podium_operator.environment import environment
+from podium_operator.substitution import Substitution
 
 Manifest = dict[str, Any]
 
@@ -28,9 +30,10 @@ ATTEMPT_LABEL = "podium.dev/attempt"
 JOB_UID_LABEL = "podium.dev/job-uid"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
+METHODS_ANNOTATION = "podium.dev/methods"
+REQUEUE_ANNOTATION = "podium.dev/requeue"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
-CHECKPOINT_VOLUME = "podium-checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,31 +42,45 @@ class PodRules:
 
     scheduler_name: str
     resource: str
+    priority_class: str | None = None
 
 
 def pod_name(trial: str, attempt: int) -> str:
     return f"{trial}-{attempt}"
 
 
-def make_pod(job: HyperParamJob, trial: HyperParamTrial, attempt: int, rules: PodRules) -> Manifest:
+def make_pod(
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, rules: PodRules, nodes: Collection[str] = ()
+) -> Manifest:
+    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost."""
     spec = job.spec
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
-    checkpoint = spec.checkpoint.path if spec.checkpoint else None
-    words = Substitution(trial.spec.parameters, checkpoint)
-    for container in pod["containers"]:
-        _fill(container, words, _environment(job, trial))
     main = pod["containers"][0]
+    resume = checkpoints.resume_of(job, trial, attempt, nodes)
     pod["restartPolicy"] = "Never"
-    pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
+    grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
+    told = environment(job, trial, attempt, grace=grace, resume=resume.path if resume else None)
+    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
+    for container in pod["containers"]:
+        _fill(container, words, told)
     if spec.checkpoint:
-        _add_checkpoint(pod, main, spec.checkpoint, _folder(job, trial))
+        if resume is not None and spec.checkpoint.resume_args:
+            again = Substitution(trial.spec.parameters, resume.path)
+            checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
+        checkpoints.mount(pod, main, spec.checkpoint, f"{checkpoints.folder_of_job(job)}/{trial.metadata.name}")
+    if resume is not None and resume.node is not None:
+        checkpoints.stay_on(pod, resume.node)
+    if rules.priority_class is not None:
+        pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         _add_share(main, rules.resource, spec.gpus.per_trial)
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
+        if outlives_pod(spec):
+            checkpoints.add_hook(main)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -91,6 +108,10 @@ def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: M
     annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
     if spec.gpus.memory is not None:
         annotations[MEMORY_ANNOTATION] = str(to_bytes(spec.gpus.memory))
+    if spec.gpus.per_trial:
+        annotations[METHODS_ANNOTATION] = ",".join(spec.suspension.methods)
+    if spec.checkpoint:
+        annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
     if spec.gpus.products:
         annotations[PRODUCTS_ANNOTATION] = ",".join(spec.gpus.products)
     labels = {
@@ -117,23 +138,6 @@ def owner(kind: str, name: str, uid: str) -> Manifest:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-
-
-def _environment(job: HyperParamJob, trial: HyperParamTrial) -> dict[str, str]:
-    """Variables of every main container; what the template sets itself wins, except for the parameters."""
-    spec = job.spec
-    given = {
-        "PODIUM_JOB": job.metadata.name,
-        "PODIUM_TRIAL": trial.metadata.name,
-        # a script that prints without flushing would be silent for minutes, and its curve empty
-        "PYTHONUNBUFFERED": "1",
-    }
-    given |= {env_name(name): text(value) for name, value in trial.spec.parameters.items()}
-    if spec.checkpoint:
-        given["PODIUM_CHECKPOINT"] = spec.checkpoint.path
-    if spec.gpus.memory is not None:
-        given["PODIUM_GPU_MEMORY_BYTES"] = str(to_bytes(spec.gpus.memory))
-    return given
 
 
 def _fill(container: Manifest, words: Substitution, environment: Mapping[str, str]) -> None:
@@ -168,25 +172,6 @@ def _gate(main: Manifest) -> Manifest:
         if field in main:
             gate[field] = copy.deepcopy(main[field])
     return gate
-
-
-def _folder(job: HyperParamJob, trial: HyperParamTrial) -> str:
-    """A folder of this trial of this very job: a later job of the same name must not go on from old states."""
-    return f"{job.metadata.namespace}-{job.metadata.name}-{job.metadata.uid[:8]}/{trial.metadata.name}"
-
-
-def _add_checkpoint(pod: Manifest, main: Manifest, checkpoint: Checkpoint, folder: str) -> None:
-    volume = checkpoint.volume
-    source: Manifest
-    if volume.claim_name is not None:
-        source = {"persistentVolumeClaim": {"claimName": volume.claim_name}}
-    elif volume.host_path is not None:
-        source = {"hostPath": {"path": volume.host_path.path, "type": "DirectoryOrCreate"}}
-    else:
-        source = {"emptyDir": dict(volume.empty_dir or {})}
-    pod["volumes"] = [*(pod.get("volumes") or []), {"name": CHECKPOINT_VOLUME, **source}]
-    mount = {"name": CHECKPOINT_VOLUME, "mountPath": checkpoint.path, "subPath": folder}
-    main["volumeMounts"] = [*(main.get("volumeMounts") or []), mount]
 
 
 def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -> Manifest:

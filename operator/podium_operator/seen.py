@@ -12,7 +12,7 @@ from pydantic import Field
 from podium.domain.observe import Gate, PodFacts
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.template import GATE_CONTAINER
-from podium_operator.pods import ATTEMPT_LABEL, TRIAL_LABEL
+from podium_operator.pods import ATTEMPT_LABEL, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
 
 
 class _Terminated(StatusModel):
@@ -87,6 +87,7 @@ class SeenPod:
     uid: str
     trial: str
     trial_uid: str
+    job: str
     attempt: int
     facts: PodFacts
     created: float
@@ -109,6 +110,7 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         uid=pod.metadata.uid,
         trial=labels[TRIAL_LABEL],
         trial_uid=owners[0],
+        job=labels.get(JOB_LABEL, ""),
         attempt=int(labels.get(ATTEMPT_LABEL, "0")),
         facts=_facts(pod, failed_init, ends),
         created=created.timestamp() if created else 0.0,
@@ -153,6 +155,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
+        requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
+from podium.schema.saving import can_save, saves_at
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
@@ -18,7 +20,8 @@ ACCEPTED = "Accepted"
 FINISHED = ("Succeeded", "Failed")
 
 
-def build_snapshot(world: World, sights: Mapping[TrialKey, Sight]) -> Snapshot:
+def build_snapshot(world: World, sights: Mapping[TrialKey, Sight], requeue: float | None = None) -> Snapshot:
+    """`requeue`: measured seconds of one; None: none was measured yet."""
     return Snapshot(
         now=world.now,
         jobs=tuple(_job(job) for job in world.jobs if job.metadata.deletion_timestamp is None),
@@ -28,7 +31,7 @@ def build_snapshot(world: World, sights: Mapping[TrialKey, Sight]) -> Snapshot:
             if trial.metadata.deletion_timestamp is None
         ),
         gpus=tuple(gpu for node in world.nodes for gpu in _gpus(node, node.metadata.name in world.silent)),
-        costs=_costs(world.trials),
+        costs=_costs(world.trials, requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
     )
 
@@ -67,6 +70,9 @@ def _job(job: HyperParamJob) -> JobView:
         deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
         products=tuple(spec.gpus.products),
         memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
+        freezes="freeze" in spec.suspension.methods,
+        saves=can_save(spec),
+        saves_at=saves_at(spec),
     )
 
 
@@ -92,6 +98,9 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
+        leaving=sight.leaving,
+        pod_since=sight.pod.created if sight.pod else 0.0,
+        saved=trial.status.saved.step if trial.status.saved else None,
     )
 
 
@@ -112,14 +121,16 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             free_shares=max(0, gpu.shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,
+            draining=node.spec.draining,
         )
 
 
-def _costs(trials: Iterable[SeenTrial]) -> Costs:
+def _costs(trials: Iterable[SeenTrial], requeue: float | None) -> Costs:
     """Means of what suspensions took so far; the defaults until one was measured."""
     count = out = back = 0.0
     for trial in trials:
         count += trial.status.suspensions.count
         out += trial.status.suspensions.seconds_out
         back += trial.status.suspensions.seconds_in
-    return Costs(out / count, back / count) if count else Costs()
+    costs = Costs(out / count, back / count) if count else Costs()
+    return costs if requeue is None else replace(costs, requeue=requeue)

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from podium.domain.actions import EndJob, EndTrial, Place
-from podium.domain.phase import TrialPhase
+from podium.domain.phase import REQUEUES, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import estimate
 from podium.schema.job import HyperParamJob
-from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
+from podium_operator.announcements import Announcements
 from podium_operator.job_status import job_status
 from podium_operator.metrics import Metrics
 from podium_operator.observed import Sight
@@ -40,7 +40,7 @@ class Statuses:
         self._interval = interval
         self._metrics = metrics
         self._written: dict[str, tuple[float, Manifest]] = {}
-        self._leader: dict[str, str] = {}
+        self._announcements = Announcements(api)
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     async def write(
@@ -52,7 +52,7 @@ class Statuses:
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
     ) -> None:
-        calls = []
+        calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
         for trial in world.trials:
             key = trial_key(trial)
@@ -66,11 +66,12 @@ class Statuses:
                 end=ends.get(key),
             )
             calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
+            told.append(self._announcements.losses(trial))
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
             calls.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
-        await asyncio.gather(*calls)
+        await asyncio.gather(*calls, *told)
         self._forget(world)
         self._count(world, sights)
 
@@ -89,7 +90,7 @@ class Statuses:
         )
         written = await self._apply(JOBS, job, job.status.phase, status, world.now)
         if written:
-            await self._tell_best(job, status)
+            await self._announcements.best(job, status)
         return written
 
     async def _apply(
@@ -102,7 +103,7 @@ class Statuses:
             moment, last = before
             if last == status:
                 return False
-            if all(last.get(field) == status.get(field) for field in URGENT) and now - moment < self._interval:
+            if not _urgent(last, status) and now - moment < self._interval:
                 return False
         # with the version that was looked at: a later object of the same name must not get this one's end (the server
         # ignores a uid here). Whoever wrote in between wakes the next cycle, which looks again and writes then.
@@ -117,51 +118,14 @@ class Statuses:
             return False
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
-            await self._tell(resource, item, stored, status)
+            await self._announcements.phase(resource, item, stored, status)
         return True
-
-    async def _tell_best(self, job: HyperParamJob, status: Manifest) -> None:
-        """An Event when another trial takes the lead; a leader that improves is not news."""
-        best, before = status.get("best"), self._leader.get(job.metadata.uid)
-        if best is None or best["trial"] == before:
-            return
-        self._leader[job.metadata.uid] = best["trial"]
-        if before is None and job.status.best is not None and job.status.best.trial == best["trial"]:
-            return  # told before this operator started
-        meta = job.metadata
-        await events.emit(
-            self._api,
-            JOBS,
-            {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-            reason="NewBest",
-            message=f"Trial {best['trial']} leads with {best['value']:.6g} at step {best['step']:g}.",
-            component=MANAGER,
-        )
-
-    async def _tell(self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Manifest) -> None:
-        """Events for what a person would ask about; the hand-overs of a GPU are many and stand on the GPUNode."""
-        phase = status["phase"]
-        meta = item.metadata
-        log.info("%s %s/%s: %s -> %s (%s)", resource.kind, meta.namespace, meta.name, stored, phase, status["reason"])
-        quiet = {TrialPhase.GATED, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING, TrialPhase.PENDING}
-        if resource is TRIALS and (phase in quiet or (phase == TrialPhase.RUNNING and stored in quiet - {"Gated"})):
-            return
-        await events.emit(
-            self._api,
-            resource,
-            {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
-            reason=_event_reason(phase, status["reason"]) if resource is JOBS else f"Trial{phase}",
-            message=status["message"] or status["reason"],
-            component=MANAGER,
-            kind="Warning" if phase in ("Failed", "Requeued") else "Normal",
-        )
 
     def _forget(self, world: World) -> None:
         there = {trial.metadata.uid for trial in world.trials} | {job.metadata.uid for job in world.jobs}
         for uid in self._written.keys() - there:
             del self._written[uid]
-        for uid in self._leader.keys() - there:
-            del self._leader[uid]
+        self._announcements.forget(there)
 
     def _count(self, world: World, sights: Mapping[TrialKey, Sight]) -> None:
         phases = Counter(sight.phase for sight in sights.values())
@@ -172,6 +136,8 @@ class Statuses:
             self._metrics.jobs.labels(name).set(jobs[name])
 
 
-def _event_reason(phase: str, reason: str) -> str:
-    """A job that ended says why (TargetReached, AllTrialsEnded, TooManyFailedTrials, ...)."""
-    return {"Running": "Started", "Pending": "Waiting", "Suspended": "Suspended"}.get(phase, reason)
+def _urgent(last: Manifest, status: Manifest) -> bool:
+    """Whether it is to be written at once; the reason for a requeue must be there before the pod is gone."""
+    if last.get("reason") != status.get("reason") and status.get("reason") in REQUEUES:
+        return True
+    return any(last.get(field) != status.get(field) for field in URGENT)

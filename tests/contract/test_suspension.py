@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.cgroups import Freezer, Frost, find_containers, heeds_sigterm, peer_of
+from podium_agent.cgroups import Freezer, Frost, find_containers, find_leftovers, heeds_sigterm, peer_of
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.freeze import Freeze
 
@@ -127,6 +128,21 @@ def test_a_process_that_has_ended_is_no_failure(cells: list[Cell], method: Suspe
     assert method.standing(freezers(cells)) is Standing.GONE
 
 
+@pytest.mark.parametrize("finish", ["suspend", "resume"])
+def test_what_an_agent_left_half_done_is_seen_and_can_be_finished_either_way(
+    cells: list[Cell], method: SuspensionMethod, finish: str
+) -> None:
+    """Killed between the two containers of a trial, suspending or resuming: one is stopped, the other works."""
+    assert asyncio.run(method.suspend(freezers(cells)[:1])).ok
+    assert method.standing(freezers(cells)) is Standing.TORN
+    assert asyncio.run(getattr(method, finish)(freezers(cells))).ok
+    if finish == "suspend":
+        assert method.standing(freezers(cells)) is Standing.PARKED
+        assert asyncio.run(method.resume(freezers(cells))).ok
+    assert method.standing(freezers(cells)) is Standing.WORKING
+    assert all(cell.grows() for cell in cells)
+
+
 def test_a_suspension_that_is_cancelled_leaves_all_at_work(cells: list[Cell], method: SuspensionMethod) -> None:
     async def cancel() -> None:
         task = asyncio.ensure_future(method.suspend(freezers(cells)))
@@ -189,6 +205,28 @@ def test_containers_are_found_by_their_id(cells: list[Cell]) -> None:
     assert peer is not None
     assert (peer.pod_uid, peer.container) == (cells[0].pod_uid, cells[0].container)
     assert peer_of(Path("/proc"), os.getpid()) is None
+
+
+def test_what_is_left_of_a_pod_is_found_by_its_uid(cells: list[Cell], tmp_path: Path) -> None:
+    """The API may have forgotten the pod, and with it the ids of its containers. Its sandbox says nothing."""
+    proc, root = Path("/proc"), Path("/sys/fs/cgroup")
+    pods = frozenset({cells[0].pod_uid, str(uuid.uuid4())})
+
+    def left() -> set[str]:
+        return {one.id for found in find_leftovers(proc, root, pods).values() for one in found}
+
+    assert left() == {cell.container for cell in cells}
+    cells[0].process.kill()
+    cells[0].process.wait(10)
+    assert left() == {cells[1].container}
+    sandbox = tmp_path / "pause"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", sandbox)
+    cells[0].process = subprocess.Popen([str(sandbox), "60"])
+    comm, end = proc / str(cells[0].process.pid) / "comm", time.monotonic() + 10
+    while comm.read_text() != "pause\n":  # the kernel names a program a moment after Popen heard that it began
+        assert time.monotonic() < end
+    (cells[0].freezer.path / "cgroup.procs").write_text(str(cells[0].process.pid))
+    assert left() == {cells[1].container}
 
 
 def test_who_would_hear_sigterm(cells: list[Cell]) -> None:

@@ -188,3 +188,9 @@ def digits(site: Site) -> Run:
     trials = site.objects("hyperparamtrials", "-l", "podium.dev/job=digits")
     pods = {pod["metadata"]["name"]: pod for pod in site.objects("pods", "-l", "podium.dev/job=digits")}
     return Run(job, trials, pods, killed, site.work(), most_frozen)
+
+
+@pytest.fixture(scope="session")
+def scene(site: Site) -> Any:
+    """Searches of small scripts that accidents are done to."""
+    return load(Path(__file__).with_name("scene.py")).set_up(site)

@@ -21,7 +21,7 @@ from typing import Any
 
 from podium_cluster import leases
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
+from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("core", "cluster", "operator")
@@ -50,6 +50,7 @@ class OperatorProcess:
             "PODIUM_HTTP_HOST": "127.0.0.1",
             "PODIUM_HTTP_PORT": str(self._port),
             "PODIUM_LOG_FORMAT": "console",
+            "PODIUM_IMAGE": "localhost/podium:test",
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -129,6 +130,15 @@ class Stage:
         await self.api.delete(NAMESPACES, self.name)
 
     # what a user does
+
+    async def claim(self, name: str, mode: str) -> None:
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "namespace": self.name},
+            "spec": {"accessModes": [mode], "resources": {"requests": {"storage": "1Gi"}}},
+        }
+        await self.api.create(CLAIMS, manifest, manager="test")
 
     async def submit(self, name: str = "sweep", **spec: Any) -> None:
         whole: dict[str, Any] = {
@@ -226,10 +236,11 @@ class Stage:
                 entry["state"] = "Suspended"
         await self._write_node()
 
-    async def report(self, trial: str, *values: float) -> None:
-        """A learning curve, one step a value."""
+    async def report(self, trial: str, *values: float, **more: Any) -> None:
+        """A learning curve, one step a value; `more` of the agent's part of the status."""
         points = [{"step": step, "value": value, "time": time.time()} for step, value in enumerate(values, start=1)]
         status = {"curve": {"points": points}, "lastStep": len(values), "lastValue": values[-1], "gpuSeconds": 5.0}
+        status |= more
         manifest = {"metadata": {"name": trial, "namespace": self.name}, "status": status}
         await self.api.apply_status(TRIALS, manifest, manager="podium-agent")
 

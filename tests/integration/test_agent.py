@@ -28,6 +28,13 @@ NODE = "node-1"
 COUNT = """trap 'exit 0' TERM; i=0
 while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"; sleep 0.05; done"""
 
+# saves after its first step and whenever it is asked; goes on from its save
+SAVE = """trap 'exit 0' TERM; cd /ckpt; i=0
+[ -f podium-save.json ] && i=$(sed 's/[^0-9]*\\([0-9]*\\).*/\\1/' podium-save.json)
+save() { echo "{\\"step\\": $i, \\"onRequest\\": true}" > new; rm -f podium-save-request; mv new podium-save.json; }
+while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"
+if [ $i = 1 ] || [ -e podium-save-request ]; then save; fi; sleep 0.05; done"""
+
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
     """Waits for a condition; its answer, or a failure that says what did not come."""
@@ -78,8 +85,10 @@ class Node:
         path.write_text(json.dumps(manifest))
         self.cluster.kubectl("apply", "-f", str(path))
 
-    def add_trial(self, number: int, folder: Path, gpus: int = 1) -> None:
-        """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order."""
+    def add_trial(self, number: int, folder: Path, gpus: int = 1, *, saves: bool = False, attempt: int = 0) -> None:
+        """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order. One that saves
+        does so in a folder of the node, and has the hook.
+        """
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
         base = {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial"}
@@ -93,9 +102,9 @@ class Node:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {
-                "name": f"{name}-0",
+                "name": f"{name}-{attempt}",
                 "namespace": "default",
-                "labels": {"podium.dev/job": "count", "podium.dev/trial": name},
+                "labels": {"podium.dev/job": "count", "podium.dev/trial": name, "podium.dev/attempt": str(attempt)},
                 "annotations": {"podium.dev/reading": json.dumps(reading)},
                 "ownerReferences": [owner],
             },
@@ -107,6 +116,17 @@ class Node:
                 "containers": [{"name": "train", "command": ["/bin/sh", "-c", COUNT], **common}],
             },
         }
+        if saves:
+            pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
+            place = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
+            pod["spec"]["volumes"] = [{"name": "saves", "hostPath": place}]
+            told = {"PODIUM_CHECKPOINT": "/ckpt", "PODIUM_GRACE_SECONDS": "8"}
+            main = pod["spec"]["containers"][0]
+            main["command"] = ["/bin/sh", "-c", SAVE]
+            main["lifecycle"] = {"preStop": {"exec": {"command": ["/podium/podium-gate", "hook"]}}}
+            for container in (main, pod["spec"]["initContainers"][0]):
+                container["env"] = [{"name": key, "value": value} for key, value in told.items()]
+                container["volumeMounts"] = [{"name": "saves", "mountPath": "/ckpt", "subPath": name}]
         if gpus:
             self.trials[name] = uid
         else:
@@ -133,10 +153,11 @@ class Node:
                 found.add(pods.get(place.parent.name.removeprefix("pod"), place.parent.name))
         return found
 
-    def printed(self, name: str) -> list[int]:
+    def printed(self, name: str, attempt: int = 0) -> list[int]:
         """The steps in the container's own log, as the kubelet's folder has them."""
-        uid = self.get("pod", f"{name}-0")["metadata"]["uid"]
-        folder = self.cluster.logs / NODE / "pods" / f"default_{name}-0_{uid}" / "train"
+        pod = f"{name}-{attempt}"
+        uid = self.get("pod", pod)["metadata"]["uid"]
+        folder = self.cluster.logs / NODE / "pods" / f"default_{pod}_{uid}" / "train"
         lines = [line for path in sorted(folder.glob("*.log*")) for line in path.read_text().splitlines()]
         return [json.loads(line.split(" ", 3)[3])["epoch"] for line in lines]
 
@@ -309,3 +330,17 @@ def test_released_means_nothing_is_frozen(node: Node, tmp_path: Path) -> None:
     node.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", '{"spec": {"released": true}}')
     until(lambda: node.frozen() == set(), "all thawed")
     until(lambda: node.states() == {"count-2": "Running", "count-3": "Running"}, "both said to run")
+
+
+def test_a_second_agent_waits_for_the_first(node: Node) -> None:
+    """The last test: a pod that came while the plugin changes hands would be refused by the kubelet."""
+    with (node.log.parent / "second.log").open("wb") as file:
+        second = subprocess.Popen([sys.executable, "-m", "podium_agent.main"], env=node.environment, stderr=file)
+    try:
+        until(lambda: "OtherAgent" in (node.log.parent / "second.log").read_text(), "the reason in its log")
+        node.kill()
+        until(lambda: "following epoch" in (node.log.parent / "second.log").read_text(), "it takes over")
+    finally:
+        second.kill()
+        second.wait(20)
+    node.start()

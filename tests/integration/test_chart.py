@@ -142,6 +142,7 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
         ("image.repository=localhost/podium:dev", "'/image/repository'"),
         ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
         ("logLevel=loud", "'/logLevel': value must be one of"),
+        ("trialPriorityClass.value=1", "'/trialPriorityClass/value': maximum"),
         ("scheduler.name=default-scheduler", "'/scheduler/name'"),
         ("scheduler.weight=0", "'/scheduler/weight': minimum"),
         ("scheduler.replicas=0", "'/scheduler/replicas': minimum"),
@@ -177,7 +178,7 @@ def test_pods_but_the_agent_are_restricted_and_all_are_bounded(tool: Tool) -> No
 
 def test_every_component_is_probed_on_its_own_port(tool: Tool) -> None:
     for name, spec in pod_specs(parse(render(tool))).items():
-        if name in ("podium-thaw", "podium-unthaw", "podium-test-share"):
+        if name in ("podium-thaw", "podium-unthaw", "podium-release", "podium-test-share"):
             continue
         for container in spec["containers"]:
             ports = {port["name"] for port in container["ports"]}
@@ -242,12 +243,36 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
         "podium-thaw": ["thaw", "--all", "--wait", "90"],
         "podium-unthaw": ["thaw", "--all", "--undo"],
     }
+    release = one(objects, "Job", "podium-release")
+    assert release["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    (container,) = release["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["python3", "-m", "podium_operator.finalizers"]
     # the account of the hooks is a hook itself, made before the jobs and gone after them
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
         assert set(notes["helm.sh/hook"].split(",")) == {"pre-delete", "pre-install", "pre-upgrade"}
         assert int(notes["helm.sh/hook-weight"]) < 0
         assert "hook-succeeded" in notes["helm.sh/hook-delete-policy"]
+
+
+def test_trials_have_a_class_that_gives_way_and_preempts_nobody(tool: Tool) -> None:
+    def of(values: str) -> tuple[list[str], dict[str, str]]:
+        objects = parse(render(tool, values))
+        classes = [item["metadata"]["name"] for item in objects if item["kind"] == "PriorityClass"]
+        containers = one(objects, "Deployment", "podium-operator")["spec"]["template"]["spec"]["containers"]
+        return classes, {entry["name"]: entry.get("value") for entry in containers[0]["env"]}
+
+    classes, env = of("image.tag=1.2")
+    assert classes == ["podium-system", "podium-trial"]
+    assert env["PODIUM_TRIAL_PRIORITY_CLASS"] == "podium-trial"
+    assert env["PODIUM_IMAGE"] == "localhost/podium:1.2"
+    made = one(parse(render(tool)), "PriorityClass", "podium-trial")
+    assert (made["value"], made["preemptionPolicy"], made["globalDefault"]) == (-1, "Never", False)
+    classes, env = of("trialPriorityClass.create=false,trialPriorityClass.name=mine")
+    assert (classes, env["PODIUM_TRIAL_PRIORITY_CLASS"]) == (["podium-system"], "mine")
+    classes, env = of("trialPriorityClass.name=")
+    assert classes == ["podium-system"]
+    assert "PODIUM_TRIAL_PRIORITY_CLASS" not in env
 
 
 def test_the_definitions_come_with_the_chart() -> None:
@@ -267,7 +292,11 @@ def test_optional_objects_are_off_by_default(tool: Tool) -> None:
     kinds = {item["kind"] for item in parse(render(tool))}
     assert not kinds & {"NetworkPolicy", "ServiceMonitor", "Service"}
     more = parse(
-        render(tool, "metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true,priorityClass.create=false")
+        render(
+            tool,
+            "metrics.serviceMonitor.enabled=true,networkPolicy.enabled=true,"
+            "priorityClass.create=false,trialPriorityClass.create=false",
+        )
     )
     kinds = {item["kind"] for item in more}
     assert {"NetworkPolicy", "ServiceMonitor", "Service"} <= kinds

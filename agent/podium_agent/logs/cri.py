@@ -13,11 +13,12 @@ LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One whole line that a container wrote. `end` is the offset after its last piece in the file."""
+    """One whole line that a container wrote, with the offsets of its first piece and after its last one in the file."""
 
     time: float
     stream: str
     text: str
+    start: int
     end: int
 
 
@@ -71,8 +72,8 @@ class Assembler:
             return None
         if pending is not None:
             del self._pending[stream]
-            text = bytes(pending.text) + text
-        return LogLine(_time(parts[0]), stream, text[:LONGEST_LINE].decode(errors="replace"), self._at)
+            text, start = bytes(pending.text) + text, pending.start
+        return LogLine(_time(parts[0]), stream, text[:LONGEST_LINE].decode(errors="replace"), start, self._at)
 
 
 def _time(stamp: bytes) -> float:

@@ -60,7 +60,9 @@ class Freeze:
         frosts = [frost for target in targets if (frost := target.frost()) is not Frost.GONE]
         if not frosts:
             return Standing.GONE
-        return Standing.PARKED if all(frost is Frost.FROZEN for frost in frosts) else Standing.WORKING
+        if all(frost is Frost.THAWED for frost in frosts):
+            return Standing.WORKING
+        return Standing.PARKED if all(frost is Frost.FROZEN for frost in frosts) else Standing.TORN
 
     async def _until(self, targets: tuple[Freezer, ...], wanted: Frost, begin: float) -> list[Freezer]:
         """Poll until all are as wanted (or gone); what is not when time is over."""

@@ -2,6 +2,7 @@
 
 Used by the agent's log follower and by the operator for trials without a GPU. What a `Curve` holds is what is written
 to the trial's status: a reader that dies between two patches reads the same lines again and arrives at the same curve.
+A step may be printed on one line and its value on a later one: then it begins again at the first of the two.
 """
 
 from __future__ import annotations
@@ -33,6 +34,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Announcement:
+    """A step that a line gave without a value. `lines` were read up to this line, and with it."""
+
+    step: float
+    line: Printed
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
     """`diverged` counts points whose value was not a number, `repeated` those whose step had been seen already."""
 
@@ -40,10 +50,18 @@ class Curve:
     last_step: float | None = None
     last_value: float | None = None
     lines: int = 0
-    announced: float | None = None  # a step that a line gave without a value
+    announced: Announcement | None = None
+    again: bool = False  # the next line was read and counted before: only what it announced is missing
     diverged: int = 0
     repeated: int = 0
     taken: int = 0  # points, before thinning
+
+    @property
+    def waiting(self) -> Announcement | None:
+        """The announcement whose value is still to come: a reader that starts anew must begin with its line."""
+        if self.announced is None or (self.last_step is not None and self.announced.step <= self.last_step):
+            return None
+        return self.announced
 
 
 def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
@@ -51,10 +69,15 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
     fresh: list[Point] = []
     now = curve
     for line in lines:
+        if now.again:
+            steps = [seen.step for seen in read(line.text) if seen.step is not None and seen.value is None]
+            now = replace(now, again=False, announced=Announcement(steps[-1], line, now.lines) if steps else None)
+            continue
         now = replace(now, lines=now.lines + 1)
         for seen in read(line.text):
             if seen.value is None:
-                now = replace(now, announced=seen.step)
+                if seen.step is not None:
+                    now = replace(now, announced=Announcement(seen.step, line, now.lines))
                 continue
             step = seen.step if seen.step is not None else _next_step(now)
             if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
@@ -71,6 +94,6 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
 
 def _next_step(curve: Curve) -> float:
     """The step of a value without one: the one announced before it, else the next number."""
-    if curve.announced is not None and (curve.last_step is None or curve.announced > curve.last_step):
-        return curve.announced
+    if curve.waiting is not None:
+        return curve.waiting.step
     return 1.0 if curve.last_step is None else curve.last_step + 1.0

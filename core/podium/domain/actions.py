@@ -41,6 +41,18 @@ class DeletePod:
 
 
 @dataclass(frozen=True, slots=True)
+class Requeue:
+    """Take the pod away with its own grace period, in which the trial saves; a new pod goes on from there, anywhere.
+
+    `reason` is one of `phase.REQUEUES`: it is stamped on the pod, and the trial's phase Requeued keeps it.
+    """
+
+    trial: TrialKey
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndTrial:
     """Set a final phase."""
 
@@ -77,7 +89,7 @@ class EndJob:
     message: str
 
 
-Action = CreateTrial | CreatePod | DeletePod | EndTrial | Order | EndJob
+Action = CreateTrial | CreatePod | DeletePod | Requeue | EndTrial | Order | EndJob
 
 
 @dataclass(frozen=True, slots=True)

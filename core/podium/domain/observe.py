@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from podium.domain.phase import FINAL, LIVE, TrialPhase, check
+from podium.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
 Gate = Literal["None", "Waiting", "Running", "Done"]
 EndKind = Literal["Succeeded", "OwnFailure", "Disrupted", "StillThere"]
@@ -56,6 +56,7 @@ class PodFacts:
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
+    requeue: str = ""  # why Podium deletes the pod, as it stamped it
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class TrialFacts:
     retries: int = 0
     stopped: bool = False
     agent_fresh: bool = True  # the node's heartbeat is recent: its word counts
+    complete: bool = False  # it has printed its last step
+    reason: str = ""  # stored with `current`
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Observed:
     reason: str
     message: str
     own_failure: bool = False
-    trouble: bool = False  # the pod cannot start: its reason says more than the trial's rank
+    trouble: bool = False  # the pod cannot start, or goes: its reason says more than the trial's rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +96,12 @@ def retry_delay(failures: int) -> float:
     return min(_LONGEST_RETRY, _FIRST_RETRY * 2.0 ** max(0, min(failures, 20) - 1))
 
 
-def classify_end(pod: PodFacts) -> PodEnd:
+def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     """Whose fault the end of a pod is. The cluster's word goes before exit codes: an evicted process exits 143 or
-    137 as well.
+    137 as well, and one that was told to go and saved exits 0. `complete`: it has printed its last step.
     """
+    if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
+        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted, and its process ended well.")
     if pod.phase == "Succeeded":
         return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")
     if pod.phase != "Failed":
@@ -110,7 +115,7 @@ def classify_end(pod: PodFacts) -> PodEnd:
         reason = "PodRejected" if pod.exit_code is None else "PodDisrupted"
         return PodEnd("Disrupted", reason, f"The cluster ended the pod ({pod.reason}). {pod.message}".strip())
     if pod.deleting:
-        return PodEnd("Disrupted", "PodDisrupted", "The pod was deleted while its process ran.")
+        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
     if pod.exit_reason == "ContainerStatusUnknown":
         return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
     who = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
@@ -133,7 +138,7 @@ def derive_phase(facts: TrialFacts) -> Observed:
         return Observed(facts.current, "Final", f"The trial is {facts.current}.")
     if facts.pod is None:
         return _without_pod(facts)
-    end = classify_end(facts.pod)
+    end = classify_end(facts.pod, complete=facts.complete)
     if end.kind == "Succeeded":
         return Observed(TrialPhase.SUCCEEDED, end.reason, end.message)
     if end.kind == "Disrupted":
@@ -153,11 +158,10 @@ def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
 
 def _without_pod(facts: TrialFacts) -> Observed:
     if facts.current in LIVE or (facts.had_pod and facts.current is not TrialPhase.REQUEUED):
-        return Observed(
-            TrialPhase.REQUEUED,
-            "PodGone",
-            "The pod was deleted; a new one will go on. This does not count as a failure.",
-        )
+        # a pod that Podium told to go is often gone before its end was seen
+        reason = facts.reason if facts.reason in REQUEUES else "PodGone"
+        text = "The pod was deleted; a new one will go on. This does not count as a failure."
+        return Observed(TrialPhase.REQUEUED, reason, text)
     if facts.current is TrialPhase.REQUEUED:
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     return Observed(
@@ -190,6 +194,14 @@ _AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
 def _alive(facts: TrialFacts, pod: PodFacts) -> Observed:
     if facts.current is TrialPhase.REQUEUED and pod.deleting:
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The old pod is on its way out.")
+    seen = _at_work(facts, pod)
+    if pod.deleting and pod.requeue:
+        text = "Podium has told the pod to go; the trial may save, and goes on in another pod."
+        return Observed(seen.phase, pod.requeue, text, trouble=True)
+    return seen
+
+
+def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
     word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
     if word is not None and (started or pod.gate in ("Running", "Done")):

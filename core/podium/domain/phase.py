@@ -43,7 +43,9 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.KILLED: ("JobFailed", "JobFinished"),
     _P.FAILED: ("ProcessFailed", "OOMKilled", "DeadlineExceeded"),
 }
-_LOST = ("PodDisrupted", "PodGone", "PodRejected", "ProcessFailed", "OOMKilled", "DeadlineExceeded")
+# why Podium itself takes a pod away whose trial goes on in another one
+REQUEUES = ("NodeDraining", "GpuUnhealthy", "MakesRoom", "SuspendedByUser")
+_LOST = ("PodDisrupted", "PodGone", "PodRejected", "ProcessFailed", "OOMKilled", "DeadlineExceeded", *REQUEUES)
 
 
 def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase, tuple[str, ...]]:

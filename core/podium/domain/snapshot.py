@@ -14,6 +14,7 @@ from typing import Literal
 from podium.domain.phase import TrialPhase
 
 Scalar = str | bool | int | float
+SavesAt = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +61,9 @@ class JobView:
     deadline: float | None = None  # same clock as Snapshot.now
     products: tuple[str, ...] = ()  # empty = any
     memory: int | None = None  # bytes that one trial uses on each of its GPUs
+    freezes: bool = True  # a trial may be frozen where it is, to make room
+    saves: bool = False  # its trials save when their pod is told to go, so that another pod goes on
+    saves_at: SavesAt = "nowhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,9 @@ class TrialView:
     pinned: bool = False
     stopped: bool = False
     stuck: bool = False  # its pod has found no node or could not start for long
+    leaving: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
+    pod_since: float = 0.0  # when that pod was created
+    saved: float | None = None  # step of its newest save; None: it has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +104,18 @@ class GpuView:
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0
+    draining: bool = False  # its node is to become empty
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Measured seconds that one suspension and one resumption keep a GPU busy (defaults until something is
-    measured).
+    """Measured seconds that one suspension and one resumption keep a GPU busy, and those that a trial loses by a
+    requeue: save, end, start, load (defaults until something is measured).
     """
 
     suspend: float = 0.2
     resume: float = 0.2
+    requeue: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from podium.domain.actions import CreatePod, CreateTrial, EndJob, EndTrial, Order, Plan
-from podium.domain.phase import FINAL
+from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
+from podium.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium.domain.snapshot import Snapshot
 
 
 def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
     """Sentences, one for each broken rule; empty for a sound plan. O(actions + places)."""
-    found = [*_reasons(plan), *_pods(snapshot, plan)]
+    found = [*_reasons(plan), *_pods(snapshot, plan), *_leaving(snapshot, plan)]
     seen: set[str] = set()
     for action in plan.actions:
         if isinstance(action, Order):
@@ -52,8 +52,8 @@ def _order(snapshot: Snapshot, order: Order) -> list[str]:
             trial = trials.get(key)
             if trial is None or uuid not in trial.gpus or trial.pod is None:
                 found.append(f"GPU {uuid}: {key.name} is ordered but has no share of it")
-            elif trial.suspend or trial.job in suspended or trial.phase in FINAL:
-                found.append(f"GPU {uuid}: {key.name} is suspended or finished but ordered")
+            elif trial.suspend or trial.leaving or trial.job in suspended or trial.phase in FINAL:
+                found.append(f"GPU {uuid}: {key.name} is suspended, leaving or finished but ordered")
     if not changed:
         found.append(f"node {order.node}: a new epoch for the order in force")
     return found
@@ -68,6 +68,31 @@ def _consistent(plan: Plan) -> list[str]:
                 keys = [place.trial for place in places]
                 before |= {(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]}
     return [f"{a} and {b} are ordered both ways: they could wait for each other" for a, b in before if (b, a) in before]
+
+
+def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Who is told to go has a pod, is told once, and loses nothing by it; no two that work share a GPU."""
+    found = []
+    jobs = {job.key: job for job in snapshot.jobs}
+    trials = {trial.key: trial for trial in snapshot.trials}
+    asked = [a for a in plan.actions if isinstance(a, Requeue)]
+    over = {a.trial for a in plan.actions if isinstance(a, EndTrial | DeletePod | CreatePod)}
+    going = Counter(uuid for t in snapshot.trials if t.leaving for uuid in set(t.gpus))
+    twice = [key.name for key, n in Counter(a.trial for a in asked).items() if n > 1]
+    found += [f"{name} is requeued twice" for name in twice]
+    for action in asked:
+        trial, name = trials[action.trial], action.trial.name
+        if action.reason not in REQUEUES:
+            found.append(f"{name}: {action.reason} is no reason for a requeue")
+        if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
+            found.append(f"{name} has no pod that could be taken away")
+        begun = trial.phase not in (TrialPhase.PENDING, TrialPhase.GATED)
+        if begun and not jobs[trial.job].saves:
+            found.append(f"{name} would lose what it did: its job does not save")
+        if begun:
+            found += [f"GPU {uuid}: {name} cannot save beside another that goes" for uuid in trial.gpus if going[uuid]]
+            going.update(set(trial.gpus))
+    return found
 
 
 def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:

@@ -4,7 +4,7 @@ each GPU.
 One global order means that a trial with several GPUs has a consistent place on all of them: nobody waits in a
 circle. First come the trials that hold or take all of their GPUs now, then the rest by rank, last those whose pod is
 not at its gate yet: a GPU neither waits for an image nor is protected for it. Suspended trials are left out: not in the
-order = not to hold a GPU.
+order = not to hold a GPU. So are trials whose pod is told to go: the agent lets them end before it lets another in.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
-from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
+from podium.planning.switching import Incumbent, Verdict, cost_of, job_turn, judge, turn_of
 
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
     orders: tuple[Order, ...]
     places: Mapping[TrialKey, Place]  # what was decided for each trial that has a GPU
+    claims: frozenset[TrialKey]  # those that are to hold their GPUs now
     wake_at: float | None
 
 
@@ -43,7 +44,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     for standing in sequence:
         for uuid in _gpus_of(standing, gpus):
             wanted[uuid] += (places[standing.trial.key],)
-    return Ordering(_orders(snapshot, gpus, wanted), places, choice.wake_at)
+    return Ordering(_orders(snapshot, gpus, wanted), places, frozenset(choice.claims), choice.wake_at)
 
 
 def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
@@ -59,7 +60,11 @@ def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing
     return {
         key: s
         for key, s in standings.items()
-        if s.trial.pod is not None and not s.trial.suspend and not s.job.suspended and _gpus_of(s, gpus)
+        if s.trial.pod is not None
+        and not s.trial.leaving
+        and not s.trial.suspend
+        and not s.job.suspended
+        and _gpus_of(s, gpus)
     }
 
 
@@ -184,7 +189,8 @@ class _Choice:
         verdict = judge(rival, incumbent, self.snapshot.costs, self._held, self._pace[rival.job.key])
         if verdict.protected:
             same = rival.job.key == incumbent.standing.job.key
-            turn = turn_of(incumbent, self.snapshot.costs) if same else job_turn(self.snapshot.costs)
+            costs = cost_of(incumbent.standing.job, self.snapshot.costs)
+            turn = turn_of(incumbent, self.snapshot.costs) if same else job_turn(costs)
             wake = self.snapshot.now + turn - incumbent.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict

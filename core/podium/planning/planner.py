@@ -8,16 +8,18 @@ name.
 from __future__ import annotations
 
 from podium.domain.actions import Place, Plan
-from podium.domain.snapshot import Snapshot
+from podium.domain.snapshot import Snapshot, TrialView
 from podium.planning.completion import close
 from podium.planning.creation import create
+from podium.planning.leaving import leave
 from podium.planning.ordering import order
 from podium.planning.ranking import standings
 from podium.planning.share import allot
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Close what is over, rank what is left, order the GPUs, then create what there is room for.
+    """Close what is over, rank what is left, order the GPUs, take pods away where that saves work, then create what
+    there is room for.
 
     Orders go before creations: what is running matters more than what might. O(points + n log n + shares * GPUs *
     jobs).
@@ -25,28 +27,31 @@ def plan(snapshot: Snapshot) -> Plan:
     closing = close(snapshot)
     ranked = standings(snapshot, closing)
     ordering = order(snapshot, ranked)
+    leaving = leave(snapshot, ranked, ordering)
     creation = create(snapshot, allot(snapshot, closing), closing)
     ranks: list[Place] = []
     for key, standing in ranked.items():
         place = ordering.places.get(key)
         if place is None:
-            reason, text = creation.waiting.get(key) or _off_gpu(standing.trial.suspend, standing.job.suspended)
+            reason, text = creation.waiting.get(key) or _off_gpu(standing.trial, standing.job.suspended)
             place = Place(key, standing.ranked.rank, reason, f"{standing.ranked.message} {text}")
         ranks.append(place)
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
     ]
-    wakes = [w for w in (ordering.wake_at, creation.wake_at, *deadlines) if w is not None]
+    wakes = [w for w in (ordering.wake_at, leaving.wake_at, creation.wake_at, *deadlines) if w is not None]
     return Plan(
-        actions=(*closing.actions, *ordering.orders, *creation.actions),
+        actions=(*closing.actions, *ordering.orders, *leaving.actions, *creation.actions),
         ranks=tuple(ranks),
         wake_at=min(wakes, default=None),
     )
 
 
-def _off_gpu(trial_suspended: bool, job_suspended: bool) -> tuple[str, str]:
+def _off_gpu(trial: TrialView, job_suspended: bool) -> tuple[str, str]:
+    if trial.leaving:
+        return "PodLeaving", "Its pod has been told to go; another one goes on."
     if job_suspended:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
-    if trial_suspended:
+    if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
     return "NoGpuYet", "Its pod has no share of a GPU yet."

@@ -56,7 +56,7 @@ def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
 
 def fits(job: JobView, gpu: GpuView) -> bool:
     """Whether a trial of this job could ever run on this GPU."""
-    if gpu.health == "Unhealthy" or (job.products and gpu.product and gpu.product not in job.products):
+    if gpu.health == "Unhealthy" or gpu.draining or (job.products and gpu.product and gpu.product not in job.products):
         return False
     return job.memory is None or gpu.memory_total == 0 or job.memory <= gpu.memory_total
 
@@ -121,7 +121,7 @@ class _Free:
             asked = ", ".join(job.products) or "any product"
             return (
                 "NoFittingGpu",
-                f"None of {len(self._gpus)} GPUs is healthy and fits ({asked}, {job.memory or 0} bytes).",
+                f"None of {len(self._gpus)} GPUs is healthy, stays, and fits ({asked}, {job.memory or 0} bytes).",
             )
         total = sum(g.shares for g in usable)
         if job.gpus_per_trial > 1:

@@ -2,7 +2,8 @@
 
 Between trials of one job: the rival's gain (difference of scores) must beat the share of its remaining time that
 the hand-over eats, plus the policy's hysteresis. Between jobs: the job that holds more GPUs gives one up, at most
-once in JOB_TURN.
+once in JOB_TURN. A holder that cannot be frozen makes room by a requeue, which costs more and so happens more seldom;
+one that cannot save either keeps its GPU.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podium.domain.snapshot import Costs, JobKey
+from podium.domain.snapshot import Costs, JobKey, JobView
 from podium.planning.eta import remaining
 from podium.planning.ranking import Standing
 
@@ -38,6 +39,8 @@ def judge(
 ) -> Verdict:
     """May `rival` take the GPU of `incumbent`? Constant time."""
     holder = incumbent.standing
+    if not (holder.job.freezes or holder.job.saves):
+        return Verdict(False, "CannotMakeRoom", f"{holder.name} can neither be frozen nor save.")
     if rival.trial.pinned != holder.trial.pinned:
         if rival.trial.pinned:
             return Verdict(True, "Pinned", f"is pinned; {holder.name} is not.")
@@ -47,8 +50,13 @@ def judge(
     return _within_job(rival, incumbent, costs, pace)
 
 
+def cost_of(holder: JobView, costs: Costs) -> Costs:
+    """What it costs that a trial of this job gives its GPU away."""
+    return costs if holder.freezes else Costs(costs.requeue, 0.0, costs.requeue)
+
+
 def turn_of(incumbent: Incumbent, costs: Costs) -> float:
-    return incumbent.standing.policy.turn(costs)
+    return incumbent.standing.policy.turn(cost_of(incumbent.standing.job, costs))
 
 
 def job_turn(costs: Costs) -> float:
@@ -56,7 +64,7 @@ def job_turn(costs: Costs) -> float:
 
 
 def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
-    holder, turn = incumbent.standing, job_turn(costs)
+    holder, turn = incumbent.standing, job_turn(cost_of(incumbent.standing.job, costs))
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
     if theirs <= ours:
@@ -68,7 +76,8 @@ def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Map
 
 def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: float | None) -> Verdict:
     holder, turn = incumbent.standing, turn_of(incumbent, costs)
-    seconds = costs.suspend + costs.resume
+    dear = cost_of(holder.job, costs)
+    seconds = dear.suspend + dear.resume
     left = remaining(rival.job, rival.trial, pace)
     cost = seconds / max(turn, left or 0.0)
     need = cost + rival.policy.hysteresis

@@ -49,6 +49,7 @@ class ObjectMeta(StatusModel):
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: list[str] = Field(default_factory=list)
 
 
 class Condition(StatusModel):

@@ -34,6 +34,7 @@ class GpuNodeSpec(SpecModel):
     epoch: int = Field(0, ge=0, description="grows with every order; an older one is ignored")
     gpus: list[GpuOrder] = Field(default_factory=list, max_length=64, description="one entry a GPU that trials share")
     released: bool = Field(False, description="thaw everything and suspend nothing (set by `podium thaw`)")
+    draining: bool = Field(False, description="trials that can save leave, and none comes (set by `podium drain`)")
 
 
 class Holder(TrialRef):

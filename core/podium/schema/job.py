@@ -146,7 +146,7 @@ class Suspension(SpecModel):
         default_factory=lambda: list[Method](["freeze"]),
         min_length=1,
         max_length=4,
-        description="tried in this order; this version carries out freeze",
+        description="tried in this order; this version carries out freeze and app-checkpoint",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     grace_period_seconds: int = Field(30, ge=1, le=3600, description="how long a trial may take to save its state")
@@ -167,7 +167,7 @@ class CheckpointVolume(SpecModel):
 
 
 class Checkpoint(SpecModel):
-    """Where the trial itself saves; mounted with a subPath of its own."""
+    """Where the trial itself saves; mounted with a subPath of its own. Removed with the job unless `retain`."""
 
     path: str = Field(
         max_length=1024,
@@ -176,10 +176,17 @@ class Checkpoint(SpecModel):
         json_schema_extra=_PATH_SAYS,
     )
     volume: CheckpointVolume = Field(description="where the state is kept: exactly one kind")
-    keep: int = Field(1, ge=1, le=100, description="how many saves of a trial are kept")
+    keep: int = Field(
+        1,
+        ge=1,
+        le=100,
+        description="how many saves of a trial are kept, by whoever saves; reaches it as `PODIUM_CHECKPOINT_KEEP`",
+    )
     retain: bool = Field(False, description="keep the folders when the job is deleted")
     resume_args: list[Annotated[str, Field(max_length=4096)]] = Field(
-        default_factory=list, max_length=32, description="added to the command when a trial goes on from a save"
+        default_factory=list,
+        max_length=32,
+        description="added to the command when a trial goes on from a save, whose path is `$(podium.checkpoint)` here",
     )
 
 
@@ -238,6 +245,13 @@ class GpuUse(StatusModel):
     switching: float = Field(0.0, description="seconds that suspensions and resumptions took")
 
 
+class Lost(StatusModel):
+    """What ended pods lost, over all trials of the job."""
+
+    steps: float = Field(0.0, description="that trials had to do again, in stepKey's unit")
+    gpu_seconds: float = Field(0.0, description="spent in vain")
+
+
 class JobStatus(StatusModel):
     """What became of it; written by the operator."""
 
@@ -253,6 +267,7 @@ class JobStatus(StatusModel):
     gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use")
     gpu_hours: float = Field(0.0, description="all GPU-seconds, in hours")
     suspensions: int = Field(0, description="of all trials together")
+    lost: Lost = Field(default_factory=Lost, description="steps and GPU-seconds that ended pods lost")
     eta: datetime | None = Field(None, description="when the search will be over, if all goes on as now")
     started_at: datetime | None = Field(None, description="when the job was accepted")
     finished_at: datetime | None = Field(None, description="when the last trial ended")

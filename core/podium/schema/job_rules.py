@@ -195,6 +195,20 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="suspension.methods",
     ),
     Rule(
+        "CheckpointGoesWithPod",
+        "spec",
+        "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || !has(self.checkpoint) || "
+        "!has(self.checkpoint.volume.emptyDir)",
+        "app-checkpoint lets another pod go on from a save, but an emptyDir goes with its pod: use claimName or "
+        "hostPath, or remove app-checkpoint",
+        lambda spec: (
+            "app-checkpoint" not in spec.suspension.methods
+            or spec.checkpoint is None
+            or spec.checkpoint.volume.empty_dir is None
+        ),
+        at="checkpoint.volume.emptyDir",
+    ),
+    Rule(
         "OneVolumeKind",
         "spec.checkpoint.volume",
         "[has(self.claimName), has(self.hostPath), has(self.emptyDir)].filter(given, given).size() == 1",

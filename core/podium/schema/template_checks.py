@@ -17,7 +17,13 @@ from podium.schema.space import ENV_PREFIX
 from podium.schema.template import Container, PodTemplate
 
 GPU_RESOURCES = (f"{GROUP}/gpu", f"{GROUP}/gpu-exclusive")
-RESERVED_ENV = frozenset({"PODIUM_JOB", "PODIUM_TRIAL", "PODIUM_CHECKPOINT", "PODIUM_GPU_MEMORY_BYTES"})
+RESERVED_ENV = frozenset(
+    f"PODIUM_{name}"
+    for name in (
+        *("JOB", "TRIAL", "ATTEMPT", "PARAMS", "STEP_KEY", "METRIC", "GPU_MEMORY_BYTES", "GRACE_SECONDS", "PYTHON"),
+        *("CHECKPOINT", "CHECKPOINT_KEEP", "RESUME"),
+    )
+)
 CHECKPOINT_VOLUME = "podium-checkpoint"
 SHARE_MOUNT = PurePosixPath("/podium")
 _PLACEHOLDER = re.compile(r"\$\(podium\.([^)]*)\)")
@@ -46,6 +52,13 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
             yield Refusal("NameTaken", "spec.template.spec.volumes", message)
     if spec.checkpoint is not None:
         yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
+        main = template.spec.containers[0]
+        if spec.checkpoint.resume_args and not (main.command or main.args):
+            message = (
+                f"resumeArgs are added to the command of container {main.name}, which has none (adding them would "
+                "replace the image's own arguments): write its command or args, or remove resumeArgs"
+            )
+            yield Refusal("ResumeArgsWithoutCommand", "spec.checkpoint.resumeArgs", message)
 
 
 def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refusal]:

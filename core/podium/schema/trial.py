@@ -1,6 +1,7 @@
 """HyperParamTrial: one point of the search and what became of it.
 
-The operator writes phase, reason, rank and the pod; the agent writes the curve, its log cursor and the suspensions.
+The operator writes phase, reason, rank and the pod; the agent writes the curve, its log cursor, suspensions, saves and
+losses.
 Each uses server-side apply with its own field manager, so neither can overwrite the other.
 """
 
@@ -49,6 +50,7 @@ class ReaderCursor(StatusModel):
     fingerprint: str = Field("", description="hash of the file's first bytes: tells a rotated file from a new one")
     offset: int = Field(0, description="bytes of the file that were read")
     lines: int = Field(0, description="lines that were read, over all files")
+    announced: bool = Field(False, description="a step was read whose value is still to come, on a later line")
 
 
 class SuspensionRecord(StatusModel):
@@ -68,6 +70,38 @@ class Suspensions(StatusModel):
     seconds_out: float = Field(0.0, description="what they took in all, to suspend")
     seconds_in: float = Field(0.0, description="what they took in all, to resume")
     recent: list[SuspensionRecord] = Field(default_factory=list, max_length=32, description="the last ones")
+
+
+class Saved(StatusModel):
+    """The newest save whose marker (`podium-save.json`, written last) was seen."""
+
+    step: float = Field(description="that it holds, in stepKey's unit")
+    at: datetime = Field(description="when its marker was seen")
+    path: str = Field(".", description="of the save, in the trial's folder on the checkpoint volume")
+    node: str = Field("", description="where it was written")
+    gpu_seconds: float = Field(0.0, description="of the trial when its marker was seen")
+    attempt: int = Field(0, description="that wrote it")
+
+
+class LossRecord(StatusModel):
+    """What one new attempt had to do again."""
+
+    attempt: int = Field(description="that began further back; each is counted once")
+    at: datetime = Field(description="when that attempt passed its gate")
+    step: float = Field(description="the last that was printed before")
+    resumed_from: float = Field(0.0, description="step of the save that it went on from; 0 without a save")
+    steps: float = Field(description="to do again: step - resumedFrom")
+    gpu_seconds: float = Field(0.0, description="spent in vain: since that save, or since the loss before this one")
+
+
+class Losses(StatusModel):
+    """All that was lost because a pod ended before its trial could save."""
+
+    count: int = Field(0, description="number of attempts that lost something")
+    steps: float = Field(0.0, description="in all, to do again")
+    gpu_seconds: float = Field(0.0, description="in all, spent in vain")
+    counted_to: float = Field(0.0, description="gpuSeconds of the trial at the last loss: none is counted twice")
+    recent: list[LossRecord] = Field(default_factory=list, max_length=16, description="the last ones")
 
 
 class HoldInterval(StatusModel):
@@ -123,6 +157,8 @@ class TrialStatus(StatusModel):
     last_value: float | None = Field(None, description="(agent) the value at that step")
     reader: ReaderCursor | None = Field(None, description="(agent) how far its log has been read")
     suspensions: Suspensions = Field(default_factory=Suspensions, description="(agent) number and cost of suspensions")
+    saved: Saved | None = Field(None, description="(agent) the newest save; missing: none was seen")
+    losses: Losses = Field(default_factory=Losses, description="(agent) what new attempts had to do again")
     gpu_seconds: float = Field(0.0, description="(agent) seconds that it held GPUs, times their number")
     holds: list[HoldInterval] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
 

@@ -25,7 +25,7 @@ from podium.schema.template_checks import placeholder_refusals, template_refusal
 
 __all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
 
-AVAILABLE_METHODS = frozenset({"freeze"})
+AVAILABLE_METHODS = ("freeze", "app-checkpoint")
 AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
 
@@ -68,13 +68,15 @@ def notes(spec: JobSpec) -> tuple[str, ...]:
     said: list[str] = []
     idle = [method for method in spec.suspension.methods if method not in AVAILABLE_METHODS]
     if idle and len(idle) < len(spec.suspension.methods):
-        used = ", ".join(sorted(AVAILABLE_METHODS))
+        used = " and ".join(AVAILABLE_METHODS)
         said.append(f"suspension.methods: this version carries out {used}; not used: {', '.join(idle)}.")
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
     if points is not None and points < spec.trials.max:
         said.append(f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be made.")
     if points is not None and points > spec.trials.max:
         said.append(f"the grid has {points} points, but trials.max is {spec.trials.max}: the others are not tried.")
+    if spec.checkpoint is not None and spec.checkpoint.volume.empty_dir is not None:
+        said.append("checkpoint.volume is an emptyDir: it goes with its pod, so a new attempt begins afresh.")
     if spec.gpus.per_trial == 0:
         said.append("gpus.perTrial is 0: trials are not ranked and never suspended.")
     return tuple(said)
@@ -127,29 +129,14 @@ def filter_trouble(pattern: str) -> str | None:
     return None
 
 
-def _checkpoint_wishes(spec: JobSpec) -> Iterator[Refusal]:
-    """What only app-checkpoint will need: a trial that goes on after a requeue finds its folder by itself."""
-    if spec.checkpoint is None:
-        return
-    for field in ("resume_args", "keep", "retain"):
-        if field in spec.checkpoint.model_fields_set and (
-            getattr(spec.checkpoint, field)
-            != type(spec.checkpoint).model_fields[field].get_default(call_default_factory=True)
-        ):
-            name = type(spec.checkpoint).model_fields[field].alias
-            message = f"{name} is not carried out yet: remove it; a trial finds its own folder in $PODIUM_CHECKPOINT"
-            yield Refusal("NotYetSupported", f"spec.checkpoint.{name}", message)
-
-
 def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
     if spec.metrics.source not in AVAILABLE_SOURCES:
         message = f"{spec.metrics.source} cannot be read yet: let the trial print its values and write source: stdout"
         yield Refusal("NotYetSupported", "spec.metrics.source", message)
-    if spec.gpus.per_trial > 0 and not AVAILABLE_METHODS.intersection(spec.suspension.methods):
+    if spec.gpus.per_trial > 0 and not set(AVAILABLE_METHODS) & set(spec.suspension.methods):
         asked = ", ".join(spec.suspension.methods)
         message = f"this version carries out none of {asked}: add freeze, or remove suspension"
         yield Refusal("NotYetSupported", "spec.suspension.methods", message)
-    yield from _checkpoint_wishes(spec)
     if spec.queue is not None:
         message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
         yield Refusal("NotYetSupported", "spec.queue", message)

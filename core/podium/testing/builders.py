@@ -13,6 +13,7 @@ from podium.domain.snapshot import (
     JobKey,
     JobView,
     Point,
+    SavesAt,
     Scalar,
     Snapshot,
     TrialKey,
@@ -56,6 +57,9 @@ def make_job(
     deadline: float | None = None,
     products: tuple[str, ...] = (),
     memory: int | None = None,
+    freezes: bool = True,
+    saves: bool = False,
+    saves_at: SavesAt | None = None,
 ) -> JobView:
     return JobView(
         key=job_key(name),
@@ -78,6 +82,9 @@ def make_job(
         deadline=deadline,
         products=products,
         memory=memory,
+        freezes=freezes,
+        saves=saves,
+        saves_at=saves_at or ("anywhere" if saves else "nowhere"),
     )
 
 
@@ -99,6 +106,9 @@ def make_trial(
     pinned: bool = False,
     stopped: bool = False,
     stuck: bool = False,
+    leaving: bool = False,
+    pod_since: float = 0.0,
+    saved: float | None = None,
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -121,6 +131,9 @@ def make_trial(
         pinned=pinned,
         stopped=stopped,
         stuck=stuck,
+        leaving=leaving,
+        pod_since=pod_since,
+        saved=saved,
     )
 
 
@@ -136,6 +149,7 @@ def make_gpu(
     order: Sequence[TrialKey] = (),
     product: str = "",
     memory_total: int = 0,
+    draining: bool = False,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -149,6 +163,7 @@ def make_gpu(
         free_shares=max(0, shares - len(trials)),
         product=product,
         memory_total=memory_total,
+        draining=draining,
     )
 
 

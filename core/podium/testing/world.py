@@ -1,5 +1,5 @@
 """A small world for property tests of the planner: pods appear, holders train, agents follow the order (late, if
-told so).
+told so), and what is told to go saves and goes.
 
 Not the simulator: no costs of hand-overs, fixed ticks. Times and chance come from the test.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
 from podium.domain.phase import FINAL, TrialPhase, check
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
@@ -36,6 +36,7 @@ class World:
     finished: list[str] = field(default_factory=list)  # names, in the order in which they ended
     broken: list[str] = field(default_factory=list)
     switches: int = 0
+    requeues: list[tuple[float, TrialKey, str]] = field(default_factory=list)  # when, who, why
 
     def snapshot(self) -> Snapshot:
         return Snapshot(
@@ -59,6 +60,9 @@ class World:
     def tick(self, seconds: float) -> None:
         """Place pods, hand GPUs over as ordered, let the holders train."""
         self.now += seconds
+        for key, trial in sorted(self.trials.items()):
+            if trial.leaving:
+                self.disrupt(key)  # it has saved
         for key in sorted(self.trials):
             self._place(key)
         self._hand_over()
@@ -73,7 +77,8 @@ class World:
         """The cluster takes the pod away: the trial goes on later from where it was."""
         trial = self.trials[key]
         if trial.pod is not None and trial.phase not in FINAL:
-            self._become(replace(trial, phase=TrialPhase.REQUEUED, pod=None, node=None, gpus=()))
+            gone = replace(trial, pod=None, node=None, gpus=(), leaving=False)
+            self._become(replace(gone, phase=TrialPhase.REQUEUED))
 
     def all_over(self) -> bool:
         return all(job.finished for job in self.jobs.values())
@@ -84,9 +89,12 @@ class World:
             self.trials[key] = TrialView(key, action.job, action.number, self.now, TrialPhase.PENDING)
         elif isinstance(action, CreatePod):
             trial, name = self.trials[action.trial], f"{action.trial.name}-{action.attempt}"
-            self._become(replace(trial, phase=TrialPhase.PENDING, pod=name, attempt=action.attempt))
+            self._become(replace(trial, phase=TrialPhase.PENDING, pod=name, attempt=action.attempt, pod_since=self.now))
+        elif isinstance(action, Requeue):
+            self.requeues.append((self.now, action.trial, action.reason))
+            self._become(replace(self.trials[action.trial], leaving=True))
         elif isinstance(action, DeletePod):
-            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=()))
+            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=(), leaving=False))
         elif isinstance(action, EndTrial):
             self._become(replace(self.trials[action.trial], phase=action.phase))
         elif isinstance(action, EndJob):
@@ -113,7 +121,8 @@ class World:
             return
         load = {u: sum(u in t.gpus for t in self.trials.values()) for u in self.gpus}
         for node in sorted({g.node for g in self.gpus.values()}, key=lambda n: (self._node_load(n, load), n)):
-            free = [u for u, g in self.gpus.items() if g.node == node and load[u] < g.shares]
+            here = {u: g for u, g in self.gpus.items() if g.node == node and not g.draining and g.health == "Healthy"}
+            free = [u for u, g in here.items() if load[u] < g.shares]
             if len(free) >= need:
                 chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[:need]))
                 self._become(replace(trial, phase=TrialPhase.GATED, node=node, gpus=chosen))
@@ -124,16 +133,23 @@ class World:
         return sum(mine) / len(mine)
 
     def _hand_over(self) -> None:
-        """The agents: each trial that is first on all of its GPUs holds them."""
+        """The agents: each trial that is first on all of its GPUs holds them, once who cannot be frozen has gone."""
+        kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
         for uuid, gpu in self.gpus.items():
             here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)
             first = next((k for k in gpu.order if k in here), None)
-            if first is not None and any(self._first(u) != first for u in self.trials[first].gpus):
+            mine = self.trials[first].gpus if first is not None else ()
+            if any(self._first(u) != first or kept.get(u, first) != first for u in mine):
                 first = None
+            first = kept.get(uuid, first)
             if first != gpu.holder:
                 self.switches += gpu.holder in here
                 gpu = replace(gpu, holder=first, holder_since=self.now)
             self.gpus[uuid] = replace(gpu, trials=here, free_shares=gpu.shares - len(here))
+
+    def _stays(self, gpu: GpuView) -> bool:
+        trial = self.trials.get(gpu.holder) if gpu.holder is not None else None
+        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].freezes
 
     def _first(self, uuid: str) -> TrialKey | None:
         return next((k for k in self.gpus[uuid].order if uuid in self.trials[k].gpus), None)

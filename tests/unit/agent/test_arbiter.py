@@ -79,6 +79,36 @@ CASES = {
     "a short grace period: first the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
     "a short grace period: last call in its last third": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b LastCall"}),
     "deleted at its gate: nothing": (orders(A="a"), [trial("a", GATED, deleting=True)], set()),
+    "deleted while it is being suspended: first that is over": (orders(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a NotItsTurn"}),
+    "deleted while it is being resumed: it works soon, and hears": (orders(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a NotItsTurn"}),
+    "deleted while it starts: the kubelet ends it": (orders(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a NotItsTurn"}),
+    "deleted while it starts behind the holder": (orders(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
+    "a thaw that failed is tried again later, deleted or not": (orders(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
+    "two deleted: who has less time goes first": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
+    "two deleted: the other's last call": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a LastCall"}),
+    "a last call beside a holder that is just starting": (orders(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "after a last call the holder still makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
+    "half-stopped: goes on whole": (orders(A="ab"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"resume a Torn", "wait b NotItsTurn"}),
+    "half-stopped, and another is next: off whole": (orders(A="ba"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"suspend a Ranked", "wait b HandOver"}),
+    "half-stopped, and may not be frozen": (orders(A="ba"), [trial("a", RUNNING, torn=True, freezable=False), trial("b", OFF)], {"resume a Torn", "wait b HolderNotFreezable"}),
+    "half-stopped, and deleted": (orders(A="ba"), [trial("a", RUNNING, torn=True, deleting=True), trial("b", OFF)], {"resume a Torn", "wait b NotItsTurn"}),
+    "half-stopped, and its thaw failed a moment ago": (orders(A="a"), [trial("a", RUNNING, torn=True, retry_at=20.0)], set()),
+    "half-stopped, and released": (orders(released=True, A="a"), [trial("a", RUNNING, torn=True)], {"resume a Released"}),
+    "may not be frozen: works on, and the next is told": (orders(A="ba"), [trial("a", RUNNING, freezable=False), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
+    "may not be frozen: not for one that must end either": (orders(A="ab"), [trial("a", RUNNING, freezable=False), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
+    "may not be frozen: then a last call": (orders(A="ab"), [trial("a", RUNNING, freezable=False), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b LastCall"}),
+    "may not be frozen, but was: it goes on": (orders(A="a"), [trial("a", OFF, freezable=False)], {"resume a Ranked"}),
+    "may not be frozen, and is on its way out": (orders(A="ba"), [trial("a", RUNNING, freezable=False, deleting=True), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "not in the order any more, but may not be frozen": (orders(A=""), [trial("a", RUNNING, freezable=False)], {"wait a FreezeNotAllowed"}),
+    "an older pod of the trial may not work": (orders(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a HandOver"}),
+    "nor be let in": (orders(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "grant a Ranked"}),
+    "nor be thawed": (orders(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
+    "but it may end": (orders(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a NotItsTurn"}),
+    "over, and works: left to the kubelet": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "over, and works for long: frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0), trial("b", OFF)], {"suspend a Orphan", "wait b NotItsTurn"}),
+    "over for long, and may not be frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, freezable=False), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "over, and frozen: it stays so, and the next works": (orders(A="ab"), [trial("a", OFF, deleting=True, over_since=-9.0), trial("b", OFF)], {"resume b Ranked"}),
+    "over on a GPU that is not known: in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a HandOver"}),
     "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a NotItsTurn"}),
 }  # fmt: skip
 
@@ -127,6 +157,47 @@ def play(current: dict[str, LocalTrial], steps: tuple[Step, ...]) -> bool:
 ARRIVE = {STARTING: RUNNING, OUT: OFF, IN: RUNNING}
 NAMES = "abcdef"
 GPUS = "ABC"
+
+
+FACTS = {
+    "deleting": st.booleans(),
+    "deadline": st.one_of(st.none(), st.floats(-10.0, 40.0)),
+    "grace": st.sampled_from([1.0, 30.0]),
+    "heeds_term": st.booleans(),
+    "freezable": st.booleans(),
+    "attempt": st.integers(0, 2),
+    "over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),
+    "retry_at": st.sampled_from([0.0, 5.0]),
+}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None:
+    """Any mixture of deleted, orphaned, older and unfreezable trials in any states. The one exception is a last call."""
+    trials = []
+    for number in range(data.draw(st.integers(1, 5))):
+        facts = {name: data.draw(strategy, name) for name, strategy in FACTS.items()}
+        facts["deleting"] = facts["deleting"] or facts["over_since"] is not None
+        state = data.draw(st.sampled_from([GATED, STARTING, RUNNING, OUT, OFF, IN]))
+        gpus = data.draw(st.sampled_from(["", "A", "B", "AB"]))
+        trials.append(trial(data.draw(st.sampled_from("ab")), state, gpus, pod_uid=f"pod-{number}", **facts))
+    order = orders(1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"])))
+    steps = decide(order, trials, now=0.0)
+    for step in steps:
+        one = step.trial
+        if not isinstance(step, Grant | Resume):
+            if isinstance(step, Suspend):
+                assert one.freezable
+                assert one.state is RUNNING
+            continue
+        assert one.over_since is None
+        assert not (isinstance(step, Grant) and one.deleting)
+        if step.reason == "LastCall":
+            continue
+        others = [other for other in trials if other is not one and (set(other.gpus) & set(one.gpus) or not other.gpus)]
+        let_in = [s.trial for s in steps if isinstance(s, Grant | Resume) and s.reason != "LastCall"]
+        assert not any(other.occupies or other in let_in for other in others)
 
 
 @st.composite

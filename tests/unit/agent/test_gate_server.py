@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.gate import Gates, install_helper
+from podium_agent.gate import Gates
+from podium_agent.losses import Mark, Said
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 
@@ -77,13 +78,30 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
     assert asyncio.run(talk()) == answer
 
 
-def test_the_helper_is_installed_in_one_step(tmp_path: Path) -> None:
-    source = tmp_path / "helper"
-    source.write_bytes(b"program")
-    for _ in range(2):
-        install_helper(source, tmp_path / "share")
-    target = tmp_path / "share" / "podium-gate"
-    assert target.read_bytes() == b"program"
-    assert target.stat().st_mode & 0o777 == 0o755
-    with pytest.raises(FileNotFoundError, match="PODIUM_HELPER"):
-        install_helper(tmp_path / "none", tmp_path / "share")
+@pytest.mark.parametrize(
+    ("hello", "said"),
+    [
+        (b"gate\n", None),
+        (b'gate {"saved": null}\n', Said(None)),
+        (b'gate {"saved": {"step": 3}}\n', Said(Mark(3.0))),
+        (b'gate {"saved": ' + b"9" * 4096 + b"}\n", Said(None)),
+    ],
+)
+def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said | None) -> None:
+    proc = proc_with(tmp_path / "proc", f"0::/kubepods/pod{POD}/{'ab' * 32}\n")
+
+    async def talk() -> None:
+        changed = asyncio.Event()
+        gates = Gates(proc, changed.set)
+        async with gates.serve(tmp_path):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
+            writer.write(hello)
+            await asyncio.wait_for(changed.wait(), 5)
+            assert gates.said(POD) == said
+            gates.open(POD)
+            assert (await lines_until(reader, "go"))[-1] == "go"
+            writer.close()
+            gates.forget(frozenset())
+            assert gates.said(POD) is None
+
+    asyncio.run(talk())

@@ -207,7 +207,7 @@ def test_no_folder_and_no_whole_line_yet(tmp_path: Path, follow: Callable[..., T
 
 
 def test_values_that_are_no_numbers_travel_as_diverged_and_are_counted() -> None:
-    lines = [LogLine(float(n), "stdout", f'{{"epoch": {n}, "acc": {v}}}', n) for n, v in ((1, "0.5"), (2, "NaN"))]
+    lines = [LogLine(float(n), "stdout", f'{{"epoch": {n}, "acc": {v}}}', n, n) for n, v in ((1, "0.5"), (2, "NaN"))]
     curve = extend(Curve(), lines, reader(reading()), GRID)
     assert [diverged(point.value) for point in curve.points] == [False, True]
     assert curve.diverged == 1
@@ -222,5 +222,5 @@ def test_values_that_are_no_numbers_travel_as_diverged_and_are_counted() -> None
     ],
 )
 def test_steps_that_are_missing_announced_or_repeated(texts: list[str], steps: list[float]) -> None:
-    lines = [LogLine(0.0, "stdout", text, 0) for text in texts]
+    lines = [LogLine(0.0, "stdout", text, 0, 0) for text in texts]
     assert [point.step for point in extend(Curve(), lines, reader(reading("text")), GRID).points] == steps

@@ -7,24 +7,19 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import cast
 
-import pytest
+from agent_builders import pod
+from agent_node import Node, order
 
-from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.arbiter import Entry, Grant, Orders, Suspend, decide
+from podium_agent.arbiter import Suspend
 from podium_agent.book import Book
-from podium_agent.carrier import Carrier
 from podium_agent.cgroups import Container, Freezer
 from podium_agent.conductor import Conductor
-from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
-from podium_agent.observer import Observer
-from podium_agent.pods import TrialPod, parse
+from podium_agent.pods import parse
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.freeze import Freeze
 from podium_agent.trials import Acting
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -33,96 +28,15 @@ from podium_cluster.watch import WatchCache
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 
 
-def pod(name: str = "a", **changes: object) -> TrialPod:
-    base = TrialPod(
-        key=TrialKey("demo", name, f"uid-{name}"),
-        name=f"{name}-0",
-        uid=f"pod-{name}",
-        containers=("train",),
-        running=frozenset(),
-        ended=False,
-        gate_running=False,
-        gate_passed=True,
-        deadline=None,
-        memory=0,
-        reading=None,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
-class Node:
-    """A machine made of folders: running a container writes its freezer, and its process into /proc."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        settings = AgentSettings(
-            node_name="n",
-            proc=folder / "proc",
-            cgroup_root=folder / "cgroup",
-            pod_resources_socket=folder / "none.sock",
-        )
-        settings.proc.mkdir()
-        method = Freeze(1.0)
-        self.gates = Gates(settings.proc, lambda: None)
-        self.observer = Observer(settings, self.gates, method, lambda: None)
-        self.books: dict[str, Book] = {}
-        self.carrier = Carrier(
-            self.observer, self.gates, method, Metrics(), 5.0, self.books.get, changed=lambda: self.settled.set()
-        )
-        self.settled = asyncio.Event()
-
-    def run(self, container: str, pid: int) -> Freezer:
-        place = self.folder / "cgroup" / "freezer" / container
-        place.mkdir(parents=True)
-        (place / "freezer.state").write_text("THAWED")
-        (place / "cgroup.procs").write_text(f"{pid}\n")
-        process = self.folder / "proc" / str(pid)
-        process.mkdir()
-        (process / "cgroup").write_text(f"6:freezer:/{container}\n")
-        return Freezer(place, unified=False)
-
-    def state(self, *pods: TrialPod) -> TrialState | None:
-        """Of the first one, found anew: the observer looks for containers at most twice a second."""
-        for one in self.observer.records():
-            one.searched = 0.0
-        trials = self.observer.look(pods, 1.0)
-        return trials[0].state if trials else None
-
-
-@pytest.fixture
-def on_node(tmp_path: Path) -> Callable[[Callable[[Node], object]], None]:
-    """Plays a scene on a node, inside an event loop."""
-
-    def play(scene: Callable[[Node], object]) -> None:
-        async def inside() -> None:
-            node = Node(tmp_path)
-            try:
-                answer = scene(node)
-                if asyncio.iscoroutine(answer):
-                    await answer
-            finally:
-                node.observer.look((), 2.0)  # closes what it watches
-
-        asyncio.run(inside())
-
-    return play
-
-
 def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        node.run(TRAIN, os.getpid())
+        node.run(pod(), TRAIN, os.getpid())
         cpu = pod("cpu", gated=False, running=frozenset({TRAIN}))
         waiting = pod("b", gate_passed=False)
         assert node.state(cpu) is None
         assert node.observer._asking is None, "the kubelet is asked for devices that it will never have"
-        node.observer.look((cpu, waiting), 1.0)
-        record = node.observer.record(waiting.uid)
-        assert record is not None
-        record.gpus = ("G",)
-        node.gates._sessions[waiting.uid] = None  # type: ignore[assignment] # it waits at its gate
-        trials = node.observer.look((cpu, waiting), 1.0)
-        steps = decide(Orders(1, {"G": (Entry(waiting.key),)}), trials, 1.0)
-        assert [type(step) for step in steps] == [Grant]
+        node.waits_at_its_gate(waiting)
+        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInOrder"}
 
     on_node(scene)
 
@@ -146,13 +60,13 @@ def test_the_book_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: C
 
 def test_a_trial_is_starting_until_all_of_its_containers_are_there(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        node.run(TRAIN, os.getpid())
+        node.run(pod(), TRAIN, os.getpid())
         both = pod(containers=("train", "sidecar"))
         one = replace(both, running=frozenset({TRAIN}), starting=True)
         assert node.state(one) is TrialState.STARTING
         two = replace(both, running=frozenset({TRAIN, SIDECAR}))
         assert node.state(two) is TrialState.STARTING, "running, but its processes are not found yet"
-        node.run(SIDECAR, os.getppid())
+        node.run(pod(), SIDECAR, os.getppid())
         assert node.state(two) is TrialState.RUNNING
         assert node.state(one) is TrialState.RUNNING, "it has been whole once"
 
@@ -161,7 +75,7 @@ def test_a_trial_is_starting_until_all_of_its_containers_are_there(on_node: Call
 
 def test_a_container_whose_image_never_comes_is_not_waited_for(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        freezer = node.run(TRAIN, os.getpid())
+        freezer = node.run(pod(), TRAIN, os.getpid())
         stuck = pod(containers=("train", "sidecar"), running=frozenset({TRAIN}), starting=False)
         assert node.state(stuck) is TrialState.RUNNING
         shutil.rmtree(freezer.path)
@@ -172,7 +86,7 @@ def test_a_container_whose_image_never_comes_is_not_waited_for(on_node: Callable
 
 def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
-        freezer = node.run(TRAIN, os.getpid())
+        freezer = node.run(pod(), TRAIN, os.getpid())
         running = pod(running=frozenset({TRAIN}))
         assert node.state(running) is TrialState.RUNNING
         freezer.ask(True)
@@ -190,7 +104,7 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
     async def scene(node: Node) -> None:
         (node.folder / "cgroup.events").write_text("populated\n")  # no number: dict() raises ValueError
         trials = node.observer.look((pod(),), 1.0)
-        record = node.observer.record("pod-a")
+        record = node.observer.record(pod().uid)
         assert record is not None
         record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
         assert node.carrier.carry([Suspend(trials[0], "Ranked")])
@@ -199,5 +113,42 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
         assert record.acting is Acting.NOTHING
         assert record.trouble.startswith("Crashed: ValueError")
         assert record.retry_at > 0.0
+
+    on_node(scene)
+
+
+def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node: Callable[..., None]) -> None:
+    """Until then its last save is still to be seen."""
+
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        pods = WatchCache(cast(Api, None), PODS, parse)
+        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: Book(one, "n"))
+        node.look(pod(running=frozenset({TRAIN}), main=TRAIN))
+        conductor._keep_books(node.observer, 1.0)
+        book = conductor.books[pod().uid]
+        assert book.main is not None
+        assert book.begun
+        node.look(pod(ended=True))
+        conductor._keep_books(node.observer, 1.0)
+        assert (book.ended, book.closed) == (False, False)
+        (freezer.path / "cgroup.procs").write_text("")
+        node.look(pod(ended=True))
+        conductor._keep_books(node.observer, 1.0)
+        assert (book.ended, book.closed) == (True, True)
+
+    on_node(scene)
+
+
+def test_the_end_of_a_grace_period_by_this_nodes_clock(on_node: Callable[..., None]) -> None:
+    """The API server's may be hours ahead: a deleted pod has no more than its grace from when we heard of it."""
+
+    def scene(node: Node) -> None:
+        doomed = pod(deadline=5000.0, grace=30.0)
+        assert [trial.deadline for trial in node.look(doomed, now=100.0)] == [130.0]
+        assert [trial.deadline for trial in node.look(doomed, now=110.0)] == [130.0]
+        sooner = replace(doomed, deadline=4971.0, grace=1.0)  # deleted again, with less
+        assert [trial.deadline for trial in node.look(sooner, now=110.0)] == [111.0]
 
     on_node(scene)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,11 +14,12 @@ from podium.curves.growing import Curve
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
 from podium.schema.trial import TrialStatus
-from podium_agent.account import Account, Cost, follow, resumed, suspended
+from podium_agent.account import Account, Cost, follow, resumed, saw, suspended
 from podium_agent.book import Book
 from podium_agent.conditions import HOLDS, SUSPENDED, patch
 from podium_agent.gpus import Reading, Sample, merge
 from podium_agent.logs.tail import Position
+from podium_agent.losses import Loss, Losses, Mark
 from podium_agent.nodestatus import build, decisive, moved
 from podium_agent.pods import parse
 from podium_agent.states import EDGES, derive, reason
@@ -131,6 +133,28 @@ def test_gate_attempt_and_grace_of_a_pod() -> None:
     assert (pod.gated, pod.attempt, pod.grace) == (True, 3, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("methods", "freezable"),
+    [(None, True), ("freeze", True), ("app-checkpoint,freeze", True), ("app-checkpoint", False), ("", False)],
+)
+def test_whether_a_pod_may_be_frozen(methods: str | None, freezable: bool) -> None:
+    payload = pod_payload()
+    if methods is not None:
+        payload["metadata"]["annotations"]["podium.dev/methods"] = methods
+    assert parse(payload).freezable == freezable
+
+
+def test_where_a_pod_saves() -> None:
+    """In its first container, whatever the order in which the kubelet lists them."""
+    names = ("sidecar", "train")
+    payload = pod_payload(
+        containerStatuses=[{"name": name, "containerID": f"containerd://{name}", "state": {}} for name in names]
+    )
+    assert (parse(payload).checkpoint, parse(payload).main) == ("", "train")
+    payload["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
+    assert parse(payload).checkpoint == "/ckpt"
+
+
 def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
     payload = pod_payload()
     payload["metadata"]["ownerReferences"] = []
@@ -139,16 +163,19 @@ def test_a_pod_that_only_claims_to_be_a_trials_is_refused() -> None:
 
 
 def test_the_status_of_a_trial_survives_an_agent() -> None:
-    """What one agent writes, the next reads back: same account, curve and position."""
+    """What one agent writes, the next reads back: same account with its saves and losses, curve and position."""
     book = Book(parse(pod_payload()), "n")
     account = follow(Account(), R, ("A",), "n", 100.0)
     account = suspended(follow(account, OFF, ("A",), "n", 110.0), Cost("freeze", 110.0, 0.5))
-    account = follow(account, R, ("A",), "n", 120.0)
+    account = saw(follow(account, R, ("A",), "n", 120.0), Mark(3.0, "step-3"), "n", 1, 121.0)
+    loss = Loss(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
+    account = replace(account, losses=Losses(1, 3.0, 4.5, counted_to=5.0, recent=(loss,)))
     book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7), Position("0.log", "f", 42))
     status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
     assert account_from(status) == account
-    assert curve_from(status).last_step == 3.0
-    assert position_from(status, "p1", "train") == Position("0.log", "f", 42)
+    position = position_from(status, "p1", "train")
+    assert position == Position("0.log", "f", 42)
+    assert curve_from(status, position) == Curve(last_step=3.0, last_value=0.5, lines=7)
     assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
     assert status.gpu_seconds == 15.0
 

@@ -1,127 +1,156 @@
-"""One trial's writer over its whole life, with a folder of logs and an API server that holds one object."""
+"""One trial's writer over its whole life: log, status and versions, with agents that die and an API that goes away."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, cast
 
 import pytest
+from agent_builders import TrialServer, cri, pod
+from agent_writing import Writing, begun, end, kill, reader_of
 
-from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
 from podium.schema.reading import MetricsReading
+from podium_agent.account import Cost
 from podium_agent.book import Book
 from podium_agent.logs.tail import CHUNK
-from podium_agent.metrics import Metrics
-from podium_agent.pods import TrialPod
-from podium_agent.settings import AgentSettings
-from podium_agent.writer import TrialWriter
-from podium_cluster.client import Api
+from podium_agent.losses import Said
 
-KEY = TrialKey("demo", "a-0", "u1")
-STAMP = "2026-11-21T02:54:00.000000001Z stdout F"
-
-
-class Server:
-    """The two calls that a writer makes of the API for a trial."""
-
-    def __init__(self, **status: Any) -> None:
-        self.status: dict[str, Any] = status
-        self.patches = 0
-        self.third = asyncio.Event()
-
-    async def get(self, *_: Any) -> dict[str, Any]:
-        meta = {"name": KEY.name, "namespace": KEY.namespace, "uid": KEY.uid}
-        return {"metadata": meta, "spec": {"job": "a", "number": 0, "parameters": {}}, "status": self.status}
-
-    async def patch(self, *_: Any, **__: Any) -> None:
-        """The pod's conditions."""
-
-    async def apply_status(self, resource: Any, manifest: dict[str, Any], manager: str) -> None:
-        self.status = self.status | manifest["status"]
-        self.patches += 1
-        if self.patches == 3:
-            self.third.set()
+TEXT = MetricsReading.model_validate(
+    {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
+)
+RUNNING = TrialState.RUNNING
+SUSPENDED = TrialState.SUSPENDED
 
 
-def write_all(server: Server, logs: Path, pod: TrialPod, **settings: float) -> None:
-    """The writer of a pod that has ended, from its start to its own end."""
-    book = Book(pod, "n")
-    book.follow(None, (), 1.0)
-    book.closed = True
-    writer = TrialWriter(
-        AgentSettings(node_name="n", pod_logs=logs, log_seconds=0.01, **settings),  # type: ignore[arg-type]
-        cast(Api, server),
-        Metrics(),
-        book,
-    )
-    asyncio.run(asyncio.wait_for(writer.run(), 30))
+def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        noise = cri("x" * 8000)
+        writing.machine.log(pod()).write_text(noise * (17 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
+        await writing.whole_life(begun(pod()))
 
-
-def ended(attempt: int = 0) -> TrialPod:
-    return TrialPod(
-        key=KEY,
-        name=f"a-0-{attempt}",
-        uid=f"p{attempt}",
-        containers=("train",),
-        running=frozenset(),
-        ended=True,
-        gate_running=False,
-        gate_passed=True,
-        deadline=None,
-        memory=0,
-        reading=MetricsReading.model_validate({"metric": "acc", "direction": "maximize", "container": "train"}),
-        attempt=attempt,
-    )
-
-
-def log_of(logs: Path, pod: TrialPod) -> Path:
-    folder = logs / f"demo_{pod.name}_{pod.uid}" / "train"
-    folder.mkdir(parents=True)
-    return folder / "0.log"
-
-
-def test_the_end_of_a_long_unread_log_is_not_lost(tmp_path: Path) -> None:
-    noise = f"{STAMP} {'x' * 8000}\n"
-    value = f'{STAMP} {{"acc": 0.9}}\n'
-    log_of(tmp_path, ended()).write_text(noise * (17 * CHUNK // len(noise)) + value)
-    server = Server()
-    write_all(server, tmp_path, ended())
-    assert server.status["lastValue"] == 0.9
+    assert write(scene).status["lastValue"] == 0.9
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
 def test_the_pod_of_an_earlier_attempt_leaves_the_status_alone(
-    tmp_path: Path, attempt_in_force: int, reads: bool
+    write: Callable[..., TrialServer], attempt_in_force: int, reads: bool
 ) -> None:
     """An agent that starts anew finds it beside the live one, with a cursor that is not its own."""
-    old = ended(attempt=1)
-    log_of(tmp_path, old).write_text(f'{STAMP} {{"acc": 0.1}}\n')
-    live = {"podUid": "p2", "container": "train", "file": "0.log", "fingerprint": "f", "offset": 9, "lines": 3}
-    server = Server(attempt=attempt_in_force, lastStep=3, lastValue=0.5, reader=live)
-    write_all(server, tmp_path, old)
+    old = pod(attempt=1)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(old).write_text(cri('{"acc": 0.1}'))
+        await writing.whole_life(begun(old))
+
+    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, reader=reader_of("live", offset=9))
     assert (server.status["reader"]["podUid"] == old.uid) == reads
     assert (server.patches > 0) == reads
 
 
-def test_the_gpu_seconds_of_a_silent_holder_are_fresh(tmp_path: Path) -> None:
+def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made(
+    write: Callable[..., TrialServer],
+) -> None:
+    """The record is still its own: the new pod's begins when that passes its gate."""
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri('{"acc": 0.1}') + cri('{"acc": 0.2}'))
+        await writing.whole_life(begun(pod()))
+
+    server = write(scene, attempt=1, reader=reader_of(pod().uid))
+    assert server.status["lastStep"] == 2.0
+
+
+def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        await writing.whole_life(Book(pod(attempt=1, gate_passed=False), "n"))
+
+    assert write(scene, lastStep=7).patches == 0
+
+
+def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., TrialServer]) -> None:
     """Round robin and budgets go by them; a trial may print nothing for minutes."""
-    server = Server()
-    book = Book(replace(ended(), ended=False), "n")
-    book.follow(TrialState.RUNNING, ("A",), time.time())
-    settings = AgentSettings(
-        node_name="n", pod_logs=tmp_path, log_seconds=0.01, trial_report_seconds=0.01, turn_report_seconds=0.02
-    )
-    writer = TrialWriter(settings, cast(Api, server), Metrics(), book)
 
-    async def until_three_patches() -> None:
-        task = asyncio.ensure_future(writer.run())
-        await server.third.wait()
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+    async def scene(writing: Writing) -> None:
+        book = begun(pod())
+        book.follow(RUNNING, ("A",), time.time())
+        task = writing.start(book, turn_report_seconds=0.02)
+        await writing.until(lambda: writing.server.patches >= 3, "three patches")
+        await kill(task)
 
-    asyncio.run(asyncio.wait_for(until_three_patches(), 10))
-    assert server.status["gpuSeconds"] > 0.0
+    assert write(scene).parsed.gpu_seconds > 0.0
+
+
+def test_the_operators_writes_between_ours_cost_a_look_and_nothing_else(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        book, server = begun(pod()), writing.server
+        task = writing.start(book)
+        for number in range(1, 6):
+            book.suspended(Cost("freeze", float(number), 0.5))
+            await writing.until(lambda n=number: server.parsed.suspensions.count == n, f"suspension {number}")
+            server.operator_writes(phase="Running", rank=number)
+        end(book)
+        await asyncio.wait_for(task, 60)
+
+    server = write(scene)
+    assert server.conflicts >= 4
+    assert (server.parsed.suspensions.count, server.parsed.rank) == (5, 5)
+
+
+def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:
+    """The first patch arrives, its answer does not: the next one is refused, and the record is found to be ours."""
+
+    async def scene(writing: Writing) -> None:
+        writing.server.answers_lost = 1
+        book = begun(pod(attempt=1), Said(None))
+        book.follow(RUNNING, ("A",), 100.0)
+        book.suspended(Cost("freeze", 110.0, 0.5))
+        book.follow(SUSPENDED, ("A",), 110.0)
+        await writing.whole_life(book)
+
+    status = write(scene, lastStep=4, gpuSeconds=8.0).parsed
+    assert (status.suspensions.count, status.losses.count, len(status.holds)) == (1, 1, 1)
+    assert status.gpu_seconds == 18.0
+
+
+def test_a_trial_made_anew_under_the_same_name_gets_nothing_of_this_one(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        book, server = begun(pod()), writing.server
+        task = writing.start(book)
+        book.suspended(Cost("freeze", 1.0, 0.5))
+        await writing.until(lambda: server.patches == 1, "a patch")
+        server.key, server.status, server.version = replace(server.key, uid="another"), {}, server.version + 7
+        book.suspended(Cost("freeze", 2.0, 0.5))
+        await asyncio.wait_for(task, 60)
+
+    assert write(scene).status == {}
+
+
+ANNOUNCING = ["noise", "epoch=3", "noise", "noise", "acc=0.3", "epoch=4", "epoch=5\racc=0.5\repoch=6", "x", "acc=0.6"]
+
+
+@pytest.mark.parametrize("dies_after", range(1, len(ANNOUNCING) + 1))
+def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., TrialServer], dies_after: int) -> None:
+    """Step and value on different lines, and the agent dies in between: no step is lost, no line is counted twice."""
+    one = pod(reading=TEXT)
+
+    async def scene(writing: Writing) -> None:
+        log = writing.machine.log(one)
+        log.write_text("".join(cri(text) for text in ANNOUNCING[:dies_after]))
+        book = begun(one)
+        book.follow(RUNNING, ("A",), time.time())
+        task = writing.start(book, turn_report_seconds=0.001)
+        await writing.until(lambda: book.curve.lines == dies_after, "the lines so far")
+        before = writing.server.patches
+        await writing.until(lambda: writing.server.patches > before, "a patch of them")
+        await kill(task)
+        with log.open("a") as file:
+            file.writelines(cri(text) for text in ANNOUNCING[dies_after:])
+        await writing.whole_life(begun(one))
+
+    status = write(scene).parsed
+    assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
+    assert status.reader is not None
+    assert (status.reader.lines, status.reader.announced) == (len(ANNOUNCING), False)

@@ -28,6 +28,10 @@ ENDS = [
     ("raced for gpu", replace(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
     ("admission", replace(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
     ("deleted", replace(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
+    ("told to go", replace(FAILED, deleting=True, exit_code=143, requeue="MakesRoom"), "Disrupted", "MakesRoom"),
+    ("told to go, saved", PodFacts("Succeeded", deleting=True, requeue="MakesRoom"), "Disrupted", "MakesRoom"),
+    ("deleted, ended well", PodFacts("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
+    ("evicted, ended well", PodFacts("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
     ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
     ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
     ("running", PodFacts("Running", gate="Done"), "StillThere", ""),
@@ -44,11 +48,19 @@ def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
     assert end.message or kind == "StillThere"
 
 
+def test_a_pod_that_ends_well_while_it_is_deleted_is_done_if_it_printed_its_last_step() -> None:
+    """SIGTERM makes a script that saves end with exit code 0 as well."""
+    for pod in (PodFacts("Succeeded", deleting=True), PodFacts("Succeeded", disruption="EvictionByEvictionAPI")):
+        assert classify_end(pod, complete=True).kind == "Succeeded"
+    assert classify_end(replace(FAILED, deleting=True, exit_code=143), complete=True).kind == "Disrupted"
+
+
 RUNNING = PodFacts("Running", node="node-a", gate="Done")
 GATE = PodFacts("Pending", node="node-a", gate="Running")
 NEW = PodFacts("Pending", node="node-a", gate="Waiting")
 NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
+TOLD = replace(RUNNING, deleting=True, requeue="MakesRoom")
 FAIL1 = replace(FAILED, exit_code=1)
 
 
@@ -87,6 +99,23 @@ PHASES = [
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
     ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodGone", False),
+    ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "MakesRoom", False),
+    ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="MakesRoom"), P.REQUEUED, "MakesRoom", False),
+    ("gone for another reason", facts(P.RUNNING, None, had_pod=True, reason="Rank"), P.REQUEUED, "PodGone", False),
+    (
+        "saved, then gone",
+        facts(P.RUNNING, PodFacts("Succeeded", deleting=True, exit_code=0)),
+        P.REQUEUED,
+        "PodDisrupted",
+        False,
+    ),
+    (
+        "done while it was deleted",
+        facts(P.RUNNING, PodFacts("Succeeded", deleting=True, exit_code=0), complete=True),
+        P.SUCCEEDED,
+        "Completed",
+        False,
+    ),
     ("still gone", facts(P.REQUEUED, None, had_pod=True), P.REQUEUED, "WaitingForPod", False),
     ("next attempt", facts(P.REQUEUED, NEW), P.PENDING, "ContainerCreating", False),
     ("over", facts(P.FAILED, RUNNING), P.FAILED, "Final", False),

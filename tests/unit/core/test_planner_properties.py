@@ -48,6 +48,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 suspended=draw(st.sampled_from([False, False, True])),
                 finished=draw(st.sampled_from([False, False, False, True])),
                 deadline=draw(st.sampled_from([None, None, 999.0, 1001.0])),
+                freezes=draw(st.sampled_from([True, True, False])),
+                saves=draw(st.booleans()),
+                saves_at=draw(st.sampled_from(["nowhere", "node", "anywhere"])),
             )
         )
         for number in range(draw(st.integers(0, 6))):
@@ -68,6 +71,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                     pinned=draw(st.sampled_from([False, False, True])),
                     stopped=draw(st.sampled_from([False, False, False, True])),
                     stuck=draw(st.sampled_from([False, False, True])),
+                    node=node if gpus else None,
+                    leaving=draw(st.sampled_from([False, False, False, True])),
+                    pod_since=draw(st.floats(900, 1000)),
+                    saved=draw(st.sampled_from([None, 3.0])),
                 )
             )
     keys = [*(t.key for t in trials), trial_key("ghost-0")]
@@ -83,6 +90,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 holder=holder,
                 holder_since=None if holder is None else draw(st.floats(900, 1000)),
                 order=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
+                draining=draw(st.sampled_from([False, False, False, True])),
             )
         )
     costs = draw(st.sampled_from([Costs(), Costs(0.0, 0.0), Costs(30.0, 30.0)]))
@@ -122,7 +130,9 @@ def test_an_order_in_force_is_not_written_again(snapshot: Snapshot) -> None:
     assert again == []
 
 
-def build(policy: str, seed: int, *, jobs: int = 1, width: int = 1, steps: int = 6) -> tuple[World, Random]:
+def build(
+    policy: str, seed: int, *, jobs: int = 1, width: int = 1, steps: int = 6, freezes: bool = True
+) -> tuple[World, Random]:
     random = Random(seed)
     slopes = [random.random() for _ in range(64)]
     options = {"quantum": 1.0} if policy == "round_robin" else {}
@@ -136,6 +146,8 @@ def build(policy: str, seed: int, *, jobs: int = 1, width: int = 1, steps: int =
             parallel=random.choice([None, 2, 6]),
             max_steps=float(steps),
             gpus_per_trial=width,
+            freezes=freezes,
+            saves=not freezes,
         )
         for i in range(jobs)
     ]
@@ -157,10 +169,10 @@ def one_holder_each(world: World) -> None:
 
 
 @pytest.mark.parametrize("policy", NAMES)
-@given(seed=st.integers(0, 10**6), jobs=st.integers(1, 3), width=st.sampled_from([1, 1, 2]))
+@given(seed=st.integers(0, 10**6), jobs=st.integers(1, 3), width=st.sampled_from([1, 1, 2]), freezes=st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_everything_ends_whatever_happens(policy: str, seed: int, jobs: int, width: int) -> None:
-    world, random = build(policy, seed, jobs=jobs, width=width)
+def test_everything_ends_whatever_happens(policy: str, seed: int, jobs: int, width: int, freezes: bool) -> None:
+    world, random = build(policy, seed, jobs=jobs, width=width, freezes=freezes)
     for _ in range(4000):
         if world.all_over():
             break

@@ -1,4 +1,4 @@
-"""The fake driver, built once and run for real: a daemon on a folder of the test's own, pynvml in its own process."""
+"""The C programs, built once and run for real: the gate, and the fake driver (a daemon on the test's own folder)."""
 
 from __future__ import annotations
 
@@ -126,6 +126,15 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("fake-driver")
     subprocess.run(["make", "-s", "-C", str(ROOT / "agent/driver"), f"OUT={out}"], check=True, timeout=120)
     return out
+
+
+@pytest.fixture(scope="session")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("make") is None or shutil.which("gcc") is None:
+        pytest.skip("no C compiler")
+    out = tmp_path_factory.mktemp("gate")
+    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/helper"), f"OUT={out}"], check=True, timeout=60)
+    return out / "podium-gate"
 
 
 @pytest.fixture

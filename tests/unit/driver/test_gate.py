@@ -15,17 +15,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-pytestmark = pytest.mark.skipif(shutil.which("make") is None or shutil.which("gcc") is None, reason="no C compiler")
-
 Talk = Callable[[socket.socket, "Agent"], None]
-
-
-@pytest.fixture(scope="module")
-def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("gate")
-    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/helper"), f"OUT={out}"], check=True, timeout=60)
-    return out / "podium-gate"
 
 
 class Agent:
@@ -48,7 +38,7 @@ class Agent:
         for talk in self._talks:
             connection, _ = self._listener.accept()
             with connection:
-                self.questions.append(connection.recv(64))
+                self.questions.append(connection.recv(8192))
                 self.begun.release()
                 talk(connection, self)
 
@@ -94,9 +84,9 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
         agent.close()
 
 
-def start_gate(gate: Path, path: Path, *options: str) -> subprocess.Popen[str]:
+def start_gate(gate: Path, path: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
     command = [str(gate), "gate", "--socket", str(path), *options]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={})
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
@@ -126,6 +116,73 @@ def test_talks(gate: Path, serve: Callable[..., Agent], talks: list[Talk], print
     agent = serve(*talks)
     assert finish(start_gate(gate, agent.path)) == (0, printed)
     assert agent.questions == [b"gate\n"] * len(talks)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        pytest.param(None, b"null", id="no save"),
+        pytest.param(b'{"step": 12, "path": "step-12", "onRequest": true}', None, id="one line"),
+        pytest.param(b'{\n\t"step": 3\r\n}\n', b'{  "step": 3  } ', id="several lines"),
+        pytest.param(b"7", None, id="a number"),
+        pytest.param(b"null", None, id="null"),
+        pytest.param(b'{"step": 3', None, id="torn: the agent judges"),
+        pytest.param(b"x" * 4096, None, id="as long as may be"),
+        pytest.param(b"x" * 4097, b"null", id="too long"),
+        pytest.param(b"", b"null", id="empty"),
+        pytest.param(b"1\x002", b"null", id="binary"),
+    ],
+)
+def test_it_says_which_save_is_there(
+    gate: Path, serve: Callable[..., Agent], tmp_path: Path, content: bytes | None, said: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "podium-save.json").write_bytes(content)
+    (tmp_path / "podium-save-request").touch()
+    said = content if said is None else said
+    assert said is not None
+    agent = serve(say(), say(b"go\n"))
+    ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
+    assert agent.questions == [b'gate {"saved": ' + said + b"}\n"] * 2, "said again to an agent that comes anew"
+    assert ended == (0, ["saved: " + said.decode(), GO])
+    assert not (tmp_path / "podium-save-request").exists(), "it was a request to the attempt before"
+
+
+def test_a_save_that_is_made_while_it_waits_is_said_before_it_goes(
+    gate: Path, serve: Callable[..., Agent], tmp_path: Path
+) -> None:
+    """The pod of the attempt before was on its way out, and saved."""
+
+    def save_and_go(connection: socket.socket, _: Agent) -> None:
+        (tmp_path / "aside").write_text("13")
+        os.replace(tmp_path / "aside", tmp_path / "podium-save.json")
+        connection.sendall(b"wait a\ngo\n")
+
+    agent = serve(save_and_go, save_and_go, say(b"go\n"))
+    ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
+    assert agent.questions == [b'gate {"saved": ' + said + b"}\n" for said in (b"null", b"13", b"13")]
+    assert ended == (0, ["wait: a", "saved: 13", GO])
+
+
+@pytest.mark.parametrize("folder", ["", "relative", "/none/there", "/etc/hostname"])
+def test_no_checkpoint_folder(gate: Path, serve: Callable[..., Agent], folder: str) -> None:
+    agent = serve(say(b"go\n"))
+    assert finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=folder)) == (0, [GO])
+    assert agent.questions == [b"gate\n"]
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
+def test_what_is_no_file_is_no_save(gate: Path, serve: Callable[..., Agent], tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "podium-save.json"
+    (tmp_path / "elsewhere").write_text("1")
+    if kind == "link":
+        place.symlink_to(tmp_path / "elsewhere")
+    elif kind == "fifo":
+        os.mkfifo(place)
+    else:
+        place.mkdir()
+    agent = serve(say(b"go\n"))
+    assert finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path))) == (0, ["saved: null", GO])
 
 
 def test_waits_for_an_agent_that_comes_later(gate: Path, tmp_path: Path, serve: Callable[..., Agent]) -> None:
@@ -208,6 +265,7 @@ def test_nobody_reads_its_output(gate: Path, serve: Callable[..., Agent]) -> Non
         ([], 0, "usage: podium-gate gate"),
         (["--help"], 0, "usage: podium-gate gate"),
         (["gaet"], 2, "unknown command: gaet"),
+        (["hook", "now"], 2, "hook takes no arguments"),
         (["gate", "--socket"], 2, "option without its value: --socket"),
         (["gate", "--sock", "x"], 2, "unknown option: --sock"),
         (["gate", "--silence", "0"], 2, "not a number of milliseconds above 0"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operator_builders import accepted, job_manifest, moment
 
-from podium_operator.acceptance import condition
+from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
 
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("policy setting", {"policy": {"name": "hermes", "settings": {"speed": 3}}}, ["spec.policy.settings", "speed"]),
@@ -41,6 +41,51 @@ def test_a_good_job() -> None:
 def test_what_a_user_might_not_expect_is_said() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
     assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
+
+
+CKPT = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}}
+RWO, RWX = "ReadWriteOnce", "ReadWriteMany"
+
+
+@pytest.mark.parametrize(
+    ("payload", "status", "reason"),
+    [
+        ({"spec": {"accessModes": [RWX]}, "status": {"accessModes": [RWX]}}, "True", "Valid"),
+        ({"spec": {"accessModes": [RWO, RWX]}}, "True", "Valid"),
+        ({"spec": {"accessModes": [RWO]}}, "False", "VolumeNotShared"),
+        ({"spec": {"accessModes": ["ReadWriteOncePod"]}}, "False", "VolumeNotShared"),
+        ({"spec": {"accessModes": ["ReadOnlyMany"]}}, "False", "VolumeNotShared"),
+        ({"spec": {"accessModes": [RWX]}, "status": {"accessModes": [RWO]}}, "False", "VolumeNotShared"),
+        (None, "Unknown", "VolumeNotFound"),
+    ],
+    ids=["shared", "not bound yet", "one node", "one pod", "read only", "bound to less", "not there"],
+)
+def test_saves_need_a_volume_that_every_node_can_write(
+    payload: dict[str, Any] | None, status: str, reason: str
+) -> None:
+    manifest = job_manifest(**CKPT)
+    assert claim_name(manifest) == "runs"
+    claim = Claim("runs", None if payload is None else ClaimModes.model_validate(payload).modes)
+    said = condition(manifest, moment(), claim)
+    assert (said["status"], said["reason"]) == (status, reason)
+    if status != "True":
+        assert said["message"].startswith("spec.checkpoint.volume.claimName: ")
+        assert "runs" in said["message"]
+    if reason == "VolumeNotShared":
+        assert claim.modes is not None
+        assert ", ".join(claim.modes) in said["message"]
+        assert "use a claim with ReadWriteMany" in said["message"]
+
+
+def test_a_wrong_job_with_a_missing_claim_is_refused_at_once() -> None:
+    assert condition(job_manifest(queue="q", **CKPT), moment(), Claim("runs", None))["status"] == "False"
+
+
+@pytest.mark.parametrize("volume", [{"hostPath": {"path": "/srv"}}, {"emptyDir": {}}])
+def test_other_volumes_need_no_look(volume: dict[str, Any]) -> None:
+    assert claim_name(job_manifest(checkpoint={"path": "/c", "volume": volume})) is None
+    assert claim_name(job_manifest()) is None
+    assert claim_name(job_manifest(trials={"max": 0})) is None
 
 
 @pytest.mark.parametrize(("before", "moved"), [("True", False), ("False", True)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
+from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
 
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
@@ -72,6 +72,33 @@ def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
     evicted = {"phase": "Failed", "reason": "Evicted", "main": ended(137, after=-1)}
     sight = look({"phase": "Running", "pod": "sweep-0-0"}, evicted)
     assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
+
+
+SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
+OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
+
+
+@pytest.mark.parametrize(
+    ("status", "age", "phase"),
+    [
+        ({"holds": [OPEN]}, 0.0, PHASE.RUNNING),
+        ({"holds": [OPEN | {"end": moment(-1)}]}, 0.0, PHASE.REQUEUED),
+        ({"holds": [OPEN]}, 60.0, PHASE.REQUEUED),
+        ({"lastStep": 9}, 60.0, PHASE.REQUEUED),
+        ({"lastStep": 10}, 0.0, PHASE.SUCCEEDED),
+    ],
+    ids=["its log is being read", "its log was read", "long ago", "not its last step", "its last step"],
+)
+def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: float, phase: TrialPhase) -> None:
+    stored = {"phase": "Running", "pod": "sweep-0-0", **status}
+    assert look(stored, SAVED_AND_WENT, now=NOW + age).phase is phase
+
+
+def test_leaving() -> None:
+    going = {**RUNNING, "deleting": True}
+    assert look({"phase": "Running", "pod": "sweep-0-0"}, going).leaving
+    assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).leaving
+    assert not look({"phase": "Requeued", "pod": "sweep-0-0"}, going).leaving
 
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}

@@ -65,6 +65,12 @@ def test_facts(case: str) -> None:
     assert make_pod(**how).facts == PodFacts(**{"phase": "Pending", "node": "node-1", **wanted})
 
 
+def test_why_podium_deletes_it_is_read_off_the_pod() -> None:
+    payload = pod_payload(deleting=True)
+    payload["metadata"]["annotations"] = {"podium.dev/requeue": "NodeDraining"}
+    assert parse_pod(payload).facts.requeue == "NodeDraining"
+
+
 def test_the_worst_end_of_several_containers_counts() -> None:
     payload = pod_payload(phase="Failed", gate=ended(0))
     payload["status"]["containerStatuses"] = [

@@ -15,6 +15,10 @@ from podium_operator.snapshot import build_snapshot
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 
+CLAIM = {"path": "/c", "volume": {"claimName": "c"}}
+ON_NODE = {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}
+SAVES = {"methods": ["app-checkpoint"]}
+
 
 def snap(*objects: Any, **world: Any) -> Snapshot:
     there = make_world(*objects, **world)
@@ -35,6 +39,12 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("not checked", {"status": {"conditions": []}}, {"accepted": False}),
     ("refused", {"status": {"conditions": [accepted("False")]}}, {"accepted": False}),
     ("memory", {"gpus": {"memory": "2Gi", "products": ["A"]}}, {"memory": 2 * 2**30, "products": ("A",)}),
+    ("no checkpoint", {}, {"freezes": True, "saves": False, "saves_at": "nowhere"}),
+    ("a claim, asked to save", {"checkpoint": CLAIM, "suspension": SAVES}, {"freezes": False, "saves": True,
+                                                                            "saves_at": "anywhere"}),
+    ("a claim, not asked", {"checkpoint": CLAIM}, {"freezes": True, "saves": False, "saves_at": "anywhere"}),
+    ("a folder of the node", {"checkpoint": ON_NODE, "suspension": SAVES}, {"saves": True, "saves_at": "node"}),
+    ("a scratch folder", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, {"saves_at": "nowhere"}),
     ("cpu", {"gpus": {"perTrial": 0}}, {"gpus_per_trial": 0}),
     ("a grid smaller than max", {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]},
      {"max_trials": 2}),
@@ -87,6 +97,19 @@ def test_costs_are_what_was_measured() -> None:
     slow = make_trial(suspensions={"count": 4, "secondsOut": 2.0, "secondsIn": 1.0})
     assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
     assert snap(make_job(), make_trial()).costs == Costs()
+    there = make_world(make_job(), slow)
+    assert build_snapshot(there, observe(there), 7.5).costs == Costs(0.5, 0.25, 7.5)
+
+
+def test_a_trial_that_leaves_a_node_that_drains() -> None:
+    node = make_node(trials={"sweep-0": "Running"})
+    drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
+    saved = {"step": 4, "at": NOW}
+    trial = make_trial(phase="Running", pod="sweep-0-0", saved=saved)
+    snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
+    (seen,) = snapshot.trials
+    assert (seen.leaving, seen.saved, seen.pod_since) == (True, 4.0, NOW - 9.0)
+    assert [gpu.draining for gpu in snapshot.gpus] == [True]
 
 
 def test_what_is_being_deleted_is_not_planned_for() -> None:

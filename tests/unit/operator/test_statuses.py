@@ -152,6 +152,12 @@ def test_counts_best_and_figures_of_a_job() -> None:
     assert status["observedGeneration"] == 1
 
 
+def test_what_ended_pods_lost_is_summed() -> None:
+    lost = [{"count": 1, "steps": 3, "gpuSeconds": 4.5}, {"count": 2, "steps": 2.5, "gpuSeconds": 1}]
+    trials = [make_trial(number, losses=one) for number, one in enumerate(lost)]
+    assert of_job(make_job(), *trials, make_trial(2))["lost"] == {"steps": 5.5, "gpuSeconds": 5.5}
+
+
 def test_the_first_of_equally_good_trials_is_the_best() -> None:
     trials = [make_trial(number, phase="Succeeded", curve=POINTS) for number in (2, 0, 1)]
     assert of_job(make_job(), *trials)["best"]["trial"] == "sweep-0"
@@ -165,6 +171,7 @@ def test_a_minimising_job_takes_the_lowest() -> None:
 PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
     ("new", {"status": {"conditions": []}}, [], "Pending", "NotCheckedYet"),
     ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "BadFilter"),
+    ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "BadFilter"),
     ("no trial yet", {}, [], "Pending", "WaitingForGpu"),
     ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGpu"),
     ("some ended", {}, [make_trial(phase="Succeeded"), make_trial(1)], "Running", "TrialsRunning"),

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import CreatePod, DeletePod, Order
+from podium.domain.actions import Action, CreatePod, DeletePod, Order, Requeue
+from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.actuator import Actuator
@@ -18,9 +19,10 @@ from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules
 from podium_operator.settings import OperatorSettings
+from podium_operator.settling import Settling
 from podium_operator.snapshot import build_snapshot
 from podium_operator.statuses import Statuses
-from podium_operator.world import trial_key
+from podium_operator.world import World, trial_key
 
 
 class Wire:
@@ -28,6 +30,7 @@ class Wire:
 
     def __init__(self, refusal: ApiError | None = None) -> None:
         self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
+        self.uids: list[str | None] = []
         self._refusal = refusal
 
     async def _note(self, verb: str, resource: Resource, body: Mapping[str, Any]) -> None:
@@ -42,10 +45,14 @@ class Wire:
     async def apply_status(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
         await self._note("status", resource, body)
 
+    async def patch(self, resource: Resource, name: str, _: Any, body: Mapping[str, Any], **__: Any) -> None:
+        await self._note("patch", resource, body)
+
     async def create(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
         await self._note("create", resource, body)
 
-    async def delete(self, resource: Resource, name: str, *_: Any, **__: Any) -> None:
+    async def delete(self, resource: Resource, name: str, *_: Any, uid: str | None = None) -> None:
+        self.uids.append(uid)
         await self._note("delete", resource, {"name": name})
 
     def versions(self) -> dict[str, str]:
@@ -70,10 +77,78 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
 
 
+def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
+    api = cast(Api, wire)
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(world, actions))
+    return actuator
+
+
+def test_a_requeue_says_why_then_deletes_that_very_pod() -> None:
+    wire = Wire()
+    trial = make_trial(phase="Running")
+    world = make_world(make_job(), trial, make_pod())
+    carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "the node drains"))
+    assert wire.calls == [
+        ("patch", "Pod", {"metadata": {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}}),
+        ("delete", "Pod", {"name": "sweep-0-0"}),
+    ]
+    assert wire.uids == ["uid-sweep-0-0"]
+
+
+@pytest.mark.parametrize("refusal", [ApiError(404, "NotFound", "gone"), ApiError(500, "Error", "etcd is away")])
+def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: ApiError) -> None:
+    wire = Wire(refusal)
+    trial = make_trial(phase="Running")
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    assert [verb for verb, _, _ in wire.calls] == ["patch"]
+
+
+def test_a_pod_that_goes_already_is_left_alone() -> None:
+    wire = Wire()
+    trial = make_trial(phase="Running")
+    world = make_world(make_job(), trial, make_pod(deleting=True))
+    carry_out(wire, world, Requeue(trial_key(trial), "MakesRoom", "room"))
+    assert wire.calls == []
+
+
+def test_an_older_attempt_that_still_lives_is_ended() -> None:
+    wire = Wire()
+    dead = make_pod("sweep-1", attempt=0, phase="Failed")
+    pods = [make_pod(attempt=0, phase="Running"), make_pod(attempt=1), dead, make_pod("sweep-1", attempt=1)]
+    carry_out(wire, make_world(make_job(), make_trial(attempt=1), make_trial(1, attempt=1), *pods))
+    assert wire.calls == [("delete", "Pod", {"name": "sweep-0-0"})]
+
+
+def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
+    job = make_job(checkpoint={"path": "/c", "volume": {"claimName": "c"}})
+    hold = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
+
+    def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = (), of: HyperParamJob = job) -> list[str]:
+        wire = Wire()
+        trial = make_trial(phase="Requeued", holds=list(holds))
+        carry_out(wire, make_world(of, trial, make_node(), silent=silent), CreatePod(trial_key(trial), 1, "R", "m"))
+        return [verb for verb, _, _ in wire.calls]
+
+    assert verbs(hold) == []
+    assert verbs(hold | {"end": moment()}) == ["create"]
+    assert verbs() == ["create"]
+    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent says nothing more"
+    assert verbs(hold | {"node": "gone"}) == ["create"]
+    assert verbs(hold, of=make_job()) == ["create"], "it would begin afresh anyway"
+
+
+def test_nobody_waits_for_last_words_for_ever() -> None:
+    trial = make_trial(holds=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
+    job = make_job(checkpoint={"path": "/c", "volume": {"claimName": "c"}})
+    world = make_world(job, trial, make_node())
+    settling = Settling()
+    assert [settling.settled(world, job, trial, now) for now in (10.0, 13.9, 14.0)] == [False, False, True]
+
+
 def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() -> None:
     """Else the agent would freeze what it has to thaw at once for its SIGTERM."""
     wire = Wire()
-    api = cast(Api, wire)
     going, coming = make_trial(0, phase="Running"), make_trial(1)
     world = make_world(make_job(), going, coming, make_pod(), make_node())
     actions = [
@@ -81,9 +156,7 @@ def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() 
         Order("node-1", 2, (("GPU-1", ()),)),
         DeletePod(trial_key(going), "StoppedByUser", "stopped"),
     ]
-    settings = OperatorSettings()
-    actuator = Actuator(api, Mirror(api, settings), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(world, actions))
+    carry_out(wire, world, *actions)
     assert [(verb, kind) for verb, kind, _ in wire.calls] == [
         ("delete", "Pod"),
         ("apply", "GPUNode"),

@@ -61,15 +61,7 @@ def test_every_rule_has_a_wrong_job() -> None:
     [
         ("vision", []),
         ("sklearn", []),
-        (
-            "finetune",
-            [
-                ("NotYetSupported", "spec.suspension.methods"),
-                ("NotYetSupported", "spec.checkpoint.resumeArgs"),
-                ("NotYetSupported", "spec.checkpoint.keep"),
-                ("NotYetSupported", "spec.queue"),
-            ],
-        ),
+        ("finetune", [("NotYetSupported", "spec.queue")]),
     ],
 )
 def test_the_three_searches(example: str, codes: list[tuple[str, str]]) -> None:
@@ -139,8 +131,9 @@ def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) 
         ({"gpus": {"perTrial": 0}}, "not ranked and never suspended"),
         (
             {"suspension": {"methods": ["cuda-checkpoint", "freeze"]}},
-            "this version carries out freeze; not used: cuda-checkpoint",
+            "this version carries out freeze and app-checkpoint; not used: cuda-checkpoint",
         ),
+        ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt begins afresh"),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}, "2 trials will be made"),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
     ],
@@ -171,6 +164,20 @@ def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> 
         {
             "checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}, "keep": 1, "retain": False},
             "template.spec.containers.0.args": ["--from=$(podium.checkpoint)"],
+        },
+        {
+            "checkpoint": {
+                "path": "/ckpt",
+                "volume": {"claimName": "runs"},
+                "keep": 3,
+                "retain": True,
+                "resumeArgs": ["--resume=$(podium.checkpoint)", "--lr=$(podium.params.lr)"],
+            },
+            "suspension": {"methods": ["app-checkpoint"]},
+        },
+        {
+            "checkpoint": {"path": "/ckpt", "volume": {"hostPath": {"path": "/data"}}},
+            "suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 600},
         },
     ],
     ids=str,

@@ -1,0 +1,104 @@
+"""What a trial has saved, and what it lost when a pod of it ended: values that the account holds. Pure.
+
+A loss is what a new attempt has to do again: the steps printed after the save that it goes on from, and the GPU-seconds
+since that save. It is counted when the attempt's record begins (its first status patch), so once and by one agent only,
+whichever node it is on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+MOST_RECENT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a marker says: `step` is saved at `path` in the trial's folder; `on_request`: the script can be asked."""
+
+    step: float
+    path: str = "."
+    on_request: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a gate said of the folder before its trial started; `mark` None: there was no save in it."""
+
+    mark: Mark | None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """The newest save that was seen. `gpu_seconds` of the trial at that moment, `attempt` that wrote it."""
+
+    step: float
+    at: float
+    path: str = "."
+    node: str = ""
+    gpu_seconds: float = 0.0
+    attempt: int = 0
+
+    def is_of(self, mark: Mark) -> bool:
+        return (self.step, self.path) == (mark.step, mark.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What attempt number `attempt` has to do again: from `resumed_from` to `step`, the last that was printed."""
+
+    attempt: int
+    at: float
+    step: float
+    resumed_from: float
+    steps: float
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """`count` and `recent` are of attempts that lost steps; `gpu_seconds` also holds what led to no further step.
+
+    `counted_to`: the trial's GPU-seconds at the last count, so that none is counted twice.
+    """
+
+    count: int = 0
+    steps: float = 0.0
+    gpu_seconds: float = 0.0
+    counted_to: float = 0.0
+    recent: tuple[Loss, ...] = ()
+
+
+def going_on_from(
+    said: Said | None, known: Save | None, node: str, attempt: int, last_step: float | None, spent: float, now: float
+) -> Save | None:
+    """The save that this attempt goes on from, None: it begins anew. `said` None: the gate was not heard.
+
+    The folder, as found on this `node`, knows better than the status: a node may have died between a save and the
+    agent's look at it. When such a save was written is not known; its GPU-seconds are set between those of the save
+    before it and the end (`spent`), as its step is.
+    """
+    if said is None or (said.mark is not None and known is not None and known.is_of(said.mark)):
+        return known
+    if said.mark is None:
+        return None
+    begin, gpu = (known.step, known.gpu_seconds) if known is not None else (0.0, 0.0)
+    part = 1.0
+    if last_step is not None and last_step > begin:
+        part = min(1.0, max(0.0, (said.mark.step - begin) / (last_step - begin)))
+    return Save(said.mark.step, now, said.mark.path, node, gpu + part * max(0.0, spent - gpu), max(0, attempt - 1))
+
+
+def count(losses: Losses, save: Save | None, attempt: int, last_step: float | None, spent: float, now: float) -> Losses:
+    """The losses once this attempt goes on from `save`: `spent` are the trial's GPU-seconds so far."""
+    step = 0.0 if last_step is None else last_step
+    resumed_from = 0.0 if save is None else save.step
+    since = max(losses.counted_to, 0.0 if save is None else save.gpu_seconds)
+    loss = Loss(attempt, now, step, resumed_from, max(0.0, step - resumed_from), max(0.0, spent - since))
+    losses = replace(
+        losses, gpu_seconds=losses.gpu_seconds + loss.gpu_seconds, counted_to=max(spent, losses.counted_to)
+    )
+    if loss.steps <= 0.0:
+        return losses
+    recent = (*losses.recent, loss)[-MOST_RECENT:]
+    return replace(losses, count=losses.count + 1, steps=losses.steps + loss.steps, recent=recent)

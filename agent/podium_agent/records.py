@@ -1,0 +1,78 @@
+"""What the observer remembers of one pod between two looks. Only it and the carrier write here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium_agent.cgroups import Container, Freezer
+from podium_agent.losses import Said
+from podium_agent.pods import TrialPod
+from podium_agent.trials import Acting, Work
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What an earlier agent of this node wrote of a pod in GPUNode.status."""
+
+    key: TrialKey
+    pod: str
+    gpus: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Record:
+    """One pod. `over_since`: the API knows no such pod any more (`absent`), or says that it has ended."""
+
+    pod: TrialPod
+    absent: bool = False
+    over_since: float | None = None
+    ended: bool = False  # and the kernel says so as well
+    begun: bool = False  # its gate was passed
+    said: Said | None = None  # what the gate had said of its saves
+    gpus: tuple[str, ...] = ()
+    state: TrialState | None = None
+    since: float = 0.0
+    acting: Acting = Acting.NOTHING
+    done: Acting = Acting.NOTHING  # the act that ended since the last look
+    retry_at: float = 0.0
+    trouble: str = ""
+    containers: dict[str, Container] = field(default_factory=dict)
+    whole: bool = False  # all of its containers were found once: from then on it can be suspended
+    work: Work = Work.THAWED  # what the kernel said last
+    torn: bool = False  # some of it is stopped, some works
+    searched: float = 0.0
+    watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
+    _deletion: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def freezers(self) -> tuple[Freezer, ...]:
+        return tuple(container.freezer for container in self.containers.values())
+
+    def kill_at(self, now: float) -> float | None:
+        """When its deleted pod is killed. The API server's clock may not be ours: at the latest its grace from now."""
+        deadline = self.pod.deadline
+        if deadline is None:
+            return None
+        if self._deletion[0] != deadline:
+            self._deletion = (deadline, min(deadline, now + self.pod.grace))
+        return self._deletion[1]
+
+
+def orphan(uid: str, hint: Hint) -> Record:
+    """Of a pod of which the API knows nothing any more, and this agent only what an earlier one wrote."""
+    pod = TrialPod(
+        key=hint.key,
+        name=hint.pod,
+        uid=uid,
+        containers=(),
+        running=frozenset(),
+        ended=True,
+        gate_running=False,
+        gate_passed=False,
+        deadline=None,
+        memory=0,
+        reading=None,
+    )
+    return Record(pod, absent=True, gpus=hint.gpus)

@@ -1,0 +1,179 @@
+"""Online rules on (m, k) machines: their ratio to a certified bound, on random streams, traps and an adversary.
+
+    python benchmarks/bench_theory_online.py
+
+`run()` gives the part of `make bench-theory`; alone, tables and a plot go to benchmarks/results/. A schedule that is
+impossible or passes a proven ratio ends it with an AssertionError.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podium_optimisers.online.adaptive import MachineChange, run_adaptive
+from podium_optimisers.online.adversary import TRAPS, answer, typical
+from podium_optimisers.online.rules import RULES
+from podium_optimisers.online.rules import run as run_rule
+from podium_optimisers.online.schedule import OnlineSchedule, violations
+from podium_optimisers.online.stream import Stream
+
+RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-online.md"
+MACHINES = ((1, 1), (16, 2), (64, 4), (8, 8), (4, 16))
+TASKS, SEEDS = 100, 40
+LOST = ((16, 2), (64, 4))  # machines of which a GPU goes
+PER_CPU, PER_GPU = 0.018, 0.089  # tasks per second that one machine does, by the generator
+LOADS = (math.inf, 2.0, 0.7)  # arrivals as a multiple of what the machines can do; infinite: all at once
+ADAPTIVE = 4.0 * (1.0 + 1e-6)
+STEPS = 8  # of the adversary
+
+
+def streams(cpus: int, gpus: int) -> Iterator[Stream]:
+    for load in LOADS:
+        for seed in range(SEEDS):
+            rng = np.random.default_rng([seed, cpus, gpus])
+            yield typical(rng, TASKS, cpus, gpus, load * (PER_CPU * cpus + PER_GPU * gpus))
+
+
+def checked(schedule: OnlineSchedule, proven: float) -> float:
+    """Its ratio; raises where it is impossible or passes what was proven."""
+    for fault in violations(schedule):
+        raise AssertionError(fault)
+    if schedule.ratio > proven * (1.0 + 1e-9):
+        raise AssertionError(f"ratio {schedule.ratio:g} passes the proven {proven:g}")
+    return schedule.ratio
+
+
+def ratios(cpus: int, gpus: int) -> dict[str, dict[str, float]]:
+    """Of each rule: mean and largest on random streams, largest of the traps, the adversary's, and what is proven."""
+    known = list(streams(cpus, gpus))
+    traps = [trap(cpus, gpus) for trap in TRAPS.values()]
+    found: dict[str, dict[str, float]] = {}
+    for name, rule in RULES.items():
+        random = [checked(run_rule(stream, rule), rule.proven(stream)) for stream in known]
+        hard = [checked(run_rule(stream, rule), rule.proven(stream)) for stream in traps]
+        hurt = answer(rule, cpus, gpus, STEPS, np.random.default_rng(0))
+        found[name] = {
+            "mean": float(np.mean(random)),
+            "max": max(random),
+            "traps": max(hard),
+            "adversary": checked(run_rule(hurt, rule), rule.proven(hurt)),
+            "proven": rule.proven(known[0]) if name != "graham" else math.inf,
+        }
+    random = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in known]
+    hard = [checked(run_adaptive(stream).schedule, ADAPTIVE) for stream in traps]
+    found["adaptive"] = {"mean": float(np.mean(random)), "max": max(random), "traps": max(hard), "proven": 4.0}
+    return found
+
+
+def with_a_lost_gpu(cpus: int, gpus: int) -> tuple[float, float]:
+    """Mean makespan over the bound (of the whole cluster) where one GPU goes after a fifth of the bound: with and
+    without reallocation. It comes back after four times the bound, so that nothing waits for ever.
+    """
+    found = []
+    for stream in streams(cpus, gpus):
+        bound = run_rule(stream, RULES["qa"]).lower_bound
+        changes = [MachineChange(when * bound, cpus, up) for when, up in ((0.2, False), (4.0, True))]
+        found.append([run_adaptive(stream, changes, reallocate=on).schedule.ratio for on in (True, False)])
+    with_it, without = np.mean(found, axis=0).tolist()
+    return with_it, without
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    found: dict[tuple[int, int], dict[str, dict[str, float]]]
+    lost: dict[tuple[int, int], tuple[float, float]]
+
+
+def run() -> dict[str, Any]:
+    """The keys of `RESULT` that belong to the online rules; about two minutes on two cores."""
+    return summary(measure())
+
+
+def measure() -> Report:
+    found = {}
+    for machines in MACHINES:
+        found[machines] = ratios(*machines)
+        print(machines, {name: round(one["mean"], 3) for name, one in found[machines].items()}, flush=True)
+    return Report(found, {machines: with_a_lost_gpu(*machines) for machines in LOST})
+
+
+def summary(report: Report) -> dict[str, Any]:
+    every = [one for rules in report.found.values() for one in rules.values()]
+    return {
+        "streams": len(MACHINES) * (len(LOADS) * SEEDS + len(TRAPS) + 1),
+        "largest_part_of_a_proven_ratio": round(
+            max(max(one["max"], one["traps"], one.get("adversary", 0.0)) / one["proven"] for one in every), 3
+        ),
+        "mean_ratio": {
+            name: round(float(np.mean([rules[name]["mean"] for rules in report.found.values()])), 3)
+            for name in (*RULES, "adaptive")
+        },
+        "lost_gpu": {f"{m},{k}": [round(ratio, 3) for ratio in both] for (m, k), both in report.lost.items()},
+    }
+
+
+def text(report: Report) -> str:
+    lines = [
+        "# bench-theory: online\n\n`python benchmarks/bench_theory_online.py`\n",
+        f"Makespan over the certified bound. Random: {SEEDS} seeded streams of {TASKS} tasks at each of three loads",
+        "(all at once; 2 and 0.7 times what the machines can do). No stream passed a proven ratio; `graham` has none",
+        "that depends on m and k alone.\n",
+        "| m, k | rule | proven | random, mean | random, largest | traps, largest | adversary |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *(
+            f"| {cpus}, {gpus} | {name} | {_number(one['proven'])} | {one['mean']:.3f} | {one['max']:.3f} | "
+            f"{_number(one['traps'])} | {_number(one.get('adversary'))} |"
+            for (cpus, gpus), rules in report.found.items()
+            for name, one in rules.items()
+        ),
+        "\nOne GPU is lost after a fifth of the bound, the same streams, mean makespan over the bound:\n",
+        "| m, k | tasks stay on their side | reallocated |",
+        "| --- | --- | --- |",
+        *(f"| {m}, {k} | {without:.3f} | {with_it:.3f} |" for (m, k), (with_it, without) in report.lost.items()),
+        f"\n![ratios]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(summary(report))}\n```\n",
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if math.isfinite(value) else "none"
+
+
+def plot(report: Report) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+    for place, name in enumerate((*RULES, "adaptive")):
+        at = [number + 0.16 * (place - 2) for number in range(len(MACHINES))]
+        axes.bar(at, [rules[name]["mean"] for rules in report.found.values()], 0.15, label=name)
+    axes.set_xticks(range(len(MACHINES)), [f"{cpus}, {gpus}" for cpus, gpus in MACHINES])
+    axes.set_xlabel("CPUs, GPUs")
+    axes.set_ylabel("mean makespan / certified bound")
+    axes.set_ylim(bottom=1.0)
+    axes.legend()
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+
+
+def main() -> None:
+    report = measure()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    print(text(report))
+    print(f"RESULT {json.dumps(summary(report))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,316 @@
+"""Preemption, prediction and hybrids on the virtual-time engine: M/M/1 by formula, the Philly trace, forecasts.
+
+    python benchmarks/bench_theory_preemption.py [--jobs 1000000]
+
+`run()` gives the part of `make bench-theory`; alone, the tables go to benchmarks/results/bench-theory-preemption.md.
+Where ../shared/traces/philly is absent, a synthetic trace of ours (seeded) stands in, and the report says so. All
+figures but the seconds are the same on every machine. A bar of issue 8 that is missed ends it with an AssertionError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podium_optimisers.engine.cluster import Cluster, Costs
+from podium_optimisers.engine.outcome import Outcome
+from podium_optimisers.engine.simulation import Policy, simulate
+from podium_optimisers.engine.traces import poisson, read_philly, synthetic_trace
+from podium_optimisers.engine.workload import Floats, Workload
+from podium_optimisers.hybrid.hierarchical import Hierarchical
+from podium_optimisers.hybrid.planned import Planned
+from podium_optimisers.prediction.arrivals import arrivals_per, fit_holt_winters, seasonal_naive
+from podium_optimisers.prediction.history import burst_templates
+from podium_optimisers.prediction.predicted import PredictedSjf, PredictedSrpt
+from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt
+from podium_optimisers.queueing.service import Exponential
+from podium_optimisers.queueing.srpt import srpt_mean_response
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "bench-theory-preemption.md"
+PHILLY = ROOT.parent / "shared" / "traces" / "philly" / "philly.csv.gz"
+LOAD, JOBS, SEEDS = 0.9, 1_000_000, (0, 1, 2)
+COSTS = Costs(restart=30.0, migration=60.0)
+NODE = 8  # GPUs
+MAIN, OTHERS = 64, (48, 80)  # nodes for the whole trace: 64 is where FIFO queues for days and nobody's queue diverges
+ALONE = (("0e4a51", 8), ("6214e9", 6), ("11cb48", 3), ("6c71a0", 6), ("b436b2", 9))  # virtual clusters on own nodes
+DAYS_KNOWN, HOUR, DAY = 70, 3600.0, 24
+BATCHES, BATCH = 20, 200
+
+
+@dataclass(slots=True)
+class Report:
+    trace: str = ""
+    queue: list[str] = field(default_factory=list)
+    errors: list[float] = field(default_factory=list)
+    pace: float = 0.0  # million events a minute, the slowest run
+    main: dict[str, Outcome] = field(default_factory=dict)
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)  # mean completion by policy, for each setting
+    groups: dict[str, float] = field(default_factory=dict)  # slowdown of the group that is worst off, by policy
+    forecast: dict[str, float] = field(default_factory=dict)
+    plans: dict[str, list[float]] = field(default_factory=dict)
+
+
+def run(jobs: int = JOBS) -> dict[str, Any]:
+    """The keys of `RESULT` that belong to preemption, prediction and hybrids."""
+    return summary(measure(jobs))
+
+
+def measure(jobs: int) -> Report:
+    report = Report()
+    queue(report, jobs)
+    workload, cluster = trace(report)
+    everyone(report, workload, cluster)
+    alone(report, workload)
+    forecast(report, workload)
+    plans(report)
+    check(report)
+    return report
+
+
+def queue(report: Report, jobs: int) -> None:
+    """SRPT and FIFO in M/M/1 at load 0.9."""
+    exact = srpt_mean_response(LOAD, Exponential(1.0))
+    paces = []
+    for seed in SEEDS:
+        workload = poisson(jobs, LOAD, np.random.default_rng(seed))
+        means = []
+        for policy in (Srpt(), Fifo()):
+            begun = time.perf_counter()
+            outcome = simulate(workload, Cluster(1, 1), policy)
+            paces.append(outcome.events / (time.perf_counter() - begun) * 60.0 / 1e6)
+            means.append(outcome.mean_completion)
+        report.errors.append(means[0] / exact - 1.0)
+        fifo = means[1] * (1.0 - LOAD) - 1.0
+        report.queue.append(f"| {seed} | {means[0]:.4f} | {100 * report.errors[-1]:+.2f} % | {100 * fifo:+.2f} % |")
+    report.pace = min(paces)
+
+
+def trace(report: Report) -> tuple[Workload, Cluster]:
+    if PHILLY.exists():
+        workload = read_philly(PHILLY)
+        report.trace = f"Philly, {len(workload)} jobs, on {MAIN} nodes of {NODE} GPUs"
+        return replace(workload, templates=burst_templates(workload)), Cluster(MAIN, NODE)
+    workload = synthetic_trace(20_000, np.random.default_rng(0), load=0.9, gpus=64)
+    report.trace = f"synthetic (../shared/traces/philly is absent), {len(workload)} jobs, on 8 nodes of {NODE} GPUs"
+    return workload, Cluster(8, NODE)
+
+
+def everyone(report: Report, workload: Workload, cluster: Cluster) -> None:
+    """All policies on the whole trace, restarts and moves charged; the central ones at other sizes of cluster."""
+    known = workload.arrival <= np.quantile(workload.arrival, 0.25)
+    history = (workload.duration * workload.gpus)[known]
+    policies: list[Policy] = [
+        Fifo(),
+        Fifo(backfill=True, name="fifo, backfilled"),
+        Sjf(),
+        Saf(),
+        Srpt(),
+        Las(),
+        Las(promote=8.0, name="las, promoted"),
+        Gittins.learned(history),
+        PredictedSjf(),
+        PredictedSrpt(),
+        Hierarchical(lend=False, name="partitions"),
+        Hierarchical(),
+    ]
+    for policy in policies:
+        outcome = simulate(workload, cluster, policy, COSTS)
+        report.main[policy.name] = outcome
+        report.groups[policy.name] = worst_group(outcome)
+    report.shares[f"all, {cluster.gpus} GPUs"] = {name: got.mean_completion for name, got in report.main.items()}
+    for nodes in (cluster.nodes * other // MAIN for other in OTHERS):
+        report.shares[f"all, {nodes * NODE} GPUs"] = central(workload, Cluster(nodes, NODE))
+
+
+def alone(report: Report, workload: Workload) -> None:
+    """Virtual clusters on nodes of their own: the group says nothing there, the prediction has the bursts only."""
+    for name, nodes in ALONE:
+        rows = np.array([group == name for group in workload.groups])
+        if rows.any():
+            part = workload.take(rows)
+            report.shares[f"{name}, {nodes * NODE} GPUs"] = central(part, Cluster(nodes, NODE))
+
+
+def central(workload: Workload, cluster: Cluster) -> dict[str, float]:
+    policies: list[Policy] = [
+        Fifo(),
+        Fifo(backfill=True, name="fifo, backfilled"),
+        Sjf(),
+        Srpt(),
+        PredictedSjf(),
+        PredictedSrpt(),
+    ]
+    return {policy.name: simulate(workload, cluster, policy, COSTS).mean_completion for policy in policies}
+
+
+def worst_group(outcome: Outcome) -> float:
+    """The median slowdown of the group (of at least 100 jobs) that is worst off."""
+    groups = np.array(outcome.workload.groups)
+    slowdown = outcome.slowdown
+    return max(
+        float(np.median(slowdown[groups == name]))
+        for name in sorted(set(outcome.workload.groups))
+        if np.count_nonzero(groups == name) >= 100
+    )
+
+
+def forecast(report: Report, workload: Workload) -> None:
+    """Each day's 24 hours forecast at midnight; the model is fitted on the first days and moved on hour by hour."""
+    counts = arrivals_per(workload.arrival, HOUR)
+    known = min(DAYS_KNOWN * DAY, len(counts) * 2 // 3 // DAY * DAY)
+    model = fit_holt_winters(counts[:known], DAY)
+    errors: dict[str, list[float]] = {name: [] for name in ("Holt-Winters", "same hour yesterday", "last hour", "mean")}
+    inside = []
+    for at in range(known, len(counts) - DAY + 1, DAY):
+        coming, past = counts[at : at + DAY], counts[:at]
+        said = model.forecast(DAY)
+        guesses: dict[str, Floats | float] = {
+            "Holt-Winters": said.mean,
+            "same hour yesterday": seasonal_naive(past, DAY, DAY),
+            "last hour": float(past[-1]),
+            "mean": float(np.mean(past)),
+        }
+        for name, guess in guesses.items():
+            errors[name].append(float(np.mean(np.abs(guess - coming))))
+        inside.append(float(np.mean((said.low <= coming) & (coming <= said.high))))
+        for count in coming.tolist():
+            model = model.updated(count)
+    report.forecast = {name: float(np.mean(found)) for name, found in errors.items()}
+    report.forecast["share within the 90 % band"] = float(np.mean(inside))
+
+
+def plans(report: Report) -> None:
+    """A batch of jobs on 8 nodes of 2 GPUs, planned with durations that are off by a log-normal factor (sigma 1)."""
+    cluster = Cluster(8, 2)
+    for seed in range(BATCHES):
+        generator = np.random.default_rng(seed)
+        duration = np.exp(generator.normal(np.log(600.0), 1.0, BATCH))
+        gpus = generator.choice([1, 2], size=BATCH, p=[0.8, 0.2]).astype(np.int64)
+        workload = Workload(np.zeros(BATCH), duration, gpus)
+        guess = duration * np.exp(generator.normal(0.0, 1.0, BATCH))
+        bound = max(float(np.sum(duration * gpus)) / cluster.gpus, float(np.max(duration)))
+        tried = {
+            "literal plan": Planned(guess, corrected=False),
+            "corrected plan": Planned(guess),
+            "corrected plan, true durations": Planned(duration),
+            "no plan (fifo, backfilled)": Fifo(backfill=True),
+        }
+        for name, policy in tried.items():
+            report.plans.setdefault(name, []).append(simulate(workload, cluster, policy).makespan / bound)
+
+
+def kept(means: dict[str, float], policy: str, base: str = "fifo") -> float:
+    """The share of SJF's gain over `base` that `policy` keeps."""
+    return (means[base] - means[policy]) / (means[base] - means["sjf"])
+
+
+def check(report: Report) -> None:
+    """The bars of issue 8 for this part."""
+    means = next(iter(report.shares.values()))
+    assert max(abs(error) for error in report.errors) <= 0.03, f"SRPT is off its formula: {report.errors}"
+    assert means["srpt"] < means["sjf"] < means["fifo"], f"SRTF < SJF < FIFO does not hold: {means}"
+    assert kept(means, "predicted-sjf") >= 0.95, f"predicted-SJF keeps too little: {means}"
+
+
+def summary(report: Report) -> dict[str, Any]:
+    means = next(iter(report.shares.values()))
+    return {
+        "srpt_error": round(max(report.errors, key=abs), 4),
+        "events_per_minute_million": round(report.pace, 1),
+        "fifo_over_sjf": round(means["fifo"] / means["sjf"], 2),
+        "fifo_over_srtf": round(means["fifo"] / means["srpt"], 2),
+        "predicted_sjf_share": round(kept(means, "predicted-sjf"), 3),
+        "predicted_srpt_share": round(kept(means, "predicted-srpt"), 3),
+        "forecast_over_naive": round(report.forecast["Holt-Winters"] / report.forecast["same hour yesterday"], 3),
+    }
+
+
+def text(report: Report) -> str:
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    exact = srpt_mean_response(LOAD, Exponential(1.0))
+    lines = [
+        f"# bench-theory: preemption, prediction, hybrids\n\n`python {' '.join(sys.argv)}` on {machine}.\n",
+        (
+            f"M/M/1 at load {LOAD:g}; SRPT's mean response by formula {exact:.4f}, FIFO's {1 / (1 - LOAD):.4f}. "
+            f"Slowest run: {report.pace:.1f} million events a minute.\n"
+        ),
+        "| seed | SRPT, simulated | off | FIFO off |\n| --- | --- | --- | --- |",
+        *report.queue,
+        f"\n{report.trace}. A restart costs {COSTS.restart:g} s of the gang's GPUs, a move {COSTS.migration:g} s.\n",
+        (
+            "| policy | mean JCT (s) | median (s) | 99 % (s) | over SJF | preemptions | moves | overhead (GPU-h) | "
+            "worst group's median slowdown |"
+        ),
+        "| --- |" + " --- |" * 8,
+        *(_policy_row(name, got, report) for name, got in report.main.items()),
+        "\nShare of SJF's gain that is kept, over strict FIFO and over backfilled FIFO:\n",
+        "| jobs | FIFO (s) | backfilled (s) | SJF (s) | SRTF (s) | predicted-SJF | predicted-SRPT |",
+        "| --- |" + " --- |" * 6,
+        *(_share_row(name, means) for name, means in report.shares.items()),
+        "\nArrivals an hour, each day forecast at midnight, mean absolute error (jobs):\n",
+        "| forecast | error |\n| --- | --- |",
+        *(f"| {name} | {value:.2f} |" for name, value in report.forecast.items()),
+        f"\n{BATCHES} batches of {BATCH} jobs, durations guessed with sigma 1; makespan over the lower bound:\n",
+        "| how | mean | worst |\n| --- | --- | --- |",
+        *(f"| {name} | {np.mean(ratios):.3f} | {max(ratios):.3f} |" for name, ratios in report.plans.items()),
+        f"\n![mean JCT]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(summary(report))}\n```\n",
+    ]
+    return "\n".join(lines)
+
+
+def _policy_row(name: str, got: Outcome, report: Report) -> str:
+    median, late = np.quantile(got.completion, [0.5, 0.99])
+    return (
+        f"| {name} | {got.mean_completion:.0f} | {median:.0f} | {late:.0f} | "
+        f"{got.mean_completion / report.main['sjf'].mean_completion:.2f} | {got.preemptions.sum()} | "
+        f"{got.migrations.sum()} | {got.overhead / 3600:.0f} | {report.groups[name]:.1f} |"
+    )
+
+
+def _share_row(name: str, means: dict[str, float]) -> str:
+    shares = (
+        f"{100 * kept(means, policy):.1f} % / {100 * kept(means, policy, 'fifo, backfilled'):.1f} %"
+        for policy in ("predicted-sjf", "predicted-srpt")
+    )
+    seconds = (f"{means[policy]:.0f}" for policy in ("fifo", "fifo, backfilled", "sjf", "srpt"))
+    return f"| {name} | {' | '.join([*seconds, *shares])} |"
+
+
+def plot(report: Report) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 4), layout="constrained")
+    order = sorted(report.main, key=lambda name: -report.main[name].mean_completion)
+    axes.barh(order, [report.main[name].mean_completion / HOUR for name in order])
+    axes.set_xscale("log")
+    axes.set_xlabel("mean job completion time (hours)")
+    axes.set_title(report.trace, fontsize=9)
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs in each simulated M/M/1 queue (default: {JOBS})")
+    report = measure(parser.parse_args().jobs)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    print(text(report))
+    print(f"RESULT {json.dumps(summary(report))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""`podium capacity`: how many GPUs keep the wait within a bound, from numbers or from a trace. Needs no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gzip
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from podium_cli import texts
+from podium_cli.commands.base import Commands, command
+from podium_cli.exits import CliError, Exit
+
+if TYPE_CHECKING:
+    from podium_optimisers.queueing.capacity import Plan
+
+UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(ms|s|min|m|h|d)?")
+_RATE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*/\s*(s|min|m|h|d)")
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "capacity",
+        _run,
+        says="how many GPUs keep the wait within a bound, from numbers or from a trace",
+        examples="""
+            podium capacity --rate 120/h --service 30m --wait 5m
+            podium capacity --rate 120/h --service 30m --wait 5m --share 0.95 --service-c2 4
+            podium capacity --offered 24 --service 1h --wait 10m -o json
+            podium capacity --rate 6/min --service 30s --lost 0.01
+            podium capacity --trace philly.csv.gz --wait 10m --share 0.9
+        """,
+        cluster=False,
+    )
+    load = parser.add_mutually_exclusive_group(required=True)
+    load.add_argument("--trace", type=Path, metavar="FILE", help="CSV (also .gz) with arrival, duration and GPUs")
+    load.add_argument("--rate", type=_rate, metavar="N/UNIT", help="jobs that arrive, such as 120/h")
+    load.add_argument("--offered", type=float, metavar="N", help="jobs at work on average if none had to wait")
+    parser.add_argument("--service", type=_seconds, metavar="TIME", help="mean run time of a job: 90s, 30m, 2h")
+    parser.add_argument("--gpus-per-job", type=int, default=1, metavar="N", help="GPUs of a job (default: 1)")
+    text = "variance / mean^2 of {} (default: 1, {})"
+    parser.add_argument("--arrival-c2", type=float, metavar="X", help=text.format("gaps between arrivals", "Poisson"))
+    parser.add_argument("--service-c2", type=float, metavar="X", help=text.format("run times", "exponential"))
+    goal = parser.add_mutually_exclusive_group(required=True)
+    goal.add_argument("--wait", type=_seconds, metavar="TIME", help="bound on the mean wait, or on that of --share")
+    goal.add_argument("--lost", type=float, metavar="SHARE", help="nobody waits: bound on the share turned away")
+    parser.add_argument("--share", type=float, metavar="SHARE", help="share of the jobs that the bound must hold for")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+
+
+def _run(arguments: argparse.Namespace) -> Exit:
+    try:
+        from podium_optimisers.queueing.checks import InputError
+    except ImportError as error:  # an installation without the room or what it stands on
+        text = f"podium capacity needs the optimisers ({error}): pip install 'kube-podium[optimisers]'"
+        raise CliError(Exit.FAILED, "ExtraMissing", text) from error
+    try:
+        plan = _plan(arguments)
+    except InputError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
+    print(as_json(plan) if arguments.output == "json" else as_text(plan, waits=arguments.lost is None))
+    return Exit.OK
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from podium_optimisers.queueing import capacity
+    from podium_optimisers.queueing.trace import read_trace
+
+    if arguments.trace is not None:
+        _refuse_unused(arguments, ("service", "arrival_c2", "service_c2", "lost"))
+        if arguments.gpus_per_job != 1:
+            raise CliError(Exit.USAGE, "OptionUnused", "--gpus-per-job: the trace says it; leave the option out")
+        with _lines(arguments.trace) as lines:
+            trace = read_trace(lines)
+        return capacity.from_trace(trace, capacity.Goal(arguments.wait, arguments.share))
+    if arguments.service is None:
+        raise CliError(Exit.USAGE, "ServiceMissing", "--service: give the mean run time of a job, such as 30m")
+    if not arguments.service > 0.0:
+        raise CliError(Exit.USAGE, "TooSmall", f"--service: {arguments.service:g} s is no run time; give more than 0")
+    rate = arguments.rate if arguments.rate is not None else arguments.offered / arguments.service
+    demand = capacity.Demand(
+        rate,
+        arguments.service,
+        arguments.gpus_per_job,
+        1.0 if arguments.arrival_c2 is None else arguments.arrival_c2,
+        1.0 if arguments.service_c2 is None else arguments.service_c2,
+    )
+    if arguments.lost is not None:
+        _refuse_unused(arguments, ("share",))
+        return capacity.without_queue(demand, arguments.lost)
+    return capacity.from_numbers(demand, capacity.Goal(arguments.wait, arguments.share))
+
+
+def _refuse_unused(arguments: argparse.Namespace, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(arguments, name) is not None:
+            beside = "--trace" if arguments.trace is not None else "--lost"
+            text = f"--{name.replace('_', '-')} means nothing beside {beside}; leave it out"
+            raise CliError(Exit.USAGE, "OptionUnused", text)
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterator[str]]:
+    try:
+        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+            yield iter(file)
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is no text; give a CSV file") from error
+
+
+def as_json(plan: Plan) -> str:
+    def known(value: float) -> float | None:
+        return value if math.isfinite(value) else None  # JSON has no infinity
+
+    rows = [
+        {name: known(value) if isinstance(value, float) else value for name, value in dataclasses.asdict(row).items()}
+        for row in plan.rows
+    ]
+    return json.dumps({**dataclasses.asdict(plan), "rows": rows}, indent=2)
+
+
+def as_text(plan: Plan, *, waits: bool) -> str:
+    """`waits`: jobs wait for a GPU; else (--lost) the third column is the share turned away."""
+    answer = plan.answer
+    tail = f"P{100 * plan.tail_share:g} WAIT"
+    heads = ["GPUS", "LOAD", "WAITS", "MEAN WAIT", tail, ""] if waits else ["GPUS", "LOAD", "LOST", ""]
+    lines = [heads]
+    for row in plan.rows:
+        cells = [str(row.gpus), f"{row.load:.3f}", f"{100 * (row.wait_probability if waits else row.lost):.3g} %"]
+        if waits:
+            cells += [_time(row.mean_wait), _time(row.tail_wait)]
+        lines.append([*cells, ("<- enough" if row.gpus == plan.gpus else "") if row.meets else "too few"])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    says = f"{plan.gpus} GPUs ({plan.offered:.2f} busy on average, load {answer.load:.3f}): {plan.goal}."
+    return "\n".join([says, f"Method: {plan.method}.", "", *table])
+
+
+def _time(seconds: float) -> str:
+    return texts.duration(seconds) if math.isfinite(seconds) else "no end"
+
+
+def _seconds(text: str) -> float:
+    found = _AMOUNT.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; give one such as 90s, 30m or 2h")
+    return float(found[1]) * UNITS[found[2] or "s"]
+
+
+def _rate(text: str) -> float:
+    found = _RATE.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is no rate; give one such as 120/h or 2/min")
+    return float(found[1]) / UNITS[found[2]]

@@ -1,0 +1,134 @@
+"""`podium realtime simulate|admit|run`: the SGPRS room from the command line. No cluster.
+
+The room is imported when a command runs, so `podium` starts without the extra `[realtime]`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from podium.schema.manifests import ManifestError, read_manifests
+from podium_cli.commands.base import Commands, command
+from podium_cli.exits import CliError, Exit
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "realtime",
+        _help,
+        says="periodic inference with deadlines on partitions of a GPU: simulate, admit, run",
+        examples="""
+            podium realtime simulate --contexts 3 --oversubscription 1.5
+            podium realtime simulate --plot sgprs.png
+            podium realtime admit cameras.yaml
+            podium realtime run --tasks 6 --fps 20 --policy ahead
+        """,
+        cluster=False,
+    )
+    parser.set_defaults(parser=parser)
+    inner = parser.add_subparsers(title="commands", metavar="COMMAND")
+    simulate = inner.add_parser("simulate", help="the SGPRS paper's figures on the simulated GPU")
+    simulate.add_argument("--contexts", type=_numbers(int), default=(2, 3), metavar="N,N", help="default 2,3")
+    simulate.add_argument("--oversubscription", type=_numbers(float), default=(1.0, 1.5, 2.0), metavar="X,X")
+    simulate.add_argument("--tasks", type=_span, default=tuple(range(20, 31)), metavar="A-B", help="default 20-30")
+    simulate.add_argument("--seconds", type=float, default=3.0, help="of virtual time for each point (default 3)")
+    simulate.add_argument("--seed", type=int, default=0)
+    simulate.add_argument("--plot", type=Path, metavar="FILE", help="also draw them (PNG, SVG or PDF)")
+    simulate.set_defaults(run=_simulate)
+    admit = inner.add_parser("admit", help="would these tasks keep their deadlines together? (PeriodicTaskSet)")
+    admit.add_argument("file", type=Path, metavar="FILE")
+    admit.set_defaults(run=_admit)
+    run = inner.add_parser("run", help="run real networks on this machine's partitions for some seconds")
+    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
+    run.add_argument("--policy", choices=("ahead", "sgprs", "naive"), default="ahead")
+    run.add_argument("--tasks", type=int, default=4)
+    run.add_argument("--fps", type=float, default=10.0, help="of each task")
+    run.add_argument("--seconds", type=float, default=5.0)
+    run.set_defaults(run=_run)
+
+
+def _help(arguments: argparse.Namespace) -> Exit:
+    arguments.parser.print_help()
+    return Exit.USAGE
+
+
+def _simulate(arguments: argparse.Namespace) -> Exit:
+    room = _room()
+    try:
+        found = room.simulate(
+            arguments.contexts, arguments.oversubscription, arguments.tasks, arguments.seconds, arguments.seed, print
+        )
+        if arguments.plot:
+            room.plot(found, arguments.plot)
+            print(f"drawn: {arguments.plot}")
+    except room.RealtimeError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
+    except OSError as error:
+        raise CliError(Exit.FAILED, "PlotNotWritten", f"{arguments.plot}: {error.strerror}") from error
+    return Exit.OK
+
+
+def _admit(arguments: argparse.Namespace) -> Exit:
+    room = _room()
+    try:
+        manifests = read_manifests([arguments.file])
+    except OSError as error:
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{arguments.file}: {error.strerror}") from error
+    except ManifestError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
+    if not manifests:
+        raise CliError(Exit.FAILED, "NothingToAdmit", f"{arguments.file} holds no PeriodicTaskSet")
+    refused = 0
+    for manifest in manifests:
+        try:
+            answers = room.admit(manifest)
+        except room.RealtimeError as error:
+            raise CliError(Exit.FAILED, error.code, str(error)) from error
+        for accepted, line in answers:
+            print(line)
+            refused += not accepted
+    return Exit.FAILED if refused else Exit.OK
+
+
+def _run(arguments: argparse.Namespace) -> Exit:
+    room = _room()
+    try:
+        lines = room.run(arguments.backend, arguments.policy, arguments.tasks, arguments.fps, arguments.seconds)
+    except room.RealtimeError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
+    print("\n".join(lines))
+    return Exit.OK
+
+
+def _room() -> ModuleType:
+    try:
+        from podium_realtime import commands
+    except ImportError as error:
+        told = f"this needs the extra: pip install 'kube-podium[realtime]' ({error})"
+        raise CliError(Exit.USAGE, "ExtraMissing", told) from error
+    return commands
+
+
+def _numbers(kind: type[int] | type[float]) -> Callable[[str], tuple[int | float, ...]]:
+    def parse(text: str) -> tuple[int | float, ...]:
+        try:
+            return tuple(kind(part) for part in text.split(","))
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r}: give numbers with commas between") from None
+
+    return parse
+
+
+def _span(text: str) -> tuple[int, ...]:
+    first, _, last = text.partition("-")
+    try:
+        found = tuple(range(int(first), int(last or first) + 1))
+    except ValueError:
+        found = ()
+    if not found or found[0] < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of tasks, or two as in 20-30")
+    return found

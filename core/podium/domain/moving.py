@@ -1,0 +1,18 @@
+"""Whether a trial can go on elsewhere without losing what it did: one rule for the planner and for `podium drain`."""
+
+from __future__ import annotations
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import SavesAt
+
+NOT_BEGUN: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED})
+
+
+def movable(phase: TrialPhase, *, saves: bool, saves_at: SavesAt, has_save: bool) -> bool:
+    """Whether any other node will do. `saves`: it saves when its pod is told to go; `saves_at`: where that is found.
+
+    An attempt that has not begun has nothing to lose but the way to an older save.
+    """
+    if phase in NOT_BEGUN:
+        return saves_at != "node" or not has_save
+    return saves and saves_at == "anywhere"

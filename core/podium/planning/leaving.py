@@ -1,0 +1,107 @@
+"""Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill, or the GPU is wanted
+by another and the trial cannot be frozen.
+
+Called by the planner after the order is made. A requeue costs a save, an end, a start and a load, so:
+
+- never a trial that would lose what it did: it saves when told, or this attempt has not begun;
+- one at a time on a GPU: each needs the GPU to save within its grace period;
+- an ill GPU is left ever more seldom by the same trial, since health may come and go (REST, doubled each attempt).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from podium.domain.actions import Requeue
+from podium.domain.moving import NOT_BEGUN, movable
+from podium.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
+from podium.planning.ordering import Ordering
+from podium.planning.ranking import Standing
+from podium.planning.share import fits
+
+REST = 30.0  # seconds that a pod is left on a GPU whose health may come back
+LONGEST_REST = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    actions: tuple[Requeue, ...]
+    wake_at: float | None
+
+
+def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: Ordering) -> Leaving:
+    """O(trials * GPUs of a trial); holders first, since the others of a GPU could not save beside them."""
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    busy = {uuid for trial in snapshot.trials if trial.leaving for uuid in trial.gpus}
+    wakes: list[float] = []
+    found: list[Requeue] = []
+    for standing in sorted(standings.values(), key=lambda s: (not _holds(s.trial, gpus), s.ranked.rank, s.trial.key)):
+        trial = standing.trial
+        if trial.pod is None or trial.leaving:
+            continue
+        asked = _drained(standing, gpus) or _ill(snapshot, standing, gpus, wakes) or _wanted(standing, gpus, ordering)
+        begun = not _not_begun(trial)
+        if asked is None or (begun and busy.intersection(trial.gpus)):
+            continue
+        found.append(asked)
+        if begun:
+            busy.update(trial.gpus)
+    return Leaving(tuple(found), min(wakes, default=None))
+
+
+def _movable(standing: Standing) -> bool:
+    """Whether it can go on from where it is on any other node."""
+    trial, job = standing.trial, standing.job
+    return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=trial.saved is not None)
+
+
+def _drained(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
+    trial = standing.trial
+    nodes = {gpu.node for gpu in gpus.values() if gpu.draining}
+    if trial.node not in nodes and not any(gpus[uuid].draining for uuid in trial.gpus if uuid in gpus):
+        return None
+    if standing.job.gpus_per_trial == 0 or not _movable(standing):
+        return None
+    text = f"Node {trial.node or 'of its GPU'} drains: the trial goes on elsewhere."
+    return Requeue(trial.key, "NodeDraining", text)
+
+
+def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:
+    trial, job = standing.trial, standing.job
+    ill = [uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].health == "Unhealthy"]
+    if not ill or not (job.saves or _not_begun(trial)) or not any(_elsewhere(standing, gpus)):
+        return None
+    rest = min(LONGEST_REST, REST * 2.0 ** min(trial.attempt, 20))
+    if snapshot.now < trial.pod_since + rest:
+        wakes.append(trial.pod_since + rest)
+        return None
+    return Requeue(trial.key, "GpuUnhealthy", f"GPU {ill[0]} is ill: the trial goes on elsewhere.")
+
+
+def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuView]:
+    """GPUs that could take it; of its own node only, where its saves stay there."""
+    bound = standing.job.saves_at == "node" and not _movable(standing)
+    for gpu in gpus.values():
+        if fits(standing.job, gpu) and (not bound or gpu.node == standing.trial.node):
+            yield gpu
+
+
+def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: Ordering) -> Requeue | None:
+    trial, job = standing.trial, standing.job
+    if job.freezes or not job.saves or not _holds(trial, gpus) or trial.key in ordering.claims:
+        return None
+    if trial.suspend or job.suspended:
+        return Requeue(trial.key, "SuspendedByUser", "The trial is to hold no GPU, and cannot be frozen: it saves.")
+    place = ordering.places.get(trial.key)
+    why = place.message if place is not None else "Another trial gets its GPU."
+    return Requeue(trial.key, "MakesRoom", f"{why} It cannot be frozen: it saves and goes on later.")
+
+
+def _holds(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
+    return any(gpus[uuid].holder == trial.key for uuid in trial.gpus if uuid in gpus)
+
+
+def _not_begun(trial: TrialView) -> bool:
+    """Nothing of this attempt ran yet, so nothing can be lost."""
+    return trial.phase in NOT_BEGUN

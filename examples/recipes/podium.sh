@@ -1,0 +1,53 @@
+# POSIX shell: the same contract with plain files, for a script in any language that a shell can start. Source it:
+#
+#     . ./podium.sh
+#     step=0; state=$(podium_load) && step=$(podium_step)
+#     while [ $step -lt 100 ] && ! podium_stopping; do
+#         train --from "$state" ...; step=$((step + 1))
+#         if podium_wanted || [ $((step % 10)) = 0 ]; then podium_save $step write_state; fi
+#     done
+#
+# Outside of Podium nothing is saved, unless PODIUM_CHECKPOINT names a folder.
+
+# The shell goes on until the command that it waits for is done; then the next question is answered with yes.
+podium_stop=
+trap 'podium_stop=1' TERM
+
+podium_stopping() { [ -n "$podium_stop" ]; }
+
+# Whether a save is wanted now.
+podium_wanted() {
+    podium_stopping || { [ -n "${PODIUM_CHECKPOINT:-}" ] && [ -e "$PODIUM_CHECKPOINT/podium-save-request" ]; }
+}
+
+# podium_save STEP COMMAND...: COMMAND gets an empty folder as its last argument and writes the state there.
+podium_save() {
+    [ -n "${PODIUM_CHECKPOINT:-}" ] || return 0
+    podium_name=step-$1-attempt-${PODIUM_ATTEMPT:-0}
+    podium_line="{\"step\": $1, \"path\": \"$podium_name\", \"onRequest\": true}"
+    shift
+    mkdir -p "$PODIUM_CHECKPOINT" || return
+    if [ "$podium_line" != "$(cat "$PODIUM_CHECKPOINT/podium-save.json" 2>/dev/null)" ]; then
+        rm -rf "$PODIUM_CHECKPOINT/$podium_name" "$PODIUM_CHECKPOINT/new"
+        mkdir "$PODIUM_CHECKPOINT/new" && "$@" "$PODIUM_CHECKPOINT/new" &&
+            find "$PODIUM_CHECKPOINT/new" -exec sync {} + &&
+            mv "$PODIUM_CHECKPOINT/new" "$PODIUM_CHECKPOINT/$podium_name" && sync "$PODIUM_CHECKPOINT" || return
+    fi
+    printf '%s\n' "$podium_line" >"$PODIUM_CHECKPOINT/podium-save.json.new" &&
+        sync "$PODIUM_CHECKPOINT/podium-save.json.new" || return
+    rm -f "$PODIUM_CHECKPOINT/podium-save-request" # before the marker: what is asked for later is a later save
+    mv "$PODIUM_CHECKPOINT/podium-save.json.new" "$PODIUM_CHECKPOINT/podium-save.json" &&
+        sync "$PODIUM_CHECKPOINT" || return
+    for podium_old in "$PODIUM_CHECKPOINT"/step-*; do
+        [ "$podium_old" = "$PODIUM_CHECKPOINT/$podium_name" ] || rm -rf "$podium_old"
+    done
+}
+
+# The folder of the save to go on from; fails if there is none.
+podium_load() {
+    podium_name=$(sed -n 's/.*"path": *"\([^"]*\)".*/\1/p' "${PODIUM_CHECKPOINT:-/nowhere}/podium-save.json" 2>/dev/null)
+    [ -n "$podium_name" ] && [ -d "$PODIUM_CHECKPOINT/$podium_name" ] && printf '%s\n' "$PODIUM_CHECKPOINT/$podium_name"
+}
+
+# Its step.
+podium_step() { sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "$PODIUM_CHECKPOINT/podium-save.json"; }

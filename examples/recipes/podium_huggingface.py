@@ -1,0 +1,56 @@
+"""Hugging Face Trainer: saves when Podium asks, ends after SIGTERM, reports what it logs.
+
+    from podium_huggingface import PodiumCallback, trial
+    saved = trial.load()
+    arguments = TrainingArguments(output_dir=os.environ.get("PODIUM_CHECKPOINT", "out"), save_strategy="epoch", ...)
+    Trainer(..., args=arguments, callbacks=[PodiumCallback()]).train(resume_from_checkpoint=saved and str(saved.path))
+    if trial.stopping():
+        sys.exit(trial.STOPPED)
+
+The job says `metrics: {format: json}`; a step is the Trainer's global_step. Of the checkpoints the newest stays, and
+the best where the Trainer keeps one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
+from podium import trial
+
+
+class PodiumCallback(TrainerCallback):
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        trial.stopping()
+        # The Trainer removes old checkpoints before it tells us of the new one: killed between the two, the one that
+        # the marker names would be gone. We remove them, afterwards.
+        args.save_total_limit = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        answers = torch.tensor([trial.should_save(), trial.stopping()], dtype=torch.int32, device=args.device)
+        if args.world_size > 1:  # all ranks save at the same step, or they wait for one another for ever
+            torch.distributed.all_reduce(answers, torch.distributed.ReduceOp.MAX)
+        save, stop = (bool(answer) for answer in answers.tolist())
+        control.should_save |= save
+        control.should_training_stop |= stop
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        newest = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        if not os.environ.get("PODIUM_CHECKPOINT") or not state.is_world_process_zero:
+            return
+        trial.mark(state.global_step, newest)
+        for old in newest.parent.glob("checkpoint-*"):
+            if str(old) not in (str(newest), state.best_model_checkpoint):
+                shutil.rmtree(old)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
+    ) -> None:
+        trial.report(step=state.global_step, **(logs or {}))

@@ -1,0 +1,52 @@
+"""PyTorch Lightning: saves each epoch and when Podium asks, ends after SIGTERM, reports what was logged.
+
+    from podium_lightning import PodiumCallback, trial
+    saved = trial.load()
+    trainer = Trainer(..., callbacks=[PodiumCallback()], enable_checkpointing=False)
+    trainer.fit(model, data, ckpt_path=saved and saved.path)
+    if trial.stopping():
+        sys.exit(trial.STOPPED)
+
+A step is Lightning's global_step. A save in the middle of an epoch goes on at that batch's number, but Lightning takes
+the rest of the epoch from the loader's beginning, unless the loader has a state of its own (`state_dict`,
+`load_state_dict`, as torchdata's StatefulDataLoader): then the same batches follow.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
+from podium import trial
+
+
+class PodiumCallback(Callback):
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trial.stopping()
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        # all ranks save at the same step, or they wait for one another for ever
+        if trainer.strategy.reduce_boolean_decision(trial.should_save(), all=False):
+            self._save(trainer)
+        if trainer.strategy.reduce_boolean_decision(trial.stopping(), all=False):
+            trainer.should_stop = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trial.report(step=trainer.global_step, epoch=trainer.current_epoch, **trainer.callback_metrics)
+        self._save(trainer)
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, SystemExit):  # Lightning's own end after SIGTERM, which would say 0: all done
+            exception.code = trial.STOPPED
+
+    def _save(self, trainer: Trainer) -> None:
+        folder = os.environ.get("PODIUM_CHECKPOINT")
+        if folder:
+            path = Path(folder, f"step-{trainer.global_step}.ckpt")
+            trainer.save_checkpoint(path)  # every rank: some strategies write a part on each
+            trial.mark(trainer.global_step, path)

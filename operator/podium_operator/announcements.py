@@ -1,0 +1,102 @@
+"""Kubernetes Events about jobs and trials: what a person would ask about, told once. Used by `statuses`.
+
+The hand-overs of a GPU are many and stand on the GPUNode instead.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+from podium.domain.phase import REQUEUES, TrialPhase
+from podium.schema.base import ObjectMeta
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import Losses, LossRecord
+from podium_cluster import events
+from podium_cluster.client import Api
+from podium_cluster.resources import JOBS, TRIALS, Resource
+from podium_operator.seen_trial import SeenTrial
+
+COMPONENT = "podium-operator"
+_QUIET = frozenset(
+    {TrialPhase.GATED, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING, TrialPhase.PENDING}
+)
+log = logging.getLogger(__name__)
+Status = Mapping[str, Any]
+
+
+async def emit(
+    api: Api,
+    resource: Resource,
+    meta: ObjectMeta,
+    reason: str,
+    message: str,
+    kind: Literal["Normal", "Warning"] = "Normal",
+) -> None:
+    """One Event about this very object."""
+    about = {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+    await events.emit(api, resource, about, reason=reason, message=message, component=COMPONENT, kind=kind)
+
+
+class Announcements:
+    """Remembers what was told: the leader of each job and the losses of each trial."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._leader: dict[str, str] = {}
+        self._losses: dict[str, int] = {}
+
+    async def phase(self, resource: Resource, item: SeenTrial | HyperParamJob, stored: str, status: Status) -> None:
+        """The phase changed from `stored`."""
+        phase, reason, meta = status["phase"], status["reason"], item.metadata
+        log.info("%s %s/%s: %s -> %s (%s)", resource.kind, meta.namespace, meta.name, stored, phase, reason)
+        if resource is JOBS:
+            kind: Literal["Normal", "Warning"] = "Warning" if phase == "Failed" else "Normal"
+            await emit(self._api, JOBS, meta, _job_reason(phase, reason), status["message"] or reason, kind)
+            return
+        if phase in _QUIET or (phase == TrialPhase.RUNNING and stored in _QUIET - {"Gated"}):
+            return
+        # a trial that Podium moves itself is no trouble
+        bad = phase == TrialPhase.FAILED or (phase == TrialPhase.REQUEUED and reason not in REQUEUES)
+        text = f"{reason}: {status['message']}" if phase == TrialPhase.REQUEUED else status["message"] or reason
+        await emit(self._api, TRIALS, meta, f"Trial{phase}", text, "Warning" if bad else "Normal")
+
+    async def best(self, job: HyperParamJob, status: Status) -> None:
+        """When another trial takes the lead; a leader that improves is not news."""
+        best, before = status.get("best"), self._leader.get(job.metadata.uid)
+        if best is None or best["trial"] == before:
+            return
+        self._leader[job.metadata.uid] = best["trial"]
+        if before is None and job.status.best is not None and job.status.best.trial == best["trial"]:
+            return  # told before this operator started
+        text = f"Trial {best['trial']} leads with {best['value']:.6g} at step {best['step']:g}."
+        await emit(self._api, JOBS, job.metadata, "NewBest", text)
+
+    async def losses(self, trial: SeenTrial) -> None:
+        """When a new attempt had to begin further back than the last one came."""
+        losses, uid = trial.status.losses, trial.metadata.uid
+        before = self._losses.setdefault(uid, losses.count)  # what was there before us was told
+        if losses.count > before:
+            self._losses[uid] = losses.count
+            await emit(self._api, TRIALS, trial.metadata, "StepsLost", _loss(losses), "Warning")
+
+    def forget(self, there: Collection[str]) -> None:
+        """Keep only what is about objects with these uids."""
+        self._leader = {uid: name for uid, name in self._leader.items() if uid in there}
+        self._losses = {uid: count for uid, count in self._losses.items() if uid in there}
+
+
+def _loss(losses: Losses) -> str:
+    if not losses.recent:
+        return f"{losses.steps:g} steps and {losses.gpu_seconds:.1f} GPU-seconds are lost so far."
+    last: LossRecord = losses.recent[-1]
+    return (
+        f"Attempt {last.attempt} goes on from step {last.resumed_from:g}, its forerunner came to step {last.step:g}: "
+        f"{last.steps:g} steps and {last.gpu_seconds:.1f} GPU-seconds are lost."
+    )
+
+
+def _job_reason(phase: str, reason: str) -> str:
+    """A job that ended says why (TargetReached, AllTrialsEnded, TooManyFailedTrials, ...)."""
+    return {"Running": "Started", "Pending": "Waiting", "Suspended": "Suspended"}.get(phase, reason)

@@ -1,0 +1,41 @@
+"""Trains a method from scratch and writes its weights. This is the command that made the weights in `weights/`:
+
+python -m podium_optimisers.learning.train ppo --seed 0 --out ppo.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from podium_optimisers.learning.dqn import Dqn
+from podium_optimisers.learning.policy import TRAINED
+from podium_optimisers.learning.ppo import Ppo
+from podium_optimisers.learning.reinforce import Reinforce
+
+METHODS: dict[str, Callable[[], Reinforce | Ppo | Dqn]] = {"reinforce": Reinforce, "ppo": Ppo, "dqn": Dqn}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("method", choices=sorted(METHODS))
+    parser.add_argument("--seed", type=int, default=0, help="of weights, episodes and choices (default: 0)")
+    parser.add_argument("--out", type=Path, help="the file to write (default: the weights that the package ships)")
+    options = parser.parse_args(arguments)
+    method = METHODS[options.method]()
+
+    def report(update: int, mean: float) -> None:
+        if update % 10 == 0:
+            print(f"update {update}: mean completion {mean:.0f} s", file=sys.stderr, flush=True)
+
+    out = options.out or TRAINED / f"{options.method}.npz"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    method.train(options.seed, report).save(out)
+    print(f"{out}: {out.stat().st_size} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""The edge: tasks from CSV text with the columns name, cpu, gpu (seconds). Called by `podium optimise makespan`.
+
+An empty time means that the task cannot run on that side. Each "no" names line, task and field.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from podium_optimisers.makespan.instance import (
+    BadNameError,
+    BadTimeError,
+    Instance,
+    MakespanError,
+    NoTasksError,
+    check_machines,
+    check_task,
+)
+
+COLUMNS = ("name", "cpu", "gpu")
+
+
+class BadTableError(MakespanError):
+    code = "BadTable"
+
+
+def _seconds(given: object) -> object:
+    return math.inf if isinstance(given, str) and not given.strip() else given
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+
+
+class TaskRow(BaseModel):
+    """One line of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, str_strip_whitespace=True)
+
+    name: str = Field(min_length=1, max_length=200)
+    cpu: Seconds
+    gpu: Seconds
+
+
+def read(text: str, cpus: int, gpus: int) -> Instance:
+    """Raises MakespanError."""
+    check_machines(cpus, gpus)
+    lines = csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True)
+    header = tuple((name or "").strip() for name in lines.fieldnames or ())
+    if sorted(header) != sorted(COLUMNS):
+        shown = ", ".join(header) or "nothing"
+        raise BadTableError(f"line 1: the columns are {shown}; give name, cpu, gpu (seconds)")
+    lines.fieldnames = list(header)
+    rows: dict[str, TaskRow] = {}
+    for line in lines:
+        row = _row(lines.line_num, line)
+        if row.name in rows:
+            raise BadNameError(f"line {lines.line_num}: task {row.name}: name: it is there twice; give it another")
+        check_task(row.name, row.cpu, row.gpu, cpus, gpus)
+        rows[row.name] = row
+    if not rows:
+        raise NoTasksError("tasks: there are none below the header; give at least one line name,cpu,gpu")
+    return Instance.of([row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows))
+
+
+def _row(number: int, line: dict[str, str | None]) -> TaskRow:
+    if None in line or None in line.values():
+        raise BadTableError(f"line {number}: it has not three fields; give name,cpu,gpu (a time may be empty)")
+    try:
+        return TaskRow.model_validate(line)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        name = (line["name"] or "").strip() or "without a name"
+        if field == "name":
+            raise BadNameError(f"line {number}: task {name}: name: give 1 to 200 characters") from error
+        text = f"line {number}: task {name}: {field}: {line[field]!r} is no number"
+        raise BadTimeError(f"{text}; give seconds, or leave it empty if it cannot run there") from error

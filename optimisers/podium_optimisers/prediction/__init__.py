@@ -1,0 +1,3 @@
+"""What history says about jobs to come: durations (for predicted-SJF) and arrivals (Holt-Winters). See
+docs/optimisers-preemption.md.
+"""

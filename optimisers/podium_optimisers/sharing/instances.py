@@ -1,0 +1,36 @@
+"""Seeded sets of jobs for GPUs of three speeds, in the manner of Gavel's evaluation. Called by the benchmark and tests.
+
+No data is copied. Durations and widths are drawn as that evaluation states: minutes on the fastest type 10^U(1.5, 3)
+for 80 % of the jobs and 10^U(3, 4) for 20 %; 1, 2, 4, 8 GPUs for 70, 10, 15, 5 %. Speeds are our own model of what its
+figures show: a V100 is 2 to 10 times a K80 (log-uniform), a P100 lies between (its exponent is U(0.4, 0.8)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from podium_optimisers.sharing.problem import Floats, SharingProblem
+
+TYPES = ("v100", "p100", "k80")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSet:
+    """Jobs with their work, `steps` (n,); all there at time 0, in order of the queue. A V100 does 1 step a second."""
+
+    problem: SharingProblem
+    steps: Floats
+
+
+def gavel_like(rng: np.random.Generator, jobs: int, gpus: tuple[int, int, int] = (36, 36, 36)) -> JobSet:
+    """Widths are cut to the largest type."""
+    fastest = np.exp(rng.uniform(np.log(2.0), np.log(10.0), jobs))
+    between = fastest ** rng.uniform(0.4, 0.8, jobs)
+    rate = np.stack([np.ones(jobs), between / fastest, 1.0 / fastest], axis=1)
+    width = rng.choice([1, 2, 4, 8], jobs, p=[0.70, 0.10, 0.15, 0.05]).clip(max=max(gpus))
+    minutes = 10.0 ** np.where(rng.random(jobs) < 0.8, rng.uniform(1.5, 3.0, jobs), rng.uniform(3.0, 4.0, jobs))
+    names = [f"j{number}" for number in range(jobs)]
+    problem = SharingProblem.of(names, TYPES, rate, gpus, width.tolist())
+    return JobSet(problem, 60.0 * minutes)

@@ -1,0 +1,11 @@
+"""The numbers of the interference model, as `calibration.fit` finds them from part of the published cells.
+
+`benchmarks/bench_realtime.py` finds them anew and prints both; tests hold these to their cells.
+"""
+
+from __future__ import annotations
+
+from podium_realtime.simulation.gpu import Interference
+from podium_realtime.simulation.scenarios import Machine
+
+FITTED = Machine(Interference(kappa=0.0991, serial=0.9693, threads=11.66, convoy=0.0272), patience=0.191)

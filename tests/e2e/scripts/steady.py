@@ -1,0 +1,65 @@
+"""A trial of the fault suite: one step after another, saved every 5th, when asked, and on SIGTERM.
+
+`hog` takes more memory than its limit at step 10; `torn` dies half-way through writing a save; `hangs` never ends
+a save that it was asked for; `full` writes saves that do not fit on the volume.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import steps
+
+SECONDS = 0.2  # a step: time enough for ten accidents
+mode = sys.argv[1] if len(sys.argv) > 1 else "steady"
+first_attempt = os.environ["PODIUM_ATTEMPT"] == "0"
+
+
+def write(step: int, value: int) -> None:
+    from podium import trial
+
+    def body(folder: Path) -> None:
+        text = str(value)
+        if mode == "torn" and first_attempt and step == 20:
+            (folder / "value").write_text(text[:1])
+            os._exit(137)  # nothing is tidied up; as pid 1 it cannot kill itself
+        if mode == "hangs" and trial.stopping():
+            time.sleep(3600)
+        if mode == "full" and step >= 10:
+            (folder / "ballast").write_bytes(b"x" * (4 << 20))
+        (folder / "value").write_text(text)
+
+    trial.save(step, body)
+
+
+def main() -> int:
+    from podium import trial
+
+    trial.stopping()
+    saved = trial.load()
+    step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
+    while step < steps.LAST:
+        time.sleep(SECONDS)
+        step += 1
+        value = steps.following(step, value)
+        print(json.dumps({"epoch": step, "loss": value}))
+        steps.record(step, value)
+        if mode == "hog" and first_attempt and step == 10:
+            ballast = bytearray(1 << 30)
+            ballast[:: 1 << 12] = b"x" * len(ballast[:: 1 << 12])
+        if trial.should_save() or step % steps.EVERY == 0:
+            try:
+                write(step, value)
+            except OSError as error:
+                print(f"step {step} is not saved: {error}", file=sys.stderr)
+        if trial.stopping():
+            return trial.STOPPED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

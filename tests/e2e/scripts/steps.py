@@ -1,0 +1,48 @@
+"""What the scripts of this folder share: steps of which each needs the one before, saved by podium.trial.
+
+Beside the saves it keeps a record that the test reads from the node: who did which step, when, with what result.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
+
+LAST = 60
+SECONDS = 0.1
+EVERY = 5  # steps between saves that nobody asked for
+
+
+def following(step: int, value: int) -> int:
+    return (value * 31 + step) % 65521
+
+
+def record(step: int, value: int) -> None:
+    with Path(os.environ["PODIUM_CHECKPOINT"], "steps.txt").open("a") as file:
+        clocks = f"{time.monotonic():.3f} {time.process_time():.3f}"
+        file.write(f"{os.environ['PODIUM_ATTEMPT']} {step} {value} {clocks}\n")
+
+
+def run() -> Iterator[tuple[int, int]]:
+    """Each step and its value, from the save on; what the caller does with them belongs to the step."""
+    from podium import trial
+
+    trial.stopping()
+    saved = trial.load()
+    step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
+    while step < LAST:
+        time.sleep(SECONDS)
+        step += 1
+        value = following(step, value)
+        yield step, value
+        record(step, value)
+        if trial.should_save() or step % EVERY == 0:
+            text = str(value)
+            trial.save(step, lambda folder, text=text: (folder / "value").write_text(text))
+        if trial.stopping():
+            sys.exit(trial.STOPPED)

@@ -1,0 +1,188 @@
+"""examples/recipes, each in a real run of its library: asked to save, ended, killed, it goes on bit for bit.
+
+What is not installed is skipped with its name; `make test-recipes` installs all of it. The scripts are in scripts/.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "examples/recipes"
+SCRIPTS = Path(__file__).parent / "scripts"
+MARKER = "podium-save.json"
+STOPPED = 143
+SECONDS = 600.0  # libraries of gigabytes are slow to import on a busy machine
+
+
+@dataclass(frozen=True)
+class Recipe:
+    name: str
+    libraries: tuple[str, ...] = ()
+    program: str = ""
+    metric: str = "loss"
+
+    def missing(self) -> str:
+        absent = [name for name in self.libraries if importlib.util.find_spec(name) is None]
+        if absent:
+            return f"{', '.join(absent)}: not installed here (`make test-recipes` installs it)"
+        return "" if not self.program or shutil.which(self.program) else f"there is no {self.program} here"
+
+    def command(self, scratch: Path) -> list[str]:
+        if self.libraries:
+            return [sys.executable, str(SCRIPTS / f"train_{self.name}.py")]
+        if self.name != "c":
+            return [*self.name.split(), str(SCRIPTS / "count.sh")]
+        compiler = [self.program, "-Wall", "-Wextra", "-Werror", "-O1", f"-I{RECIPES}"]
+        subprocess.run([*compiler, str(SCRIPTS / "count.c"), "-o", str(scratch / "count")], timeout=60, check=True)
+        return [str(scratch / "count")]
+
+
+ALL = (
+    Recipe("huggingface", ("transformers", "accelerate", "torch")),
+    Recipe("lightning", ("lightning", "torch"), metric="batch_loss"),
+    Recipe("keras", ("keras", "jax")),
+    Recipe("sh", program="sh"),
+    Recipe("busybox sh", program="busybox"),
+    Recipe("c", program="cc"),
+)
+
+
+class Trial:
+    """One trial: its folder, and as many processes after one another as it takes."""
+
+    def __init__(self, recipe: Recipe, scratch: Path) -> None:
+        if reason := recipe.missing():
+            pytest.skip(reason)
+        self.recipe = recipe
+        self.folder = scratch / "ckpt"
+        self.folder.mkdir()
+        mounted = scratch / "python" / "podium"  # as the agent brings it
+        mounted.mkdir(parents=True)
+        shutil.copy(ROOT / "core/podium/trial.py", mounted)
+        self.command = recipe.command(scratch)
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("PODIUM_")},
+            "PYTHONPATH": str(RECIPES),
+            "PYTHONUNBUFFERED": "1",
+            "PODIUM_PYTHON": str(mounted.parent),
+            "PODIUM_CHECKPOINT": str(self.folder),
+            "RECIPES": str(RECIPES),
+        }
+        self.errors = scratch / "errors.txt"
+        self.attempts = 0
+
+    def attempt(self, *events: Callable[[subprocess.Popen[str]], None]) -> tuple[list[tuple[int, float]], int]:
+        """One process; each event happens after three further lines. Its (step, value) lines and its exit code."""
+        points: list[tuple[int, float]] = []
+        due = [(number, event) for number, event in enumerate(events, 1)]
+        environment = {**self.environment, "PODIUM_ATTEMPT": str(self.attempts)}
+        self.attempts += 1
+        with (
+            self.errors.open("a") as errors,
+            subprocess.Popen(
+                self.command, env=environment, cwd=self.folder.parent, stdout=subprocess.PIPE, stderr=errors, text=True
+            ) as process,
+        ):
+            assert process.stdout is not None
+            for line in process.stdout:
+                row: dict[str, Any] = json.loads(line) if line.startswith("{") else {}
+                if self.recipe.metric in row:
+                    points.append((row["step"], row[self.recipe.metric]))
+                if due and len(points) >= 3 * due[0][0]:
+                    due.pop(0)[1](process)
+            code = process.wait(timeout=SECONDS)
+        return points, code
+
+    def marker(self) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = json.loads((self.folder / MARKER).read_text())
+        except FileNotFoundError:
+            return {}
+        return found
+
+    def ask(self, _: object) -> None:
+        """What the hook does: make the request, wait until another marker is there."""
+        before = self.marker()
+        (self.folder / "podium-save-request").touch()
+        deadline = time.monotonic() + SECONDS
+        while self.marker() == before:
+            assert time.monotonic() < deadline, "the request was not answered"
+            time.sleep(0.005)
+        self.answered = self.marker()
+
+
+def send(number: signal.Signals) -> Callable[[subprocess.Popen[str]], None]:
+    return lambda process: process.send_signal(number)
+
+
+@pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.name)
+def test_asked_ended_and_killed_it_goes_on_bit_for_bit(recipe: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "disturbed").mkdir()
+    alone, code = Trial(recipe, tmp_path / "alone").attempt()
+    assert code == 0
+    assert [step for step, _ in alone] == list(range(1, len(alone) + 1))
+    assert len({value for _, value in alone}) > 5
+
+    trial = Trial(recipe, tmp_path / "disturbed")
+    first, code = trial.attempt(trial.ask, send(signal.SIGTERM))
+    assert code == STOPPED, trial.errors.read_text()
+    assert trial.answered["onRequest"] is True
+    assert trial.marker()["step"] == first[-1][0] > trial.answered["step"], "SIGTERM: the last step is saved"
+    assert not (trial.folder / "podium-save-request").exists()
+
+    second, code = trial.attempt(trial.ask, send(signal.SIGKILL))
+    assert code == -signal.SIGKILL
+    saved = trial.marker()["step"]
+    assert (trial.folder / trial.marker()["path"]).exists()
+    third, code = trial.attempt()
+    assert code == 0, trial.errors.read_text()
+
+    assert second[0][0] == first[-1][0] + 1, "nothing repeated, nothing left out"
+    assert third[0][0] == saved + 1, "exactly from the save that counts"
+    assert [*first, *[point for point in second if point[0] <= saved], *third] == alone
+    assert set(second) <= set(alone), "what the kill took was right as well"
+    assert len(list(trial.folder.iterdir())) == 2, "the marker and the save that it names"
+
+
+@pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.name)
+def test_without_podium_it_only_trains(recipe: Recipe, tmp_path: Path) -> None:
+    trial = Trial(recipe, tmp_path)
+    del trial.environment["PODIUM_CHECKPOINT"]
+    points, code = trial.attempt()
+    assert code == 0, trial.errors.read_text()
+    assert len(points) >= 20
+    assert list(trial.folder.iterdir()) == []
+
+
+def test_two_ranks_save_at_the_same_step(tmp_path: Path) -> None:
+    """torchrun hands SIGTERM on to its workers, who may hear of it, and of a request, one step apart."""
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "disturbed").mkdir()
+    alone, trial = (Trial(ALL[0], tmp_path / name) for name in ("alone", "disturbed"))
+    for one in (alone, trial):
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        one.command = [sys.executable, *launcher, *one.command[1:]]
+        one.environment["OMP_NUM_THREADS"] = "1"
+    whole, code = alone.attempt()
+    assert code == 0, alone.errors.read_text()
+    first, code = trial.attempt(trial.ask, send(signal.SIGTERM))
+    assert code != 0
+    assert trial.marker()["step"] == first[-1][0] > trial.answered["step"]
+    second, code = trial.attempt()
+    assert code == 0, trial.errors.read_text()
+    assert first + second == whole

@@ -1,0 +1,164 @@
+"""What the tests of the agent are made of: pods, an API server that holds one trial, and a machine made of folders."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.reading import MetricsReading
+from podium.schema.trial import TrialStatus
+from podium_agent.cgroups import Freezer
+from podium_agent.pods import TrialPod
+from podium_agent.settings import AgentSettings
+from podium_agent.trialstatus import MINE
+from podium_cluster.client import ApiError
+
+FIRST_PID = 5_000_000  # beyond what a kernel gives: no process of this machine is watched by mistake
+READING = MetricsReading.model_validate({"metric": "acc", "direction": "maximize", "container": "train"})
+
+
+def key(name: str = "a") -> TrialKey:
+    return TrialKey("demo", name, f"uid-{name}")
+
+
+def pod_uid(name: str = "a", attempt: int = 0) -> str:
+    """As the kubelet writes it into a cgroup's path: the agent finds what is left of a pod by it."""
+    return f"00000000-0000-4000-8000-{int.from_bytes(name.encode()[-2:], 'big'):06x}{attempt:06x}"
+
+
+def pod(name: str = "a", attempt: int = 0, **changes: object) -> TrialPod:
+    """A trial's pod whose gate was passed."""
+    base = TrialPod(
+        key=key(name),
+        name=f"{name}-{attempt}",
+        uid=pod_uid(name, attempt),
+        containers=("train",),
+        running=frozenset(),
+        ended=False,
+        gate_running=False,
+        gate_passed=True,
+        deadline=None,
+        memory=0,
+        reading=READING,
+        attempt=attempt,
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+class TrialServer:
+    """The calls that a writer makes of the API for a trial, with the server's own rule for versions."""
+
+    def __init__(self, name: str = "a", **status: Any) -> None:
+        self.key = key(name)
+        self.status: dict[str, Any] = status
+        self.version = 1
+        self.patches = 0
+        self.conflicts = 0
+        self.away = False
+        self.answers_lost = 0  # so many of the next patches are taken, and their answers are not heard
+
+    @property
+    def parsed(self) -> TrialStatus:
+        return TrialStatus.model_validate(self.status)
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        if self.away:
+            raise ApiError(0, "Unreachable", "the API server is away")
+        about = {"name": self.key.name, "namespace": self.key.namespace, "uid": self.key.uid}
+        return {
+            "metadata": about | {"resourceVersion": str(self.version)},
+            "spec": {"job": "a", "number": 0, "parameters": {}},
+            "status": dict(self.status),
+        }
+
+    async def patch(self, *_: Any, **__: Any) -> None:
+        """The pod's conditions."""
+
+    async def apply_status(self, resource: Any, manifest: dict[str, Any], manager: str) -> dict[str, Any]:
+        if self.away:
+            raise ApiError(0, "Unreachable", "the API server is away")
+        if manifest["metadata"]["resourceVersion"] != str(self.version):
+            self.conflicts += 1
+            raise ApiError(409, "Conflict", "the object has been modified")
+        self.write(manifest["status"])
+        self.patches += 1
+        if self.answers_lost > 0:
+            self.answers_lost -= 1
+            raise ApiError(0, "Timeout", "the answer was lost")
+        return await self.get()
+
+    def write(self, status: dict[str, Any]) -> None:
+        """An apply by the agent: its fields are these and no others."""
+        mine = {field.title().replace("_", "") for field in MINE}
+        mine = {field[0].lower() + field[1:] for field in mine}
+        self.status = {field: value for field, value in self.status.items() if field not in mine} | status
+        self.version += 1
+
+    def operator_writes(self, **fields: Any) -> None:
+        self.status |= fields
+        self.version += 1
+
+
+class Machine:
+    """/proc, the cgroup file system and the logs of a node, as folders: starting a container writes its freezer, and
+    its process into /proc. What an agent finds there is all that outlives it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pids = itertools.count(FIRST_PID)
+        for name in ("proc", "cgroup", "logs", "roots"):
+            (folder / name).mkdir()
+
+    def settings(self, **more: Any) -> AgentSettings:
+        given = {
+            "node_name": "n",
+            "proc": self.folder / "proc",
+            "cgroup_root": self.folder / "cgroup",
+            "pod_logs": self.folder / "logs",
+            "pod_resources_socket": self.folder / "none.sock",
+            "log_seconds": 0.01,
+            "trial_report_seconds": 0.001,
+            "volume_timeout": 60,
+        }
+        return AgentSettings(**(given | more))
+
+    def run(self, pod: TrialPod, container: str, pid: int | None = None, command: str = "python") -> Freezer:
+        """A container of this pod with one process; its root is a folder in which the process has its files."""
+        number = next(self.pids) if pid is None else pid
+        place = self.folder / "cgroup" / "freezer" / f"pod{pod.uid}" / container
+        place.mkdir(parents=True)
+        (place / "freezer.state").write_text("THAWED")
+        (place / "cgroup.procs").write_text(f"{number}\n")
+        process = self.folder / "proc" / str(number)
+        process.mkdir()
+        (process / "cgroup").write_text(f"6:freezer:/pod{pod.uid}/{container}\n")
+        (process / "comm").write_text(f"{command}\n")
+        root = self.folder / "roots" / container
+        root.mkdir(exist_ok=True)
+        (process / "root").symlink_to(root)
+        return Freezer(place, unified=False)
+
+    def end(self, freezer: Freezer) -> None:
+        """Its process ends; its root, a mount of its own, is out of sight as well."""
+        for number in (freezer.path / "cgroup.procs").read_text().split():
+            process = self.folder / "proc" / number
+            for file in process.iterdir():
+                file.unlink()
+            process.rmdir()
+        (freezer.path / "cgroup.procs").write_text("")
+
+    def root(self, container: str) -> Path:
+        return self.folder / "roots" / container
+
+    def log(self, pod: TrialPod, container: str = "train") -> Path:
+        folder = self.folder / "logs" / f"{pod.key.namespace}_{pod.name}_{pod.uid}" / container
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / "0.log"
+
+
+def cri(text: str, second: int = 0) -> str:
+    return f"2026-11-21T02:54:{second % 60:02d}.000000001Z stdout F {text}\n"

@@ -1,0 +1,74 @@
+"""A machine with an agent's observer, gates and carrier on it, looked at one step at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from agent_builders import Machine, key
+
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import Entry, Orders, decide
+from podium_agent.book import Book
+from podium_agent.carrier import Carrier
+from podium_agent.gate import Gates
+from podium_agent.metrics import Metrics
+from podium_agent.observer import Observer
+from podium_agent.pods import TrialPod
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.trials import LocalTrial
+
+
+class Node(Machine):
+    """A machine with an agent's observer, gates and carrier on it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.books: dict[str, Book] = {}
+        self.settled = asyncio.Event()
+        self._start_agent()
+
+    def restart_agent(self) -> None:
+        """Nothing is left of the one before but what the machine holds."""
+        for record in self.observer.records():
+            self.observer._drop(record)
+        self._start_agent()
+
+    def _start_agent(self) -> None:
+        settings, method = self.settings(), Freeze(1.0)
+        self.gates = Gates(settings.proc, lambda: None)
+        self.observer = Observer(settings, self.gates, method, lambda: None)
+        self.carrier = Carrier(
+            self.observer, self.gates, method, Metrics(), 5.0, self.books.get, changed=lambda: self.settled.set()
+        )
+
+    def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:
+        """Found anew: the observer looks for containers at most twice a second. All are on the one GPU, G."""
+        for one in self.observer.records():
+            one.searched = 0.0
+        self.observer.look(pods, now)
+        for one in self.observer.records():
+            one.gpus = ("G",)
+        return self.observer.look(pods, now)
+
+    def state(self, *pods: TrialPod) -> TrialState | None:
+        """Of the first one."""
+        trials = self.look(*pods)
+        return trials[0].state if trials else None
+
+    def steps(self, orders: Orders, *pods: TrialPod, now: float = 1.0) -> set[str]:
+        steps = decide(orders, self.look(*pods, now=now), now)
+        return {f"{type(step).__name__.lower()} {step.trial.pod} {step.reason}" for step in steps}
+
+    def forget(self) -> None:
+        """What runs here has ended: the observer closes what it watches."""
+        for place in (self.folder / "cgroup").rglob("cgroup.procs"):
+            place.write_text("")
+        self.observer.look((), 2.0)
+
+    def waits_at_its_gate(self, one: TrialPod) -> None:
+        self.gates._sessions[one.uid] = None  # type: ignore[assignment]
+
+
+def order(*names: str) -> Orders:
+    return Orders(1, {"G": tuple(Entry(key(name)) for name in names)})

@@ -1,0 +1,324 @@
+"""A node on which the agent itself runs (conductor, observer, arbiter, carrier, freezer), and can be killed anywhere.
+
+Real: everything of the agent, on freezer files in a folder. Stood in for: the kernel (it stops a cgroup a moment after
+it was asked), the kubelet (starts what is let in, sends SIGTERM, kills when the grace period is over), trials (they end
+when they hear SIGTERM) and the API's caches, which show what is true only when told to. A kill lets no further act
+happen, as SIGKILL does: no `finally` has an effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from agent_builders import Machine, key, pod
+
+import podium_agent.carrier
+import podium_agent.conductor
+import podium_agent.observer
+from podium.schema.gpunode import GPUNode, TrialState
+from podium_agent.arbiter import LAST_CALL_PART, LAST_CALL_SECONDS
+from podium_agent.book import Book
+from podium_agent.carrier import Carrier
+from podium_agent.cgroups import Freezer
+from podium_agent.conductor import Conductor
+from podium_agent.gate import Gates
+from podium_agent.metrics import Metrics
+from podium_agent.observer import Observer
+from podium_agent.pods import TrialPod, parse
+from podium_agent.suspension.freeze import Freeze
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.watch import WatchCache
+
+TURN_SECONDS = 0.1
+
+
+class KilledError(BaseException):
+    """SIGKILL: raised in place of an act, and of every act after it."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@dataclass
+class Trial:
+    """One trial as it truly is. `heard`: it ended by SIGTERM, so it could save; `killed`: it could not."""
+
+    name: str
+    gpus: str = "G"
+    containers: int = 1
+    let_in: bool = False
+    freezers: list[Freezer] = field(default_factory=list)
+    deadline: float | None = None
+    grace: float = 30.0
+    heard: bool = False
+    killed: bool = False
+
+    @property
+    def ended(self) -> bool:
+        return self.heard or self.killed
+
+    def standing(self) -> set[str]:
+        return {(freezer.path / "freezer.state").read_text() for freezer in self.freezers}
+
+    @property
+    def works(self) -> bool:
+        return self.let_in and not self.ended and self.standing() != {"FROZEN"}
+
+    @property
+    def frozen(self) -> bool:
+        return self.let_in and not self.ended and "FROZEN" in self.standing()
+
+    def ids(self) -> list[str]:
+        return [f"{number:02x}{self.name.encode().hex()}".ljust(64, "0") for number in range(self.containers)]
+
+    def as_pod(self) -> TrialPod:
+        names = ("train", "sidecar")[: self.containers]
+        return pod(
+            self.name,
+            containers=names,
+            running=frozenset(self.ids()) if self.let_in and not self.ended else frozenset(),
+            main=self.ids()[0] if self.let_in else "",
+            gate_running=not self.let_in,
+            gate_passed=self.let_in,
+            ended=self.ended,
+            deadline=self.deadline,
+            grace=self.grace,
+        )
+
+
+class World:
+    """`acts` counts what the agents have done; at number `kill_at` the one that is at it is killed."""
+
+    def __init__(self, folder: Path, *trials: Trial) -> None:
+        self.machine = Machine(folder)
+        self.clock = Clock()
+        self.trials = {trial.name: trial for trial in trials}
+        self.gpus = sorted({gpu for trial in trials for gpu in trial.gpus})
+        self.order: tuple[str, ...] = ()
+        self.epoch = 0
+        self.released = False
+        self.acts = 0
+        self.kill_at: set[int] = set()
+        self.dead = False
+        self.deaths = 0
+        self.shown = self.show()
+
+    # what the agent does
+
+    def act(self, what: Callable[[], None]) -> None:
+        if self.dead:
+            raise KilledError
+        self.acts += 1
+        if self.acts in self.kill_at:
+            self.dead = True
+            raise KilledError
+        what()
+        self.check()
+
+    def ask(self, freezer: Freezer, frozen: bool) -> None:
+        state = freezer.path / "freezer.state"
+        if not frozen:
+            self.act(lambda: cast(None, state.write_text("THAWED")))
+            return
+        if state.read_text() != "FROZEN":
+            self.act(lambda: cast(None, state.write_text("FREEZING")))
+
+    def let_in(self, pod_uid: str) -> None:
+        trial = next(one for one in self.trials.values() if one.as_pod().uid == pod_uid)
+        assert not trial.let_in, "let in twice"
+        # a gate that was told to stop hears no more, and of a deleted pod the kubelet starts nothing
+        self.act(lambda: setattr(trial, "let_in", trial.deadline is None))
+
+    def check(self) -> None:
+        """At most one at work on each GPU, but for a deleted one beside it when its grace period is nearly over."""
+        for gpu in self.gpus:
+            at_work = [one for one in self.trials.values() if one.works and gpu in one.gpus]
+            assert len([one for one in at_work if not self._in_last_call(one)]) <= 1, [one.name for one in at_work]
+
+    def _in_last_call(self, trial: Trial) -> bool:
+        if trial.deadline is None:
+            return False
+        return self.clock.now >= trial.deadline - min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
+
+    # what the others do
+
+    def turn(self) -> None:
+        """A tenth of a second of kernel, kubelet and trials."""
+        self.clock.now += TURN_SECONDS
+        self.freeze()
+        for trial in self.trials.values():
+            if trial.deadline is None or trial.ended:
+                continue
+            if not trial.let_in or trial.standing() == {"THAWED"}:
+                self._end(trial, heard=True)
+            elif self.clock.now >= trial.deadline:
+                self._end(trial, heard=False)
+        for trial in self.trials.values():
+            if trial.let_in and not trial.freezers and not trial.ended:
+                trial.freezers = [self.machine.run(trial.as_pod(), one) for one in trial.ids()]
+
+    def freeze(self) -> None:
+        """The kernel has stopped what it was asked to stop."""
+        for freezer in (freezer for trial in self.trials.values() for freezer in trial.freezers):
+            state = freezer.path / "freezer.state"
+            if state.read_text() == "FREEZING":
+                state.write_text("FROZEN")
+
+    def _end(self, trial: Trial, heard: bool) -> None:
+        trial.heard, trial.killed = heard, not heard
+        for freezer in trial.freezers:
+            self.machine.end(freezer)
+
+    def delete(self, name: str, grace: float) -> None:
+        trial = self.trials[name]
+        if trial.deadline is None:
+            trial.deadline, trial.grace = self.clock.now + grace, grace
+
+    def command(self, *order: str) -> None:
+        self.order = order
+        self.epoch += 1
+
+    def show(self) -> tuple[list[TrialPod], GPUNode]:
+        """The API's caches hear how things stand."""
+        pods = [trial.as_pod() for trial in self.trials.values()]
+        entries = [{"namespace": "demo", "trial": name, "uid": key(name).uid} for name in self.order]
+        orders, gpus = [], []
+        for index, gpu in enumerate(self.gpus):
+            here = [one for one in self.trials.values() if gpu in one.gpus]
+            names = {one.name for one in here}
+            orders.append({"uuid": gpu, "order": [entry for entry in entries if entry["trial"] in names]})
+            gpus.append({"uuid": gpu, "index": index, "trials": [_seen(one) for one in here]})
+        node = GPUNode.model_validate(
+            {
+                "metadata": {"name": "n", "uid": "node"},
+                "spec": {"epoch": self.epoch, "gpus": orders if self.epoch else [], "released": self.released},
+                "status": {"gpus": gpus},
+            }
+        )
+        self.shown = (pods, node)
+        return self.shown
+
+
+def _seen(trial: Trial) -> dict[str, str]:
+    return {
+        "namespace": "demo",
+        "trial": trial.name,
+        "uid": key(trial.name).uid,
+        "pod": trial.as_pod().name,
+        "podUID": trial.as_pod().uid,
+        "state": TrialState.GATED,
+        "since": "2026-11-21T00:00:00Z",
+    }
+
+
+class _Gates(Gates):
+    """Every gate that runs is connected; its going through is an act like any other."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.machine.folder / "proc", lambda: None)
+        self._world = world
+
+    def waiting(self, pod_uid: str) -> bool:
+        running = [one for one in self._world.trials.values() if not one.let_in and not one.ended]
+        return any(one.as_pod().uid == pod_uid for one in running)
+
+    def open(self, pod_uid: str) -> None:
+        self._world.let_in(pod_uid)
+        super().open(pod_uid)
+
+
+class Agent:
+    """One agent process from its start to its death. It knows nothing of the one before."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        world.dead = False
+        settings, metrics = world.machine.settings(), Metrics()
+        method = Freeze(5.0)
+        self.pods = WatchCache(cast(Api, None), PODS, parse)
+        self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        self.conductor = Conductor(settings, self.pods, self.nodes, metrics, lambda one: Book(one, "n"))
+        gates = _Gates(world)
+        self.observer = Observer(settings, gates, method, lambda: None)
+        self.carrier = Carrier(self.observer, gates, method, metrics, 1.0, self.conductor.book_of, self.conductor.wake)
+        self.hear()
+        self.conductor._hint(self.observer)
+
+    def hear(self) -> None:
+        pods, node = self.world.shown
+        self.pods._items = {(one.key.namespace, one.name): one for one in pods}
+        self.nodes._items = {("", "n"): node}
+
+    async def turn(self) -> None:
+        """One look, and all acts that it leads to, to their end."""
+        for record in self.observer.records():
+            record.searched = 0.0
+        self.conductor._once(self.observer, self.carrier)
+        while self.carrier._tasks:
+            self.world.freeze()
+            done, _ = await asyncio.wait(set(self.carrier._tasks), timeout=0.001)
+            for task in done:
+                task.result()
+        await asyncio.sleep(0)
+
+    async def die(self) -> None:
+        """The kernel closes what the process had open, and its tasks are no more."""
+        tasks = set(self.carrier._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for record in self.observer.records():
+            self.observer._drop(record)
+
+
+@contextmanager
+def stood_in_for(world: World) -> Iterator[None]:
+    """The clock, the kubelet's answer and the kernel's freezer are the world's."""
+
+    async def devices(*_: Any) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {("demo", one.as_pod().name): tuple(one.gpus) for one in world.trials.values()}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(podium_agent.conductor, "time", world.clock)
+        patch.setattr(podium_agent.carrier, "time", world.clock)
+        patch.setattr(podium_agent.observer, "time", world.clock)
+        patch.setattr(podium_agent.observer, "gpus_of_pods", devices)
+        patch.setattr(podium_agent.observer, "heeds_sigterm", lambda *_: True)
+        patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))
+        yield
+
+
+async def run(world: World, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
+    """So many turns; an agent that is killed is followed by a new one a moment later."""
+    agent: Agent | None = None
+    for number in range(turns):
+        before_turn(number)
+        world.turn()
+        try:
+            if agent is None:
+                agent = Agent(world)
+            agent.hear()
+            await agent.turn()
+        except KilledError:
+            world.deaths += 1
+            if agent is not None:
+                await agent.die()
+            agent = None
+        world.check()
+    if agent is not None:
+        await agent.die()

@@ -1,0 +1,62 @@
+"""Trial writers on a machine of folders, each a task that can be killed between any two turns of its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from agent_builders import Machine, TrialServer
+
+from podium_agent.book import Book
+from podium_agent.losses import Said
+from podium_agent.metrics import Metrics
+from podium_agent.pods import TrialPod
+from podium_agent.writer import TrialWriter
+from podium_cluster.client import Api
+
+
+def begun(one: TrialPod, said: Said | None = None, node: str = "n") -> Book:
+    book = Book(one, node)
+    book.begun, book.said = True, said
+    return book
+
+
+def end(book: Book) -> None:
+    book.follow(None, (), time.time())
+    book.closed = True
+    book.urgent.set()
+
+
+class Writing:
+    """The machine, and the API server that its writers talk to."""
+
+    def __init__(self, folder: Path, server: TrialServer) -> None:
+        self.machine = Machine(folder)
+        self.server = server
+
+    def start(self, book: Book, **settings: Any) -> asyncio.Task[None]:
+        api = cast(Api, self.server)
+        return asyncio.ensure_future(TrialWriter(self.machine.settings(**settings), api, Metrics(), book).run())
+
+    async def until(self, condition: Callable[[], object], what: str) -> None:
+        end_at = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < end_at, f"{what}: never"
+            await asyncio.sleep(0.002)
+
+    async def whole_life(self, book: Book, **settings: Any) -> None:
+        """From its start to the end of a pod that has ended."""
+        end(book)
+        await asyncio.wait_for(self.start(book, **settings), 60)
+
+
+async def kill(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def reader_of(pod_uid: str, **more: Any) -> dict[str, Any]:
+    return {"podUid": pod_uid, "container": "train", "file": "", "fingerprint": "", "offset": 0, "lines": 0} | more

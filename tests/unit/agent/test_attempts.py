@@ -1,0 +1,119 @@
+"""What a new attempt lost, counted once over agents that die and nodes that change; and whose the record is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agent_builders import TrialServer, cri, pod
+from agent_writing import Writing, begun, kill, reader_of
+
+from podium.schema.gpunode import TrialState
+from podium_agent.account import Cost
+from podium_agent.losses import Mark, Said
+
+RUNNING = TrialState.RUNNING
+
+
+def saved_status(**more: Any) -> dict[str, Any]:
+    saved = {"step": 10, "at": "2026-11-21T00:00:00Z", "path": "step-10", "node": "far", "gpuSeconds": 40.0}
+    return {"lastStep": 15, "gpuSeconds": 100.0, "saved": saved, "reader": reader_of(pod().uid)} | more
+
+
+@pytest.mark.parametrize(
+    ("said", "printed_by_gate", "resumed_from"),
+    [
+        (Said(Mark(10.0, "step-10")), None, 10.0),
+        (Said(Mark(12.0, "step-12")), None, 12.0),
+        (Said(None), None, 0.0),
+        (None, "saved: 13", 13.0),
+        (None, "saved: null", 0.0),
+        (None, "wait: an older gate", 10.0),
+        (None, None, 10.0),
+    ],
+)
+def test_what_an_attempt_lost(
+    write: Callable[..., TrialServer], said: Said | None, printed_by_gate: str | None, resumed_from: float
+) -> None:
+    """The gate tells; to an agent that was not there its log does; else what the status says has to do."""
+
+    async def scene(writing: Writing) -> None:
+        new = pod(attempt=1)
+        if printed_by_gate is not None:
+            writing.machine.log(new, "podium-gate").write_text(cri(printed_by_gate))
+        await writing.whole_life(begun(new, said))
+
+    losses = write(scene, attempt=1, **saved_status()).parsed.losses
+    assert (losses.count, losses.steps) == (1, 15.0 - resumed_from)
+    assert (losses.recent[0].attempt, losses.recent[0].resumed_from) == (1, resumed_from)
+
+
+@pytest.mark.parametrize("deaths", [0, 1, 5])
+def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[..., TrialServer], deaths: int) -> None:
+    """Also while the attempt prints further steps, which are no part of what the one before lost."""
+    new = pod(attempt=1)
+
+    async def scene(writing: Writing) -> None:
+        log = writing.machine.log(new)
+        for number in range(deaths):
+            before = writing.server.patches
+            book = begun(new, Said(Mark(10.0, "step-10")) if number == 0 else None)
+            book.follow(RUNNING, ("A",), time.time())
+            task = writing.start(book)
+            with log.open("a") as file:
+                file.write(cri(f'{{"step": {20 + number}, "acc": 0.5}}'))
+            await writing.until(lambda n=before: writing.server.patches > n, "a patch")
+            await kill(task)
+        await writing.whole_life(begun(new, Said(Mark(10.0, "step-10"))))
+
+    losses = write(scene, attempt=1, **saved_status()).parsed.losses
+    assert (losses.count, losses.steps, losses.gpu_seconds, losses.counted_to) == (1, 5.0, 60.0, 100.0)
+
+
+def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[..., TrialServer]) -> None:
+    """The old pod's agent writes after this one has looked: the loss is counted again from what is true then."""
+
+    async def scene(writing: Writing) -> None:
+        server, new = writing.server, begun(pod(attempt=1), Said(Mark(10.0, "step-10")))
+        new.follow(RUNNING, ("A",), 1000.0)
+        load = server.get
+        looks = 0
+
+        async def get(*words: Any) -> dict[str, Any]:
+            nonlocal looks
+            looks += 1
+            answer = await load(*words)
+            if looks == 1:
+                server.write(saved_status(lastStep=17, gpuSeconds=120.0))
+            return answer
+
+        server.get = get  # type: ignore[method-assign]
+        writing.machine.log(new.pod).write_text(cri('{"step": 11, "acc": 0.1}') + cri('{"step": 18, "acc": 0.2}'))
+        await writing.whole_life(new)
+
+    status = write(scene, attempt=1, **saved_status()).parsed
+    assert (status.losses.steps, status.losses.gpu_seconds) == (7.0, 80.0)
+    assert status.last_step == 18.0
+    assert status.reader is not None
+    assert status.reader.lines == 2
+    assert [hold.start.timestamp() for hold in status.holds] == [1000.0]
+
+
+def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        old = begun(pod())
+        task = writing.start(old)
+        old.suspended(Cost("freeze", 1.0, 0.5))
+        await writing.until(lambda: writing.server.patches == 1, "a patch of the old one")
+        writing.server.operator_writes(attempt=1)
+        await writing.whole_life(begun(pod(attempt=1), Said(None), node="m"))
+        old.suspended(Cost("freeze", 2.0, 0.5))
+        await asyncio.wait_for(task, 60)
+
+    status = write(scene).parsed
+    assert status.reader is not None
+    assert status.reader.pod_uid == pod(attempt=1).uid
+    assert status.suspensions.count == 1

@@ -1,0 +1,82 @@
+"""What a new attempt lost, from the save that it goes on from and what was spent since."""
+
+from __future__ import annotations
+
+import pytest
+
+from podium_agent.account import Account, Hold, saw, taken_over
+from podium_agent.losses import MOST_RECENT, Losses, Mark, Said, Save, count, going_on_from
+
+SAVED = Save(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
+SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
+
+
+@pytest.mark.parametrize(
+    ("said", "known", "save"),
+    [
+        (None, None, None),
+        (None, SAVED, SAVED),
+        (Said(SAME), SAVED, SAVED),
+        (Said(None), SAVED, None),
+        (Said(None), None, None),
+        # 14 is four fifths of the way from 10 to 15, so its GPU-seconds are from 40 to 100
+        (Said(NEWER), SAVED, Save(14.0, 99.0, "step-14", "here", 88.0, 1)),
+        (Said(NEWER), None, Save(14.0, 99.0, "step-14", "here", 100.0 * 14 / 15, 1)),
+        # beyond what was printed, or before the save that was known: an older one was put back
+        (Said(Mark(20.0)), SAVED, Save(20.0, 99.0, ".", "here", 100.0, 1)),
+        (Said(Mark(5.0)), SAVED, Save(5.0, 99.0, ".", "here", 40.0, 1)),
+    ],
+)
+def test_the_save_that_an_attempt_goes_on_from(said: Said | None, known: Save | None, save: Save | None) -> None:
+    assert going_on_from(said, known, "here", attempt=2, last_step=15.0, spent=100.0, now=99.0) == save
+
+
+@pytest.mark.parametrize(
+    ("save", "last_step", "spent", "steps", "gpu_seconds"),
+    [
+        (SAVED, 15.0, 100.0, 5.0, 60.0),
+        (SAVED, 10.0, 42.0, 0.0, 2.0),
+        (SAVED, None, 40.0, 0.0, 0.0),
+        (None, 15.0, 100.0, 15.0, 100.0),
+        (None, None, 3.0, 0.0, 3.0),
+        (None, None, 0.0, 0.0, 0.0),
+    ],
+)
+def test_what_is_lost(
+    save: Save | None, last_step: float | None, spent: float, steps: float, gpu_seconds: float
+) -> None:
+    losses = count(Losses(), save, 1, last_step, spent, now=99.0)
+    assert (losses.steps, losses.gpu_seconds, losses.count) == (steps, gpu_seconds, int(steps > 0))
+    assert [loss.steps for loss in losses.recent] == ([steps] if steps else []), "who lost no step has no entry"
+
+
+def test_gpu_seconds_are_not_lost_twice() -> None:
+    """The second attempt dies before it saves: what the first one had lost is not its loss."""
+    losses = count(Losses(), SAVED, 1, 15.0, 100.0, now=1.0)
+    losses = count(losses, SAVED, 2, 15.0, 130.0, now=2.0)
+    assert losses.gpu_seconds == 60.0 + 30.0
+    assert [loss.gpu_seconds for loss in losses.recent] == [60.0, 30.0]
+
+
+def test_only_the_last_ones_are_listed() -> None:
+    losses = Losses()
+    for attempt in range(1, 21):
+        losses = count(losses, None, attempt, 1.0, float(attempt), now=1.0)
+    assert (losses.count, losses.steps, len(losses.recent)) == (20, 20.0, MOST_RECENT)
+    assert losses.recent[-1].attempt == 20
+
+
+def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
+    account = Account(holds=(Hold(("A", "B"), "far", 0.0, 10.0), Hold(("A", "B"), "far", 100.0)), settled=20.0)
+    after = taken_over(account, None, "here", 1, last_step=4.0, spent=50.0, now=9000.0)
+    assert after.holds[-1].end == 115.0
+    assert (after.gpu_seconds(9000.0), after.losses.gpu_seconds, after.losses.steps) == (50.0, 50.0, 4.0)
+
+
+def test_a_marker_that_is_known_changes_nothing() -> None:
+    account = saw(Account(settled=7.0), Mark(3.0), "n", 1, now=5.0)
+    assert account.saved == Save(3.0, 5.0, ".", "n", 7.0, 1)
+    assert saw(account, Mark(3.0), "m", 2, now=6.0) is account
+    again = saw(account, Mark(3.0, "other"), "m", 2, now=6.0).saved
+    assert again is not None
+    assert (again.at, again.node) == (6.0, "m")

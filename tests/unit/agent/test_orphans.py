@@ -1,0 +1,164 @@
+"""Pods, trials and agents that do not belong together: each is adopted or left to its end, and nothing is doubled.
+
+| pod | trial | what the agent does | held by |
+| --- | --- | --- | --- |
+| there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
+| there, and a newer one | there | only the newer works; the older may end | here, test_arbiter, test_writer |
+| over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
+| gone from the API, still runs | there | the same, also by an agent that starts later | here |
+| none | there | nothing: the operator makes one | test_operator |
+| claims to be a trial's, and is not | - | is never let in | here |
+| there | there, and a second agent | the second waits for the lock | test_share |
+| there | there, and an agent that starts anew | finds it as it is | here, test_faults |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+from agent_builders import key, pod
+from agent_node import Node, order
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import ORPHAN_SECONDS
+from podium_agent.pods import TrialPod, parse
+from podium_agent.records import Hint
+
+TRAIN = "ab" * 32
+
+
+@pytest.mark.parametrize("owner", [TrialKey("demo", "a", "of-an-earlier-one"), TrialKey("demo", "gone", "x")])
+def test_a_pod_without_its_trial_does_not_work(on_node: Callable[..., None], owner: TrialKey) -> None:
+    """The garbage collector ends it; until then it is in no order, whatever now bears its trial's name."""
+
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid())
+        running = pod(key=owner, running=frozenset({TRAIN}))
+        assert node.steps(order("a"), running) == {"suspend a-0 NotInOrder"}
+        gated = pod("b", key=owner, gate_passed=False)
+        node.waits_at_its_gate(gated)
+        assert node.steps(order("a"), gated) == {"wait b-0 NotInOrder"}
+
+    on_node(scene)
+
+
+def test_an_agent_that_starts_anew_finds_each_trial_as_it_is(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        holder, parked, gated = (
+            pod("a", running=frozenset({TRAIN})),
+            pod("b", running=frozenset({"cd" * 32})),
+            pod("c", gate_passed=False, gate_running=True),
+        )
+        node.run(holder, TRAIN, os.getpid())
+        node.run(parked, "cd" * 32, os.getppid()).ask(True)
+        node.restart_agent()
+        node.waits_at_its_gate(gated)
+        states = [trial.state for trial in node.look(holder, parked, gated)]
+        assert states == [TrialState.RUNNING, TrialState.SUSPENDED, TrialState.GATED]
+        assert node.steps(order("a", "b", "c"), holder, parked, gated) == {"wait b-0 NotItsTurn", "wait c-0 NotItsTurn"}
+
+    on_node(scene)
+
+
+def test_a_pod_that_is_no_trials_is_never_let_in(on_node: Callable[..., None]) -> None:
+    """Anybody who may create pods can set the label; only the operator's trials are controllers of theirs."""
+    with pytest.raises(ValueError, match="its controller is no HyperParamTrial"):
+        parse(
+            {
+                "metadata": {"name": "x", "namespace": "demo", "uid": "u", "labels": {"podium.dev/trial": "a"}},
+                "spec": {},
+            }
+        )
+
+    def scene(node: Node) -> None:
+        node.waits_at_its_gate(pod("x"))
+        assert node.steps(order("a", "x")) == set()
+
+    on_node(scene)
+
+
+GONE_FROM_THE_API: tuple[TrialPod, ...] = ()
+OVER = {
+    "failed by a restarted kubelet": (pod(ended=True, gate_passed=False),),
+    "deleted by force": GONE_FROM_THE_API,
+}
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+@pytest.mark.parametrize("new_agent", [False, True])
+def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone(
+    on_node: Callable[..., None], after: tuple[TrialPod, ...], new_agent: bool
+) -> None:
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.RUNNING
+        if new_agent:
+            node.restart_agent()
+            node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
+        second = pod("b", gate_passed=False)
+        node.waits_at_its_gate(second)
+        assert node.steps(order("b", "a"), *after, second) == {"wait b-0 NotItsTurn"}
+        assert node.steps(order("b", "a"), *after, second, now=1.0 + ORPHAN_SECONDS) == {
+            "suspend a-0 Orphan",
+            "wait b-0 NotItsTurn",
+        }
+        (freezer.path / "cgroup.procs").write_text("")
+        assert node.steps(order("b", "a"), *after, second) == {"grant b-0 FirstInOrder"}
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+def test_what_is_over_is_never_thawed(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+    """A new pod may go on with its saves by now, here or elsewhere; a frozen process holds no GPU up."""
+
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        freezer.ask(True)
+        assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.SUSPENDED
+        new = pod(attempt=1, gate_passed=False)
+        node.waits_at_its_gate(new)
+        assert node.steps(order("a"), *after, new, now=100.0) == {"grant a-1 FirstInOrder"}
+        assert node.steps(order("a"), *after, now=200.0) == set()
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("after", OVER.values(), ids=OVER)
+def test_what_never_started_is_over_at_once(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
+    """Deleted or rejected at its gate: no process of it was ever on the GPU, and nothing of it is remembered."""
+
+    def scene(node: Node) -> None:
+        gated = pod(gate_passed=False, gate_running=True)
+        node.waits_at_its_gate(gated)
+        assert node.state(gated) is TrialState.GATED
+        assert node.look(*after) == ()
+        assert [record.ended for record in node.observer.records()] == [True] * len(after)
+
+    on_node(scene)
+
+
+@pytest.mark.parametrize("command", ["pause", "podium-gate"])
+def test_a_sandbox_or_a_gate_that_is_left_is_no_trial(on_node: Callable[..., None], command: str) -> None:
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid(), command)
+        assert node.state(pod(ended=True)) is None
+
+    on_node(scene)
+
+
+def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: Callable[..., None]) -> None:
+    """A watch that is listed anew between two states, or a pod that could not be read once."""
+
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid())
+        running = pod(running=frozenset({TRAIN}))
+        assert not node.look(running)[0].deleting
+        assert node.look()[0].deleting
+        trial = node.look(running)[0]
+        assert (trial.deleting, trial.state) == (False, TrialState.RUNNING)
+
+    on_node(scene)

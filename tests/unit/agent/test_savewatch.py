@@ -1,0 +1,119 @@
+"""Saves of a running trial, as its writer sees them: while it works, and the last one after its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from agent_builders import FIRST_PID, TrialServer, pod
+from agent_writing import Writing, begun, end, kill
+
+from podium.schema.gpunode import TrialState
+from podium_agent.account import Cost
+from podium_agent.cgroups import Container
+from podium_agent.losses import Said
+
+TRAIN = "ab" * 32
+RUNNING, SUSPENDED = TrialState.RUNNING, TrialState.SUSPENDED
+
+
+class Saving:
+    """A trial whose container saves into its folder."""
+
+    def __init__(self, writing: Writing) -> None:
+        self.machine, self.server = writing.machine, writing.server
+        self.pod = pod(checkpoint="/ckpt", main=TRAIN)
+        self.freezer = self.machine.run(self.pod, TRAIN)
+        self.folder = self.machine.root(TRAIN) / "ckpt"
+        self.folder.mkdir()
+        self.book = begun(self.pod, Said(None))
+
+    def found(self) -> None:
+        self.book.main = Container(TRAIN, FIRST_PID, self.freezer)
+        self.book.follow(RUNNING, ("A",), 100.0)
+
+    def save(self, step: int) -> None:
+        (self.folder / "aside").write_text(f'{{"step": {step}, "path": "step-{step}", "onRequest": true}}')
+        (self.folder / "aside").replace(self.folder / "podium-save.json")
+
+    def step(self) -> float | None:
+        saved = self.server.parsed.saved
+        return None if saved is None else saved.step
+
+
+def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        trial = Saving(writing)
+        task = writing.start(trial.book)
+        trial.found()
+        for step in (3, 4):
+            trial.save(step)
+            await writing.until(lambda n=step: trial.step() == n, f"save {step}")
+        trial.save(5)  # and at once it ends: its files are out of sight, but for who holds the folder
+        trial.machine.end(trial.freezer)
+        end(trial.book)
+        await asyncio.wait_for(task, 60)
+
+    saved = write(scene).parsed.saved
+    assert saved is not None
+    assert (saved.step, saved.path, saved.node, saved.attempt) == (5.0, "step-5", "n", 0)
+
+
+def test_a_save_seen_again_by_the_next_agent_keeps_its_time_and_its_gpu_seconds(
+    write: Callable[..., TrialServer],
+) -> None:
+    seen: list[Any] = []
+
+    async def scene(writing: Writing) -> None:
+        trial = Saving(writing)
+        trial.save(3)
+        for _ in range(2):
+            trial.book = begun(trial.pod)
+            task = writing.start(trial.book, turn_report_seconds=0.01)
+            trial.found()
+            before = writing.server.patches
+            await writing.until(lambda n=before: writing.server.patches > n + 2 and trial.step() == 3.0, "the save")
+            seen.append(writing.server.status["saved"])
+            await kill(task)
+
+    write(scene)
+    assert seen[0] == seen[1]
+
+
+def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        writing.server.away = True
+        trial = Saving(writing)
+        task = writing.start(trial.book)
+        trial.found()
+        trial.save(3)
+        trial.book.suspended(Cost("freeze", 110.0, 0.5))
+        await writing.until(lambda: trial.book.version >= 3, "the save noted")
+        end(trial.book)
+        writing.server.away = False
+        await asyncio.wait_for(task, 60)
+
+    status = write(scene).parsed
+    assert status.saved is not None
+    assert (status.saved.step, status.suspensions.count) == (3.0, 1)
+
+
+def test_what_is_frozen_is_looked_at_once(write: Callable[..., TrialServer]) -> None:
+    async def scene(writing: Writing) -> None:
+        trial = Saving(writing)
+        trial.save(3)
+        task = writing.start(trial.book)
+        trial.found()
+        trial.book.follow(SUSPENDED, ("A",), 110.0)
+        await writing.until(lambda: trial.step() == 3.0, "its last save")
+        trial.save(4)  # by nobody: it is frozen
+        before = writing.server.patches
+        trial.book.suspended(Cost("freeze", 110.0, 0.5))
+        await writing.until(lambda: writing.server.patches > before, "a turn of the writer")
+        assert trial.step() == 3.0
+        trial.book.follow(RUNNING, ("A",), 120.0)
+        await writing.until(lambda: trial.step() == 4.0, "it works again")
+        await kill(task)
+
+    write(scene)

@@ -1,0 +1,191 @@
+"""Who leaves a node that drains, who cannot, and what the command says and does about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import pytest
+
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium_cli.commands import drain
+from podium_cli.commands.drain import cost_of, left
+from podium_cli.exits import CliError, Exit
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
+
+AT = "2026-01-02T03:04:05Z"
+CLAIM = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}, "suspension": {"methods": ["app-checkpoint"]}}
+ON_NODE = CLAIM | {"checkpoint": {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}}
+SAVED = {"saved": {"step": 8, "at": AT}}
+
+
+def job_of(name: str = "sweep", **spec: Any) -> dict[str, Any]:
+    whole = {
+        "objective": {"metric": "acc", "direction": "maximize"},
+        "parameters": [{"name": "lr", "min": 0.1, "max": 1}],
+        "trials": {"max": 2, "maxSteps": 20},
+        "template": {"spec": {"containers": [{"name": "main", "image": "i", "command": ["t"]}]}},
+    }
+    return {"metadata": {"name": name, "namespace": "lab", "uid": f"uid-{name}"}, "spec": whole | spec}
+
+
+def trial_of(number: int = 0, job: str = "sweep", **status: Any) -> dict[str, Any]:
+    meta = {"name": f"{job}-{number}", "namespace": "lab", "uid": f"uid-{job}-{number}"}
+    spec = {"job": job, "number": number, "parameters": {"lr": 0.5}}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Running", "lastStep": 11, **status}}
+
+
+def pod_of(trial: Mapping[str, Any], phase: str = "Running", **meta: Any) -> dict[str, Any]:
+    name = trial["metadata"]["name"]
+    owner = {"kind": "HyperParamTrial", "name": name, "uid": trial["metadata"]["uid"]}
+    known = {
+        "name": f"{name}-0",
+        "namespace": "lab",
+        "uid": f"pod-{name}",
+        "labels": {"podium.dev/trial": name},
+        "ownerReferences": [owner],
+    }
+    return {"metadata": known | meta, "status": {"phase": phase}}
+
+
+COSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("saves to a claim", CLAIM, {}, ""),
+    ("has a save in a claim", CLAIM, SAVED, ""),
+    ("at its gate", {}, {"phase": "Gated"}, ""),
+    ("frozen only", {}, {}, "does not save (suspension.methods without app-checkpoint); it would lose 11 steps"),
+    ("reads a claim", {"checkpoint": CLAIM["checkpoint"]}, SAVED, "lose 3 steps (it is at 11, saved at 8)"),
+    ("a folder of the node", ON_NODE, SAVED, "its saves are in a folder of this node"),
+    ("a folder of the node, at its gate", ON_NODE, SAVED | {"phase": "Gated"}, "its saves are in a folder of this"),
+    ("a folder of the node, new", ON_NODE, {"phase": "Gated"}, ""),
+    ("no GPU", {"gpus": {"perTrial": 0}}, {}, "does not save"),
+]
+
+
+@pytest.mark.parametrize(("spec", "status", "words"), [c[1:] for c in COSTS], ids=[c[0] for c in COSTS])
+def test_what_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], words: str) -> None:
+    job, trial = HyperParamJob.model_validate(job_of(**spec)), HyperParamTrial.model_validate(trial_of(**status))
+    cost = cost_of(job, trial)
+    assert words in cost
+    assert bool(cost) is bool(words)
+
+
+def test_who_is_left() -> None:
+    trials = [trial_of(0), trial_of(1), trial_of(2), trial_of(3, phase="EarlyStopped")]
+    orphan = trial_of(9)
+    pods = [
+        pod_of(trials[0]),
+        pod_of(trials[1], phase="Succeeded"),
+        pod_of(trials[2], deletionTimestamp=AT),
+        pod_of(trials[3]),
+        pod_of(orphan),
+    ]
+    seen = left(pods, [HyperParamTrial.model_validate(t) for t in trials], [HyperParamJob.model_validate(job_of())])
+    assert [(one.trial, bool(one.cost)) for one in seen] == [
+        ("sweep-0", True),
+        ("sweep-2", False),  # it goes already
+        ("sweep-3", False),  # it is over
+        ("sweep-9", False),  # its trial is gone
+    ]
+
+
+class Cluster:
+    """An API server with one node; the pods named in `leave` go one at each look, as the operator would move them."""
+
+    def __init__(self, *trials: dict[str, Any], leave: tuple[str, ...] = (), **spec: Any) -> None:
+        self.calls: list[tuple[str, str, Any]] = []
+        self._objects: dict[Resource, list[dict[str, Any]]] = {
+            JOBS: [job_of(**spec)],
+            TRIALS: list(trials),
+            PODS: [pod_of(trial) for trial in trials],
+        }
+        self._leave = list(leave)
+
+    async def get(self, resource: Resource, name: str, _: str | None = None) -> dict[str, Any]:
+        return {"metadata": {"name": name}}
+
+    async def list(self, resource: Resource, **selectors: Any) -> dict[str, Any]:
+        there = list(self._objects[resource])
+        if resource is PODS:
+            assert selectors == {"labels": "podium.dev/trial", "fields": "spec.nodeName=node-a"}
+            if self._leave:
+                self._gone(f"{self._leave.pop(0)}-0")
+        return {"items": there}
+
+    async def patch(self, resource: Resource, name: str, _: str | None, body: Any, *, manager: str) -> None:
+        self.calls.append((resource.kind, manager, body["spec"]))
+
+    async def apply(self, resource: Resource, body: Any, *, manager: str) -> None:
+        assert body["metadata"] == {"name": "node-a"}
+        self.calls.append((resource.kind, manager, body["spec"]))
+
+    async def delete(self, resource: Resource, name: str, namespace: str, *, uid: str) -> None:
+        assert uid == f"pod-{name.removesuffix('-0')}"
+        self.calls.append((resource.kind, "", name))
+        self._gone(name)
+
+    def _gone(self, pod: str) -> None:
+        self._objects[PODS] = [one for one in self._objects[PODS] if one["metadata"]["name"] != pod]
+
+
+Drain = Callable[..., Exit]
+
+
+@pytest.fixture
+def drained(monkeypatch: pytest.MonkeyPatch) -> Drain:
+    monkeypatch.setattr(drain, "LOOK_SECONDS", 0.0)
+
+    def run(cluster: Cluster, *, wait: float = 30.0, lose_steps: bool = False) -> Exit:
+        return asyncio.run(drain._until_empty(cast(Api, cluster), "node-a", wait, lose_steps=lose_steps))
+
+    return run
+
+
+def test_it_tells_who_leaves_until_nobody_is_left(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(trial_of(0), trial_of(1), leave=("sweep-1", "sweep-0"), **CLAIM)
+    assert drained(cluster) is Exit.OK
+    assert capsys.readouterr().out.splitlines() == [
+        "lab/sweep-1 has left (1 to go)",
+        "lab/sweep-0 has left (0 to go)",
+        "no trial is left; `podium drain node-a --undo` lets them come again",
+    ]
+    assert cluster.calls == [], "moving them is the operator's work"
+
+
+def test_who_cannot_be_moved_is_named_and_goes_on(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(trial_of(0), trial_of(1, phase="Gated"), leave=("sweep-1",))
+    with pytest.raises(CliError) as caught:
+        drained(cluster)
+    assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsLeft")
+    assert "lab/sweep-0 cannot be moved" in caught.value.message
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("lab/sweep-0 cannot be moved: its job does not save")
+    assert said[0].endswith("it would lose 11 steps (it is at 11, saved at 0); it goes on here")
+    assert said[1] == "lab/sweep-1 has left (1 to go)", "who can be moved is waited for first"
+    assert cluster.calls == []
+
+
+def test_lose_steps_ends_them_and_says_what_is_lost(drained: Drain, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(trial_of(0))
+    assert drained(cluster, lose_steps=True) is Exit.OK
+    assert cluster.calls == [("Pod", "", "sweep-0-0")]
+    assert "it would lose 11 steps" in capsys.readouterr().out
+
+
+def test_it_gives_up_in_time(drained: Drain) -> None:
+    with pytest.raises(CliError) as caught:
+        drained(Cluster(trial_of(0), **CLAIM), wait=0.0)
+    assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "StillThere")
+    assert "lab/sweep-0" in caught.value.message
+
+
+@pytest.mark.parametrize("draining", [True, False])
+def test_the_node_is_cordoned_and_marked_by_a_manager_of_its_own(draining: bool) -> None:
+    cluster = Cluster()
+    asyncio.run(drain._mark(cast(Api, cluster), "node-a", draining=draining))
+    assert cluster.calls == [
+        (NODES.kind, "podium-cli", {"unschedulable": draining or None}),
+        (GPUNODES.kind, "podium-cli-drain", {"draining": draining}),
+    ]

@@ -1,0 +1,110 @@
+"""`podium realtime`: tables, verdicts and refusals, without a cluster and without a GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from podium_cli.exits import Exit
+from podium_cli.main import run
+
+CAMERAS = """
+apiVersion: podium.dev/v1alpha1
+kind: PeriodicTaskSet
+spec:
+  gpu: {contexts: 2}
+  tasks:
+    - {name: gate, network: resnet18, fps: 30}
+    - {name: dock, network: resnet18, fps: FPS, deadlineMs: 12}
+"""
+
+
+@pytest.fixture
+def cameras(tmp_path: Path) -> Path:
+    return tmp_path / "cameras.yaml"
+
+
+@pytest.mark.parametrize(
+    ("fps", "code", "told"),
+    [
+        ("60", Exit.OK, "Admitted: task dock fits gpu-0, context 1"),
+        ("83", Exit.OK, "tightest"),
+        ("-1", Exit.FAILED, ""),
+    ],
+)
+def test_admit(cameras: Path, fps: str, code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cameras.write_text(CAMERAS.replace("FPS", fps))
+    assert run(["realtime", "admit", str(cameras)]) is code
+    out, err = capsys.readouterr()
+    assert told in out
+    assert code is Exit.OK or "InvalidValue: task dock: fps: must be above 0, not -1" in err
+
+
+def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = "".join(f"    - {{name: more-{n}, network: resnet18, fps: 80}}\n" for n in range(6))
+    cameras.write_text(CAMERAS.replace("FPS", "60") + tasks)
+    assert run(["realtime", "admit", str(cameras)]) is Exit.FAILED
+    out = capsys.readouterr().out
+    assert "does not fit gpu-0" in out
+    assert "would fit." in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["admit", "/nowhere/x.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
+        (["simulate", "--seconds", "0"], Exit.FAILED, "InvalidValue: --seconds"),
+        (["simulate", "--contexts", "99"], Exit.FAILED, "InvalidValue: --contexts"),
+        (["simulate", "--oversubscription", "0.5"], Exit.FAILED, "InvalidValue: --oversubscription"),
+        (["run", "--tasks", "0"], Exit.FAILED, "InvalidValue: --tasks"),
+        (["run", "--fps", "-3"], Exit.FAILED, "InvalidValue: --fps"),
+    ],
+)
+def test_every_no_has_a_code_and_a_sentence(
+    arguments: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["realtime", *arguments]) is code
+    assert f"podium: {told}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["simulate", "--tasks", "x"], ["simulate", "--contexts", "a,b"], ["nonsense"]])
+def test_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        run(["realtime", *arguments])
+    assert error.value.code == Exit.USAGE
+
+
+def test_simulate_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "figures.png"
+    options = ["--contexts", "3", "--oversubscription", "1.5", "--tasks", "20-21", "--seconds", "1"]
+    assert run(["realtime", "simulate", *options, "--plot", str(picture)]) is Exit.OK
+    out = capsys.readouterr().out
+    assert "| 21 |" in out
+    assert "SGPRS 3 contexts x 1.5: no miss up to 21 tasks" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_run_says_what_really_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["realtime", "run", "--tasks", "1", "--fps", "2", "--seconds", "1.5", "--policy", "naive"]) is Exit.OK
+    assert "1 tasks at 2 fps under naive on cpu" in capsys.readouterr().out
+
+
+def test_cuda_is_not_run_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    from podium_realtime.runtime import cuda
+
+    if cuda.availability().runs:
+        pytest.skip("there is a GPU here: benchmarks/bench_realtime.py uses it")
+    assert run(["realtime", "run", "--backend", "cuda"]) is Exit.FAILED
+    assert "not run: " in capsys.readouterr().err
+
+
+def test_the_command_line_starts_without_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("podium_realtime")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "podium_realtime", None)
+    assert run(["realtime", "simulate"]) is Exit.USAGE
+    assert "ExtraMissing" in capsys.readouterr().err

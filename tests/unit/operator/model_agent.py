@@ -1,0 +1,290 @@
+"""An agent of the model: the real decisions (arbiter, states, account, losses) on what it sees of its node.
+
+Pods and orders come from watches that lag, processes and folders from the node itself, as in the real agent. What the
+real one does with sockets, cgroups and log files is here a look at the node's `Process`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from model_api import Object, Server, View, moment
+from model_node import Node, Process
+
+from podium.curves.growing import Curve
+from podium.domain.snapshot import Point
+from podium.schema.gpunode import GPUNode, TrialState
+from podium.schema.trial import HyperParamTrial
+from podium_agent.account import taken_over
+from podium_agent.arbiter import Grant, Orders, Resume, Suspend, Wait, decide, newer
+from podium_agent.book import Book
+from podium_agent.conductor import orders_of
+from podium_agent.losses import Mark, Said
+from podium_agent.pods import TrialPod, parse
+from podium_agent.states import derive
+from podium_agent.trials import Acting, Gate, LocalTrial, Work
+from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
+from podium_cluster.client import ApiError
+from podium_cluster.resources import GPUNODES, PODS, TRIALS
+
+MANAGER = "podium-agent"
+
+
+@dataclass(slots=True)
+class Record:
+    """What the agent remembers of one pod. `gone`: its record in the trial's status is not ours to write any more."""
+
+    pod: TrialPod
+    process: Process | None = None
+    book: Book | None = None
+    state: TrialState | None = None
+    since: float = 0.0
+    acting: Acting = Acting.NOTHING
+    ends: Suspend | Resume | None = None  # the act that is under way
+    passed: bool = False
+    located: bool = False
+    over_since: float | None = None
+    version: str = ""
+    gone: bool = False
+
+
+class Agent:
+    def __init__(self, node: Node, server: Server, now: float) -> None:
+        self._node = node
+        self._server = server
+        self.pods: View[TrialPod] = View(
+            server, PODS, parse, lambda pod: bool(pod["spec"].get("nodeName") == node.name)
+        )
+        self.nodes: View[GPUNode] = View(server, GPUNODES, GPUNode.model_validate)
+        self.orders = Orders()
+        self.records: dict[str, Record] = {}
+        self.pods.see()  # it lists before it acts
+        self.nodes.see()
+        for uid, process in node.processes.items():
+            if uid not in {pod.uid for pod in self.pods.values()} and process.lives:
+                self._adopt(uid, process, now)
+
+    def _adopt(self, uid: str, process: Process, now: float) -> None:
+        """What runs of a pod that the API has forgotten, as GPUNode.status names it."""
+        node = self.nodes.get("", self._node.name)
+        for gpu in node.status.gpus if node is not None else ():
+            for one in gpu.trials:
+                if one.pod_uid == uid:
+                    pod = _orphan(one.namespace, one.trial, one.uid, one.pod, uid)
+                    self.records[uid] = Record(pod, process, over_since=now, located=True, passed=True, gone=True)
+
+    # one turn of the conductor
+
+    def turn(self, now: float) -> bool:
+        """Look, decide, begin what was decided; whether that was anything."""
+        node = self.nodes.get("", self._node.name)
+        if node is not None:
+            before, self.orders = self.orders, newer(self.orders, orders_of(node))
+            assert self.orders.epoch >= before.epoch, "an order that is older than the one in force"
+        trials = self._look(now)
+        begun = False
+        for step in decide(self.orders, trials, now):
+            record = self.records[step.trial.pod_uid]
+            if isinstance(step, Wait) or record.acting is not Acting.NOTHING or record.process is None:
+                continue
+            begun = True
+            if isinstance(step, Grant):
+                record.passed = True
+                self._node.let_through(record.process)
+            elif isinstance(step, Suspend):
+                record.acting, record.ends = Acting.SUSPENDING, step
+            else:
+                record.acting, record.ends = Acting.RESUMING, step
+                record.process.frozen = False
+                if step.reason == "LastCall":
+                    record.process.last_call = True
+        return begun
+
+    def finish(self) -> None:
+        """The acts that are under way end. Letting on is felt at once, taking off only now: the worst for a GPU."""
+        for record in self.records.values():
+            if isinstance(record.ends, Suspend) and record.process is not None and record.process.code is None:
+                record.process.frozen = True
+            record.acting, record.ends = Acting.NOTHING, None
+
+    def _look(self, now: float) -> tuple[LocalTrial, ...]:
+        present = {pod.uid: pod for pod in self.pods.values()}
+        for uid, pod in present.items():
+            record = self.records.setdefault(uid, Record(pod, since=now))
+            record.pod = pod
+            record.process = self._node.processes.get(uid, record.process)
+        trials = []
+        for uid, record in list(self.records.items()):
+            over = uid not in present or record.pod.ended
+            if over and record.over_since is None:
+                record.over_since = now
+            trial = self._judge(record, now)
+            self._keep(record, now)
+            if trial is not None:
+                trials.append(trial)
+        return tuple(trials)
+
+    def _judge(self, record: Record, now: float) -> LocalTrial | None:
+        pod, process = record.pod, record.process
+        record.located = record.located or bool(pod.running) or (record.over_since is not None)
+        gate = self._gate(record)
+        work = self._work(record)
+        state = derive(gate, work, record.acting)
+        if state is not record.state:
+            record.state, record.since = state, now
+        if state is None:
+            return None
+        deleting = pod.deadline is not None or record.over_since is not None
+        return LocalTrial(
+            key=pod.key,
+            pod=pod.name,
+            pod_uid=pod.uid,
+            gpus=(self._node.gpu,),
+            state=state,
+            since=record.since,
+            gate=gate,
+            work=work,
+            deleting=deleting,
+            heeds_term=process is not None and process.started,
+            deadline=pod.deadline,
+            grace=pod.grace,
+            attempt=pod.attempt,
+            freezable=pod.freezable,
+            over_since=record.over_since,
+        )
+
+    def _gate(self, record: Record) -> Gate:
+        if record.passed or record.pod.gate_passed:
+            return Gate.PASSED
+        if record.process is not None and record.process.gate:
+            return Gate.WAITING
+        return Gate.SILENT if record.pod.gate_running else Gate.ABSENT
+
+    def _work(self, record: Record) -> Work:
+        process = record.process
+        if record.over_since is not None and (process is None or not process.lives):
+            return Work.ENDED
+        if process is None or not process.started or not record.located:
+            return Work.ENDED if record.over_since is not None and process is None else Work.NOT_STARTED
+        if process.code is not None:
+            return Work.ENDED
+        return Work.FROZEN if process.frozen else Work.THAWED
+
+    # the trial's status
+
+    def _keep(self, record: Record, now: float) -> None:
+        process = record.process
+        begun = record.passed or record.pod.gate_passed or record.located
+        if record.gone or process is None or not begun or not process.passed:
+            return
+        if record.book is None:
+            record.book = Book(record.pod, self._node.name)
+        record.book.follow(record.state, (self._node.gpu,), now)
+
+    async def report(self, now: float) -> None:
+        """What the reporter and the trials' writers do once."""
+        await self._server.apply_status(GPUNODES, self._status(now), manager=MANAGER)
+        for uid, record in list(self.records.items()):
+            if record.book is not None and not record.gone:
+                await self._write(record, record.book, now)
+            if record.over_since is not None and record.state is None:
+                del self.records[uid]  # its last words are written
+
+    async def _write(self, record: Record, book: Book, now: float) -> None:
+        if book.account is None:
+            self._begin(record, book, now)
+        for _ in range(3):
+            if record.gone or book.account is None:
+                return
+            self._read(record, book, now)
+            key = book.pod.key
+            about = {"name": key.name, "namespace": key.namespace, "resourceVersion": record.version}
+            manifest = {"metadata": about, "status": to_status(book, book.account, "main", now)}
+            try:
+                answer = await self._server.apply_status(TRIALS, manifest, manager=MANAGER)
+            except ApiError as error:
+                if not error.conflict:
+                    raise
+                self._begin(record, book, now)
+                continue
+            record.version = answer["metadata"]["resourceVersion"]
+            if record.process is not None:
+                record.process.told = record.process.step
+            book.own()
+            return
+
+    def _begin(self, record: Record, book: Book, now: float) -> None:
+        """As `TrialWriter._begin`: take the status as it is, and over from the attempt before."""
+        found = self._server.find(TRIALS, book.pod.key.name)
+        assert found is not None
+        status = HyperParamTrial.model_validate(found).status
+        record.version = found["metadata"]["resourceVersion"]
+        mine = status.reader is not None and status.reader.pod_uid == book.pod.uid
+        if mine and book.account is not None:
+            book.own()
+            return
+        if book.owned or (not mine and status.attempt > book.pod.attempt):
+            record.gone = True
+            return
+        account = account_from(status)
+        if not mine:
+            assert record.process is not None
+            said = Said(None if record.process.said is None else _mark(record.process.said))
+            spent = status.gpu_seconds
+            account = taken_over(account, said, book.node, book.pod.attempt, status.last_step, spent, now)
+            # from here on the trial is where it goes on from: a loss that follows counts from there, not once more
+            step = account.saved.step if account.saved is not None else None
+            status = status.model_copy(update={"last_step": step})
+        position = position_from(status, book.pod.uid, "main")
+        book.load(account, curve_from(status, position), position)
+
+    def _read(self, record: Record, book: Book, now: float) -> None:
+        """The log and the marker."""
+        process = record.process
+        assert process is not None
+        if process.step > process.begun_at:
+            points = {point.step: point for point in book.curve.points}
+            for step in range(process.begun_at + 1, process.step + 1):
+                points.setdefault(float(step), Point(float(step), step / 10.0, now))
+            ordered = tuple(points[step] for step in sorted(points))
+            book.curve = Curve(ordered, float(process.step), process.step / 10.0)
+        saved = self._node.marker(process)
+        if saved is not None:
+            book.saw(_mark(saved), now)
+
+    def _status(self, now: float) -> Object:
+        here = [record for record in self.records.values() if record.state is not None]
+        entries = [
+            {
+                "namespace": record.pod.key.namespace,
+                "trial": record.pod.key.name,
+                "uid": record.pod.key.uid,
+                "pod": record.pod.name,
+                "podUID": record.pod.uid,
+                "state": record.state,
+                "since": moment(record.since),
+            }
+            for record in here
+        ]
+        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "shares": self._node.shares}
+        holder = next((r for r in sorted(here, key=lambda r: r.since) if _works(r)), None)
+        if holder is not None:
+            entry = entries[here.index(holder)]
+            gpu["holder"] = {field: entry[field] for field in ("namespace", "trial", "uid", "since")}
+        status = {"observedEpoch": self.orders.epoch, "gpus": [gpu | {"trials": entries}]}
+        return {"metadata": {"name": self._node.name}, "status": status}
+
+
+def _works(record: Record) -> bool:
+    return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
+
+
+def _mark(step: int) -> Mark:
+    return Mark(float(step), f"step-{step}", on_request=True)
+
+
+def _orphan(namespace: str, trial: str, uid: str, name: str, pod_uid: str) -> TrialPod:
+    owner = {"kind": "HyperParamTrial", "name": trial, "uid": uid, "controller": True}
+    meta = {"name": name, "namespace": namespace, "uid": pod_uid, "labels": {"podium.dev/trial": trial}}
+    return parse({"metadata": meta | {"ownerReferences": [owner]}, "status": {"phase": "Failed"}})

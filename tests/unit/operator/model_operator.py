@@ -1,0 +1,108 @@
+"""The operator of the model: the real cycle with all its parts, on watches that lag and a clock of the model's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from model_api import KilledError, Server, View
+
+from podium.schema.gpunode import GPUNode
+from podium.schema.job import HyperParamJob
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
+from podium_operator import actuator as actuator_module
+from podium_operator import mirror as mirror_module
+from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
+from podium_operator.cycle import Cycle
+from podium_operator.last_words import LastWords
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
+from podium_operator.seen import parse_pod
+from podium_operator.seen_trial import SeenTrial
+from podium_operator.settings import OperatorSettings
+from podium_operator.statuses import Statuses
+
+_METRICS = Metrics()
+
+
+class Clock:
+    """Stands where `time` does in the modules that read it. Whole seconds, so that texts of moments compare."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def time(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class ModelMirror(Mirror):
+    """The real mirror on views; `silent`: nodes whose agent is taken to be away."""
+
+    def __init__(self, server: Server, silent: Collection[str]) -> None:
+        super().__init__(cast(Api, server), OperatorSettings())
+        jobs = View(server, JOBS, HyperParamJob.model_validate)
+        trials = View(server, TRIALS, SeenTrial.model_validate)
+        pods = View(server, PODS, parse_pod)
+        nodes = View(server, GPUNODES, GPUNode.model_validate)
+        self.views: tuple[View[Any], ...] = (jobs, trials, pods, nodes)
+        self._jobs, self._trials, self._pods, self._nodes = cast(Any, self.views)
+        self.silent = set(silent)
+        for view in self.views:
+            view.see()  # it lists before it plans
+
+    def _is_silent(self, node: str) -> bool:
+        return node in self.silent
+
+
+class Operator:
+    """One process; when it is killed, another is made."""
+
+    def __init__(self, server: Server, clock: Clock, loop: asyncio.AbstractEventLoop, silent: Collection[str]) -> None:
+        api = cast(Api, server)
+        self._server = server
+        self._clock = clock
+        self._loop = loop
+        self.mirror = ModelMirror(server, silent)
+        self._cycle = Cycle(
+            OperatorSettings(),
+            self.mirror,
+            Actuator(api, self.mirror, PodRules("podium", "podium.dev/gpu"), _METRICS),
+            Statuses(api, 2.0, _METRICS),
+            LastWords(api),
+            Cleanup(api, self.mirror.world, None),
+            _METRICS,
+        )
+
+    def cycle(self, dies_after: int | None = None) -> bool:
+        """One cycle; False if it was killed after so many calls of the server."""
+        self._server.fuse = dies_after
+        try:
+            with self._at_this_time():
+                self._loop.run_until_complete(self._cycle.once())
+        except KilledError:
+            for task in asyncio.all_tasks(self._loop):  # calls beside the one that was its last: they fail as well
+                self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+            return False
+        finally:
+            self._server.fuse = None
+        return True
+
+    @contextmanager
+    def _at_this_time(self) -> Iterator[None]:
+        modules: tuple[Any, ...] = (mirror_module, actuator_module)
+        before = [module.time for module in modules]
+        for module in modules:
+            module.time = self._clock
+        try:
+            yield
+        finally:
+            for module, real in zip(modules, before, strict=True):
+                module.time = real

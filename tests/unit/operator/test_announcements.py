@@ -1,0 +1,85 @@
+"""Which Events tell what, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from operator_builders import make_job, make_trial, moment
+
+from podium_cluster.client import Api
+from podium_cluster.resources import JOBS, TRIALS, Resource
+from podium_operator.announcements import Announcements
+
+
+class Wire:
+    """Notes the Events that are created."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    async def create(self, _: Resource, body: Mapping[str, Any], **__: Any) -> None:
+        self.told.append((body["reason"], body["type"], body["message"]))
+
+
+def phases(resource: Resource, stored: str, phase: str, reason: str = "R") -> list[tuple[str, str]]:
+    wire = Wire()
+    item = make_job() if resource is JOBS else make_trial()
+    status = {"phase": phase, "reason": reason, "message": "because"}
+    asyncio.run(Announcements(cast(Api, wire)).phase(resource, item, stored, status))
+    return [(said, kind) for said, kind, _ in wire.told]
+
+
+CASES: list[tuple[Resource, str, str, str, list[tuple[str, str]]]] = [
+    (JOBS, "Pending", "Running", "R", [("Started", "Normal")]),
+    (JOBS, "Running", "Succeeded", "TargetReached", [("TargetReached", "Normal")]),
+    (JOBS, "Running", "Failed", "TooManyFailedTrials", [("TooManyFailedTrials", "Warning")]),
+    (TRIALS, "Gated", "Running", "R", [("TrialRunning", "Normal")]),
+    (TRIALS, "Suspended", "Running", "R", []),
+    (TRIALS, "Running", "Suspended", "R", []),
+    (TRIALS, "Running", "Failed", "OOMKilled", [("TrialFailed", "Warning")]),
+    (TRIALS, "Running", "Requeued", "PodDisrupted", [("TrialRequeued", "Warning")]),
+    (TRIALS, "Running", "Requeued", "MakesRoom", [("TrialRequeued", "Normal")]),
+]
+
+
+@pytest.mark.parametrize(("resource", "stored", "phase", "reason", "told"), CASES)
+def test_changes_of_phase(
+    resource: Resource, stored: str, phase: str, reason: str, told: list[tuple[str, str]]
+) -> None:
+    assert phases(resource, stored, phase, reason) == told
+
+
+def loss(*attempts: int) -> dict[str, Any]:
+    one = {"at": moment(), "step": 12, "resumedFrom": 10, "steps": 2, "gpuSeconds": 3.25}
+    return {"count": len(attempts), "steps": 2 * len(attempts), "recent": [one | {"attempt": n} for n in attempts]}
+
+
+def test_a_loss_is_told_once_with_what_was_lost() -> None:
+    wire = Wire()
+    announcements = Announcements(cast(Api, wire))
+    for losses in ({}, loss(1), loss(1), loss(1, 3)):
+        asyncio.run(announcements.losses(make_trial(losses=losses)))
+    text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
+    assert wire.told == [("StepsLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
+
+
+def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
+    wire = Wire()
+    announcements = Announcements(cast(Api, wire))
+    for losses in (loss(1), loss(1)):
+        asyncio.run(announcements.losses(make_trial(losses=losses)))
+    assert wire.told == []
+
+
+def test_the_leader_is_told_when_it_changes() -> None:
+    wire = Wire()
+    announcements = Announcements(cast(Api, wire))
+    for trial, value in (("a", 0.5), ("a", 0.6), ("b", 0.7)):
+        asyncio.run(announcements.best(make_job(), {"best": {"trial": trial, "value": value, "step": 3}}))
+    assert [text for _, _, text in wire.told] == [
+        "Trial a leads with 0.5 at step 3.",
+        "Trial b leads with 0.7 at step 3.",
+    ]

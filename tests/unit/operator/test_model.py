@@ -1,0 +1,274 @@
+"""Operator and agents against everything that can happen in whatever order: a model-based test.
+
+The operator is the real one (its whole cycle: observe, snapshot, plan, actuator, statuses), with a server of plain
+objects; agents decide with the real arbiter. Both sides see the world late, each part as late as the test likes; they
+die at any moment, the operator also between two calls of one cycle; pods are deleted with and without grace, processes
+crash, a node is lost for good, nodes are drained. What must hold:
+
+- at most one trial works on a GPU (but for the last call of one that is about to be killed);
+- a trial never has two pods that work, unless one was taken from the API by force;
+- what was lost is told: the losses in the status are what the attempts really did again;
+- once faults stop, every trial ends, and nothing stays frozen.
+
+`PODIUM_MODEL_EXAMPLES=10000 pytest tests/unit/operator/test_model.py` tries that many interleavings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from model_agent import Agent
+from model_api import Server, moment
+from model_node import MAX_STEPS, Folders, Node, Process
+from model_operator import Clock, Operator
+from operator_builders import NOW, accepted, job_manifest
+
+from podium.domain.phase import FINAL
+from podium.schema.trial import HyperParamTrial
+from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
+
+EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
+NODES = ("node-0", "node-1")
+NUMBER = 4  # trials
+CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}
+WAYS: dict[str, dict[str, Any]] = {
+    "freeze": {"suspension": {"methods": ["freeze"]}},
+    "save": {"suspension": {"methods": ["app-checkpoint"]}, "checkpoint": CLAIM},
+    "both": {"suspension": {"methods": ["freeze", "app-checkpoint"]}, "checkpoint": CLAIM},
+}
+POLICIES: list[dict[str, Any]] = [
+    {"name": "fifo"},
+    {"name": "hermes", "settings": {"min_run": 1.0}},
+    {"name": "round_robin", "settings": {"quantum": 2.0}},
+]
+A_NODE = st.sampled_from(NODES)
+SEEN = st.sampled_from([0, 1, 3, None])  # changes that a watch brings; None: all there are
+
+
+class PodiumModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.clock = Clock(NOW)
+        self.server = Server(self.clock.time)
+        self.nodes: dict[str, Node] = {}
+        self.agents: dict[str, Agent] = {}
+        self.attempts: dict[str, Process] = {}  # by pod uid: all that ever began
+        self.noticed: set[str] = set()
+
+    @initialize(way=st.sampled_from(sorted(WAYS)), policy=st.sampled_from(POLICIES), rounds=st.integers(0, 8))
+    def begin(self, way: str, policy: dict[str, Any], rounds: int) -> None:
+        """Some of the search goes well, so that faults find trials in every state."""
+        folders = Folders(mounted=way != "freeze")
+        for name in NODES:
+            self.nodes[name] = Node(name, self.server, folders, shares=3)
+            self.server.put(GPUNODES, {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {}})
+            self.agents[name] = Agent(self.nodes[name], self.server, self.clock.now)
+        steps = {"max": NUMBER, "parallel": NUMBER, "maxSteps": MAX_STEPS, "maxFailed": NUMBER}
+        job = job_manifest(trials=steps, policy=policy, **WAYS[way])
+        job["metadata"] |= {"uid": "uid-sweep", "generation": 1, "creationTimestamp": moment(NOW)}
+        self.server.put(JOBS, job | {"status": {"conditions": [accepted()]}})
+        self.operator = Operator(self.server, self.clock, self.loop, ())
+        for name in NODES:
+            self.report(name)
+        for _ in range(rounds):
+            self.all_goes_well()
+
+    # who decides
+
+    @rule(seen=st.tuples(SEEN, SEEN, SEEN), dies_after=st.sampled_from([None, None, None, 0, 1, 2, 4]))
+    def operator_plans(self, seen: tuple[int | None, int | None, int | None], dies_after: int | None) -> None:
+        """One cycle after some news; or one in the middle of which the operator is killed, and another begins."""
+        for view, most in zip(self.operator.mirror.views, (None, *seen), strict=True):
+            view.see(most)
+        if not self.operator.cycle(dies_after):
+            self.operator = Operator(self.server, self.clock, self.loop, self.noticed)
+
+    @rule(
+        name=A_NODE,
+        pods=SEEN,
+        orders=st.one_of(SEEN, st.just("old")),
+        ends=st.sampled_from(["nothing", "acts", "acts", "report"]),
+    )
+    def agent_acts(self, name: str, pods: int | None, orders: int | str | None, ends: str) -> None:
+        """One look after some news, or after an order that is older than the last. What it begins ends now or later."""
+        if name in self.agents:
+            agent = self.agents[name]
+            agent.pods.see(pods)
+            if isinstance(orders, str):
+                agent.nodes.recall()
+            else:
+                agent.nodes.see(orders)
+            agent.turn(self.clock.now)
+            if ends != "nothing":
+                agent.finish()
+            if ends == "report":
+                self.report(name)
+
+    def report(self, name: str) -> None:
+        if name in self.agents:
+            self.loop.run_until_complete(self.agents[name].report(self.clock.now))
+
+    # what goes on
+
+    @rule(kubelet=st.sampled_from([(), ("node-0",), ("node-1",), NODES]), steps=st.integers(0, 2))
+    def cluster_works(self, kubelet: tuple[str, ...], steps: int) -> None:
+        self.scheduler()
+        for name in kubelet:
+            self.nodes[name].kubelet(self.clock.now)
+            for _ in range(steps):
+                self.nodes[name].work()
+
+    def scheduler(self) -> None:
+        for pod in self.server.all(PODS):
+            if "nodeName" not in pod["spec"] and "deletionTimestamp" not in pod["metadata"]:
+                there = [node for name, node in self.nodes.items() if not node.lost and not self.drains(name)]
+                free = sorted((node for node in there if node.room() > 0), key=lambda node: -node.room())
+                if free:
+                    self.server.put(PODS, {**pod, "spec": pod["spec"] | {"nodeName": free[0].name}})
+
+    def drains(self, name: str) -> bool:
+        found = self.server.find(GPUNODES, name)
+        return found is not None and bool(found["spec"].get("draining"))
+
+    @rule(seconds=st.sampled_from([1, 3, 30, 300]))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.now += seconds
+        for process in self.attempts.values():
+            # an agent that works writes within two seconds; the operator waits for it for four
+            process.followed &= process.code is None or process.told == process.step or seconds < 3
+        for node in self.nodes.values():
+            node.expire(self.clock.now)
+
+    @rule()
+    def all_goes_well(self) -> None:
+        self.time_passes(5)
+        self.operator_plans((None, None, None), None)
+        self.scheduler()
+        for name in NODES:
+            self.nodes[name].kubelet(self.clock.now)
+            for _ in range(3):
+                self.agent_acts(name, None, None, "acts")
+            self.nodes[name].work()
+            self.nodes[name].kubelet(self.clock.now)
+            self.agent_acts(name, None, None, "report")
+            self.one_holder_each()
+
+    # faults
+
+    @rule(which=st.integers(0, 7), how=st.sampled_from(["delete", "delete", "at once", "by force", "crash", "save"]))
+    def something_befalls_a_trial(self, which: int, how: str) -> None:
+        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.lives]
+        if not alive:
+            return
+        process = alive[which % len(alive)]
+        if how == "save":
+            self.nodes[process.gpu.removeprefix("GPU-")].save(process)
+        elif how == "crash":
+            process.code = 1 if process.works else process.code
+        else:
+            process.forced = process.forced or how == "by force"
+            process.followed = process.followed and how != "by force"
+            grace = {"delete": None, "at once": 2, "by force": 0}[how]
+            self.server.end(process.pod, uid=process.uid, grace=grace)
+
+    @rule(name=A_NODE, how=st.sampled_from(["agent dies", "agent dies", "drain", "undrain", "is lost", "is missed"]))
+    def something_befalls_a_node(self, name: str, how: str) -> None:
+        """A node that is lost (one at most) is missed later: its agent counts as silent, its pods are collected."""
+        node = self.nodes[name]
+        if how in ("agent dies", "is lost"):
+            self.not_followed(name)
+        if how == "agent dies" and not node.lost:
+            self.agents[name] = Agent(node, self.server, self.clock.now)
+        elif how in ("drain", "undrain"):
+            body = {"metadata": {"name": name}, "spec": {"draining": how == "drain"}}
+            self.loop.run_until_complete(self.server.apply(GPUNODES, body, manager="cli"))
+        elif how == "is lost" and not any(other.lost for other in self.nodes.values()):
+            self.note_attempts()
+            node.die()
+            del self.agents[name]
+        elif how == "is missed" and node.lost:
+            self.noticed.add(name)
+            self.operator.mirror.silent.add(name)
+            for pod in node.pods():
+                self.server.remove(pod["metadata"]["name"])
+
+    def not_followed(self, name: str) -> None:
+        for process in self.nodes[name].processes.values():
+            process.followed = False
+
+    # what must hold
+
+    def note_attempts(self) -> None:
+        for node in self.nodes.values():
+            self.attempts |= {uid: process for uid, process in node.processes.items() if process.started}
+
+    @invariant()
+    def one_holder_each(self) -> None:
+        self.note_attempts()
+        for node in self.nodes.values():
+            rivals = [p.pod for p in node.processes.values() if p.works and not p.last_call]
+            assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
+
+    @invariant()
+    def nothing_doubled(self) -> None:
+        alive = [p for node in self.nodes.values() for p in node.processes.values() if p.works and not p.forced]
+        trials = [process.trial for process in alive]
+        assert len(trials) == len(set(trials)), f"a trial works twice: {[process.pod for process in alive]}"
+
+    def teardown(self) -> None:
+        try:
+            if self.nodes:
+                self.everything_ends()
+        finally:
+            self.loop.close()
+
+    def everything_ends(self) -> None:
+        for name in NODES:
+            self.something_befalls_a_node(name, "undrain")
+            self.something_befalls_a_node(name, "is missed")
+        for _ in range(400):
+            if self.over():
+                break
+            self.all_goes_well()
+        assert self.over(), f"not over: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
+        for _ in range(3):
+            self.all_goes_well()
+        self.note_attempts()
+        assert not [process.pod for process in self.attempts.values() if process.frozen and process.code is None]
+        assert not [pod["metadata"]["name"] for pod in self.server.all(PODS) if pod["status"]["phase"] == "Running"]
+        self.losses_are_told()
+
+    def trials(self) -> list[HyperParamTrial]:
+        return [HyperParamTrial.model_validate(one) for one in self.server.all(TRIALS)]
+
+    def over(self) -> bool:
+        job = self.server.all(JOBS)[0]
+        found = self.trials()
+        ended = len(found) == NUMBER and all(trial.status.phase in FINAL for trial in found)
+        return ended and job["status"].get("phase") in ("Succeeded", "Failed")
+
+    def losses_are_told(self) -> None:
+        """Exactly what the attempts printed and did again, as far as their agents lived to read it."""
+        for trial in self.trials():
+            mine = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
+            mine.sort(key=lambda process: process.attempt)
+            for process in mine:
+                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not told"
+            known = [(process.told, process.begun_at) for process in mine if process.told is not None]
+            lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
+            told = trial.status.losses.steps
+            if not any(process.forced for process in mine):
+                assert told == lost, f"{trial.metadata.name}: {told} steps told, {lost} lost"
+
+
+PodiumModel.TestCase.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestModel = PodiumModel.TestCase

@@ -1,0 +1,267 @@
+"""Shares by LP and convex optimisation: feasible, optimal by certificate, fair by definition, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog, minimize
+
+from podium_optimisers.queueing.checks import InputError
+from podium_optimisers.sharing.instances import gavel_like
+from podium_optimisers.sharing.makespan import least_makespan, makespan_shares
+from podium_optimisers.sharing.max_min import levels, max_min_shares
+from podium_optimisers.sharing.problem import Floats, SharingProblem
+from podium_optimisers.sharing.proportional import proportional_shares
+from podium_optimisers.sharing.shares import Shares
+
+RATES = st.one_of(st.just(0.0), st.sampled_from([0.5, 1.0, 1.0, 2.0]), st.floats(0.01, 50.0))
+
+
+@st.composite
+def problems(draw: st.DrawFn, most: int = 7) -> SharingProblem:
+    """A few jobs on 1 to 3 types; ties, zeros, wide jobs, types without GPUs."""
+    types = draw(st.integers(1, 3))
+    gpus = [draw(st.integers(1, 6)), *(draw(st.integers(0, 6)) for _ in range(types - 1))]
+    rate, width, weight = [], [], []
+    for _ in range(draw(st.integers(1, most))):
+        # the first type has a GPU, and every job runs at least there
+        rate.append([draw(st.sampled_from([0.5, 1.0, 3.0])), *(draw(RATES) for _ in range(types - 1))])
+        width.append(draw(st.integers(1, gpus[0])))
+        weight.append(draw(st.sampled_from([1.0, 1.0, 0.5, 3.0])))
+    names = [f"j{i}" for i in range(len(rate))]
+    return SharingProblem.of(names, ["v100", "p100", "k80"][:types], rate, gpus, width, weight)
+
+
+def shuffled(problem: SharingProblem, order: NDArray[np.int64]) -> SharingProblem:
+    jobs = [problem.jobs[i] for i in order]
+    return SharingProblem.of(
+        jobs,
+        problem.types,
+        problem.rate[order],
+        problem.gpus.tolist(),
+        problem.width[order].tolist(),
+        problem.weight[order].tolist(),
+    )
+
+
+def assert_feasible(shares: Shares) -> None:
+    assert shares.residual < 1e-9
+    assert (shares.throughput > 0.0).all()
+
+
+@given(problems(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_makespan_is_certified_and_asks_not_for_order(problem: SharingProblem, random: object) -> None:
+    steps = np.array([random.uniform(0.1, 100.0) for _ in problem.jobs])  # type: ignore[attr-defined]
+    shares = makespan_shares(problem, steps)
+    assert_feasible(shares)
+    assert abs(shares.gap) <= 1e-6 * shares.objective
+    assert least_makespan(shares, steps) == pytest.approx(1.0 / shares.objective, rel=1e-9)
+    # what any schedule needs: each job alone at its best, and all the work on all GPUs at their best for it
+    fastest = problem.usable.max(axis=1)
+    assert 1.0 / shares.objective >= (steps / fastest).max() * (1.0 - 1e-9)
+    assert 1.0 / shares.objective >= problem.width @ (steps / fastest) / problem.gpus.sum() * (1.0 - 1e-9)
+    order = np.arange(len(problem.jobs))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    assert makespan_shares(shuffled(problem, order), steps[order]).objective == pytest.approx(shares.objective)
+
+
+def test_makespan_by_hand() -> None:
+    # one fast and one slow GPU, two jobs of 3 steps: the fast GPU does 2 of the 3 units per second
+    problem = SharingProblem.of(["a", "b"], ["fast", "slow"], [[2.0, 1.0], [2.0, 1.0]], [1, 1])
+    shares = makespan_shares(problem, np.array([3.0, 3.0]))
+    assert 1.0 / shares.objective == pytest.approx(2.0)
+    # each is best on another type, so nothing is shared
+    problem = SharingProblem.of(["a", "b"], ["x", "y"], [[4.0, 1.0], [1.0, 4.0]], [1, 1])
+    assert makespan_shares(problem, np.array([8.0, 8.0])).share == pytest.approx(np.eye(2))
+
+
+def raise_one(problem: SharingProblem, gain: Floats, job: int, floor: Floats) -> float:
+    """The highest level of `job` while everybody keeps `floor`: written out plainly, to check the fast program."""
+    n, types = gain.shape
+    rows, right = [], []
+    for other in range(n):
+        row = np.zeros((n, types))
+        row[other] = -gain[other]
+        rows.append(row.ravel())
+        right.append(-floor[other])
+        time = np.zeros((n, types))
+        time[other] = 1.0
+        rows.append(time.ravel())
+        right.append(1.0)
+    for type_ in range(types):
+        row = np.zeros((n, types))
+        row[:, type_] = problem.width
+        rows.append(row.ravel())
+        right.append(float(problem.gpus[type_]))
+    cost = np.zeros((n, types))
+    cost[job] = -gain[job]
+    bounds = [(0.0, None if open_ else 0.0) for open_ in problem.allowed.ravel()]
+    answer = linprog(cost.ravel(), A_ub=np.array(rows), b_ub=np.array(right), bounds=bounds, method="highs")
+    assert answer.status == 0
+    return float(-answer.fun)
+
+
+@given(problems(most=5))
+@settings(deadline=None, max_examples=60)
+def test_max_min_nobody_gains_but_from_who_has_no_more(problem: SharingProblem) -> None:
+    shares = max_min_shares(problem)
+    assert_feasible(shares)
+    assert abs(shares.gap) <= 1e-6 * shares.objective
+    reached = levels(problem, shares.throughput)
+    assert reached.min() == pytest.approx(shares.objective, rel=1e-6)
+    gain = problem.usable * (levels(problem, np.ones(len(problem.jobs))))[:, None]
+    for job in range(len(problem.jobs)):
+        # all who have no more than this job keep what they have; the others may fall to its level
+        floor = np.minimum(reached, reached[job]) * (1.0 - 1e-6)
+        assert raise_one(problem, gain, job, floor) <= reached[job] * (1.0 + 1e-3) + 1e-6
+
+
+@given(problems(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_max_min_levels_ask_not_for_order(problem: SharingProblem, random: object) -> None:
+    order = np.arange(len(problem.jobs))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    first = levels(problem, max_min_shares(problem).throughput)
+    again = shuffled(problem, order)
+    assert levels(again, max_min_shares(again).throughput) == pytest.approx(first[order], rel=1e-5)
+
+
+def test_equal_jobs_on_one_type_get_equal_shares() -> None:
+    problem = SharingProblem.of("abcd", ["v100"], [[1.0], [7.0], [0.1], [2.0]], [2])
+    for shares in (max_min_shares(problem), proportional_shares(problem)):
+        assert shares.share == pytest.approx(np.full((4, 1), 0.5), abs=1e-4)
+
+
+def test_weights_count() -> None:
+    problem = SharingProblem.of("ab", ["v100"], [[1.0], [1.0]], [1], weight=[1.0, 3.0])
+    for shares in (max_min_shares(problem), proportional_shares(problem)):
+        assert shares.share.ravel() == pytest.approx([0.25, 0.75], abs=1e-4)
+
+
+def test_max_min_goes_on_where_the_first_lp_ends() -> None:
+    # a needs the scarce type; b and c have the other to themselves and must not be held down to a's level
+    problem = SharingProblem.of("abc", ["scarce", "plenty"], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [1, 9])
+    assert max_min_shares(problem).throughput == pytest.approx([0.5, 0.5, 1.0])
+
+
+@given(problems())
+@settings(deadline=None, max_examples=50)
+def test_proportional_is_certified(problem: SharingProblem) -> None:
+    shares = proportional_shares(problem)
+    assert_feasible(shares)
+    assert -1e-12 * abs(shares.objective) - 1e-9 <= shares.gap <= 2e-6 * problem.weight.sum()
+    assert shares.objective == pytest.approx(problem.weight @ np.log(shares.throughput), abs=1e-9)
+
+
+@given(problems(), st.randoms(use_true_random=False))
+@settings(deadline=None, max_examples=50)
+def test_proportional_no_other_sharing_gains_more_than_others_lose(problem: SharingProblem, random: object) -> None:
+    """The definition: the weighted relative changes to any other sharing add up to 0 at most. And order is nothing."""
+    throughput = proportional_shares(problem, 1e-7).throughput
+    rng = np.random.default_rng(random.randrange(2**32))  # type: ignore[attr-defined]
+    others = [makespan_shares(problem, rng.uniform(0.1, 9.0, len(problem.jobs))) for _ in range(4)]
+    for other in (*others, max_min_shares(problem)):
+        change = problem.weight @ ((other.throughput - throughput) / throughput)
+        assert change <= 2e-3 * problem.weight.sum()
+    order = rng.permutation(len(problem.jobs))
+    again = proportional_shares(shuffled(problem, order), 1e-7)
+    assert again.throughput == pytest.approx(throughput[order], rel=5e-3)
+
+
+def test_proportional_is_what_a_general_solver_finds() -> None:
+    problem = SharingProblem.of("abc", ["v", "k"], [[4.0, 1.0], [2.0, 1.5], [1.0, 1.0]], [1, 1], [1, 1, 1], [1, 2, 1])
+
+    def minus(flat: Floats) -> float:
+        return -float(problem.weight @ np.log((problem.rate * flat.reshape(3, 2)).sum(axis=1)))
+
+    limits = [
+        {"type": "ineq", "fun": lambda flat: 1.0 - flat.reshape(3, 2).sum(axis=1)},
+        {"type": "ineq", "fun": lambda flat: 1.0 - flat.reshape(3, 2).sum(axis=0)},
+    ]
+    found = minimize(minus, np.full(6, 0.3), bounds=[(1e-9, 1.0)] * 6, constraints=limits, options={"ftol": 1e-12})
+    assert proportional_shares(problem).objective == pytest.approx(-found.fun, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cluster_of_the_size_of_the_benchmark(seed: int) -> None:
+    jobs = gavel_like(np.random.default_rng(seed), 200)
+    for shares in (
+        makespan_shares(jobs.problem, jobs.steps),
+        max_min_shares(jobs.problem),
+        proportional_shares(jobs.problem),
+    ):
+        assert shares.residual < 1e-9
+        assert shares.gap <= 2e-6 * jobs.problem.weight.sum()
+
+
+def test_determinism() -> None:
+    jobs = gavel_like(np.random.default_rng(9), 40)
+    for method in (max_min_shares, proportional_shares):
+        assert (method(jobs.problem).share == method(jobs.problem).share).all()
+    assert (gavel_like(np.random.default_rng(9), 40).steps == jobs.steps).all()
+
+
+GOOD: dict[str, object] = {"jobs": ["a", "b"], "types": ["x", "y"], "rate": [[1.0, 2.0], [1.0, 0.0]], "gpus": [2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ({"rate": [[1.0, -2.0], [1.0, 0.0]]}, "TooSmall", "a.rate: -2 "),
+        ({"rate": [[1.0, 2.0], [math.nan, 0.0]]}, "NotANumber", "b.rate"),
+        ({"rate": [[1.0, 2.0], [math.inf, 0.0]]}, "NotFinite", "b.rate"),
+        ({"rate": [[1.0, 2.0]]}, "ShapeMismatch", "rate"),
+        ({"rate": [[1.0, 2.0], [0.0, 0.0]]}, "FitsNowhere", "b.width, rate"),
+        ({"width": [1, 3]}, "FitsNowhere", "b.width, rate: 3 GPUs"),
+        ({"width": [0, 1]}, "TooSmall", "a.width"),
+        ({"width": [1]}, "ShapeMismatch", "width"),
+        ({"gpus": [0, 0]}, "FitsNowhere", "a.width, rate"),
+        ({"gpus": [-1, 1]}, "TooSmall", "x.gpus"),
+        ({"gpus": [1]}, "ShapeMismatch", "gpus"),
+        ({"weight": [1.0, 0.0]}, "TooSmall", "b.weight"),
+        ({"weight": [math.nan, 1.0]}, "NotANumber", "a.weight"),
+        ({"types": [], "gpus": []}, "NoMachines", "types"),
+        ({"jobs": []}, "NoJobs", "jobs"),
+    ],
+)
+def test_wrong_input_is_refused_by_job_and_field(changes: dict[str, object], code: str, said: str) -> None:
+    SharingProblem.of(**GOOD)  # type: ignore[arg-type]
+    with pytest.raises(InputError) as caught:
+        SharingProblem.of(**{**GOOD, **changes})  # type: ignore[arg-type]
+    assert caught.value.code == code
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("steps", "code", "said"),
+    [
+        ([1.0], "ShapeMismatch", "steps"),
+        ([1.0, 0.0], "TooSmall", "b.steps"),
+        ([math.nan, 1.0], "NotANumber", "a.steps"),
+    ],
+)
+def test_wrong_work_is_refused_by_job(steps: list[float], code: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        makespan_shares(SharingProblem.of(**GOOD), np.array(steps))  # type: ignore[arg-type]
+    assert caught.value.code == code
+    assert str(caught.value).startswith(said)
+
+
+def test_the_residual_sees_every_fault() -> None:
+    problem = SharingProblem.of(**GOOD)  # type: ignore[arg-type]
+
+    def residual(share: list[list[float]]) -> float:
+        return Shares(problem, np.array(share), "", 0.0, 0.0).residual
+
+    assert residual([[0.5, 0.5], [1.0, 0.0]]) == 0.0
+    assert residual([[-0.1, 0.5], [1.0, 0.0]]) == pytest.approx(0.1)
+    assert residual([[0.8, 0.5], [1.0, 0.0]]) == pytest.approx(0.3)
+    assert residual([[0.5, 0.5], [0.5, 0.2]]) == pytest.approx(0.2)  # b cannot run on y
+    crowded = SharingProblem.of(["a", "b"], ["x"], [[1.0], [1.0]], [4], [4, 2])
+    assert Shares(crowded, np.array([[1.0], [1.0]]), "", 0.0, 0.0).residual == pytest.approx(0.5)

@@ -1,0 +1,124 @@
+"""Networks, tasks, profiles and task files: what is refused, by task and field, and what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium_realtime.model.network import Network, Stage, chain, resnet18
+from podium_realtime.model.profile import Profile
+from podium_realtime.model.refusal import RealtimeError
+from podium_realtime.model.task import PeriodicTask, identical, require_distinct
+from podium_realtime.model.taskset import TaskSet, parse
+
+NET = resnet18()
+
+
+def test_resnet18_is_the_reference() -> None:
+    assert [stage.name for stage in NET.stages] == ["stem", "layer1", "layer2", "layer3", "layer4", "head"]
+    assert NET.work == pytest.approx(1.0)
+    assert NET.launches == pytest.approx(1.0)
+    assert NET.followers == ((1,), (2,), (3,), (4,), (5,), ())
+    assert NET.fused().stages == (Stage("whole", NET.work, NET.launches),)
+
+
+@pytest.mark.parametrize(
+    ("make", "where", "code"),
+    [
+        (lambda: PeriodicTask("cam", NET, 0.0, 0.1), "task cam: period", "InvalidValue"),
+        (lambda: PeriodicTask("cam", NET, float("nan"), 0.1), "task cam: period", "InvalidValue"),
+        (lambda: PeriodicTask("cam", NET, 0.1, -0.1), "task cam: deadline", "InvalidValue"),
+        (lambda: PeriodicTask("cam", NET, 0.1, 0.2), "task cam: deadline", "DeadlineAfterPeriod"),
+        (lambda: PeriodicTask("cam", NET, 0.1, 0.1, offset=-1.0), "task cam: offset", "InvalidValue"),
+        (lambda: PeriodicTask("", NET, 0.1, 0.1), "task ?: name", "Required"),
+        (lambda: require_distinct(identical(2, NET, 30.0) * 2), "task resnet18-00: name", "DuplicateName"),
+        (lambda: identical(2, NET, 0.0), "fps", "InvalidValue"),
+        (lambda: Network("n", ()), "network n: stages", "NoStages"),
+        (lambda: chain("n", [("a", 0.0, 1.0)]), "network n: stage a: work", "InvalidValue"),
+        (lambda: Network("n", (Stage("a", 1.0, 1.0, (0,)),)), "network n: stage a: after", "NotADag"),
+        (lambda: Profile((4, 2), (1.0, 1.0), (1.0, 1.0)), "profile: sms", "InvalidProfile"),
+        (lambda: Profile((2, 4), (1.0,), (1.0, 1.0)), "profile: sms", "InvalidProfile"),
+        (lambda: Profile((2,), (-1.0,), (1.0,)), "profile: alone", "InvalidValue"),
+    ],
+)
+def test_bad_input_is_refused_by_task_and_field(make: Any, where: str, code: str) -> None:
+    with pytest.raises(RealtimeError) as error:
+        make()
+    assert (error.value.where, error.value.code) == (where, code)
+
+
+def test_profile_follows_amdahl_between_its_points() -> None:
+    profile = Profile((2, 4, 8), (10.0, 6.0, 4.0), (20.0, 12.0, 8.0))
+    # 2 + 16/n goes through all three
+    assert profile.time(3, occupied=False) == pytest.approx(2.0 + 16.0 / 3.0)
+    assert profile.time(8) == 8.0
+    assert profile.time(1) == 20.0
+    assert profile.time(68) == 8.0
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=1, max_size=8), st.integers(1, 40), st.integers(1, 40))
+def test_more_sms_never_take_longer(times: list[float], one: int, other: int) -> None:
+    profile = Profile(tuple(3 * n + 1 for n in range(len(times))), tuple(times), tuple(times))
+    few, many = sorted((one, other))
+    assert profile.time(many) <= profile.time(few) + 1e-12
+
+
+def task_file(**changes: Any) -> dict[str, Any]:
+    task = {"name": "cam", "network": "resnet18", "fps": 30} | changes
+    return {"apiVersion": "podium.dev/v1alpha1", "kind": "PeriodicTaskSet", "spec": {"tasks": [task]}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "code"),
+    [
+        ({"fps": -1}, "task cam: fps", "InvalidValue"),
+        ({"fps": "30"}, "task cam: fps", "InvalidValue"),
+        ({"fbs": 30}, "task cam: fbs", "UnknownField"),
+        ({"network": "vgg"}, "task cam: network", "UnknownNetwork"),
+        ({"deadlineMs": 50}, "task cam: deadline", "DeadlineAfterPeriod"),
+        ({"deadlineMs": 0}, "task cam: deadlineMs", "InvalidValue"),
+        ({"priority": "urgent"}, "task cam: priority", "InvalidValue"),
+        ({"name": ""}, "spec.tasks[0].name", "InvalidValue"),
+    ],
+)
+def test_task_files_are_refused_by_task_and_field(changes: dict[str, Any], field: str, code: str) -> None:
+    found = parse(task_file(**changes))
+    assert not isinstance(found, TaskSet)
+    assert [(one.field, one.code) for one in found] == [(field, code)]
+    assert found[0].message
+
+
+def test_task_files_that_are_something_else() -> None:
+    found = parse({"kind": "Pod"})
+    assert not isinstance(found, TaskSet)
+    assert (found[0].code, found[0].field) == ("WrongKind", "kind")
+    assert parse({"spec": {}}) != ()
+
+
+def test_a_task_file_with_a_graph_of_its_own() -> None:
+    content = task_file(network="two", deadlineMs=20)
+    content["spec"]["networks"] = [
+        {
+            "name": "two",
+            "stages": [
+                {"name": "a", "work": 0.5, "launches": 0.1},
+                {"name": "b", "work": 0.5, "launches": 0.1, "after": ["a"]},
+            ],
+        }
+    ]
+    found = parse(content)
+    assert isinstance(found, TaskSet)
+    assert found.tasks[0].deadline == pytest.approx(0.02)
+    assert found.tasks[0].network.stages[1].after == (0,)
+    content["spec"]["networks"][0]["stages"][1]["after"] = ["c"]
+    wrong = parse(content)
+    assert not isinstance(wrong, TaskSet)
+    assert wrong[0].code == "UnknownStage"
+    content["spec"]["networks"][0]["stages"][0]["after"] = ["b"]
+    content["spec"]["networks"][0]["stages"][1]["after"] = ["a"]
+    wrong = parse(content)
+    assert not isinstance(wrong, TaskSet)
+    assert wrong[0].code == "NotADag"

@@ -1,0 +1,94 @@
+"""The parts of the runtime: real convolutions, shared memory, core sets, workers that end with their session."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.signal import correlate
+
+from podium_realtime.model.refusal import RealtimeError
+from podium_realtime.runtime.arena import Arena, size_of
+from podium_realtime.runtime.compare import Candidate
+from podium_realtime.runtime.convnet import ConvNet, NetSpec, convolve, max_pool
+from podium_realtime.runtime.cpu import CpuSession, CpuTask, core_sets
+from podium_realtime.runtime.worker import WHOLE
+from podium_realtime.scheduling.pool import context_pool
+
+RANDOM = np.random.default_rng(0)
+SMALL = NetSpec("small", size=16, width=4)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_is_scipys(stride: int) -> None:
+    x = RANDOM.standard_normal((3, 8, 8)).astype(np.float32)
+    weights = RANDOM.standard_normal((5, 3, 3, 3)).astype(np.float32)
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    want = np.stack([correlate(padded, kernel, mode="valid")[0] for kernel in weights])[:, ::stride, ::stride]
+    np.testing.assert_allclose(convolve(x, weights, stride), want, rtol=1e-4, atol=1e-4)
+
+
+def test_pooling_takes_the_largest_of_four() -> None:
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    assert max_pool(x).tolist() == [[[5.0, 7.0], [13.0, 15.0]]]
+
+
+@pytest.mark.parametrize("branched", [False, True])
+def test_a_network_is_the_same_everywhere_and_its_graph_is_sound(branched: bool) -> None:
+    spec = NetSpec("n", size=16, width=8, branched=branched)
+    one, other = ConvNet(spec), ConvNet(spec)
+    x = RANDOM.standard_normal(one.input_shape).astype(np.float32)
+    np.testing.assert_array_equal(one.whole(x), other.whole(x))
+    assert one.whole(x).shape == (10,)
+    assert np.abs(one.whole(x)).max() > 0
+    assert one.network.work == pytest.approx(1.0)
+    assert len(one.network.stages[-1].after) == (2 if branched else 1)
+
+
+def test_an_arena_computes_stage_by_stage_what_the_network_does() -> None:
+    net = ConvNet(SMALL)
+    arena = Arena.private(net)
+    arena.input[...] = RANDOM.standard_normal(net.input_shape)
+    arena.run_whole()
+    np.testing.assert_array_equal(arena.outputs[-1], net.whole(arena.input))
+    assert size_of(net) == 4 * (arena.input.size + sum(output.size for output in arena.outputs))
+
+
+@pytest.mark.parametrize(
+    ("contexts", "factor", "cores", "want"),
+    [
+        (2, 1.0, (0, 1), ((0,), (1,))),
+        (2, 2.0, (4, 7), ((4, 7), (4, 7))),
+        (3, 1.5, (0, 1, 2, 3), ((0, 1), (2, 3), (0, 1))),
+    ],
+)
+def test_core_sets(contexts: int, factor: float, cores: tuple[int, ...], want: tuple[tuple[int, ...], ...]) -> None:
+    assert core_sets(context_pool(len(cores), contexts, factor), cores) == want
+
+
+def test_more_cores_than_there_are() -> None:
+    with pytest.raises(RealtimeError, match="context 0: sms: asks for 68 cores") as error:
+        core_sets(context_pool(68, 1), (0, 1))
+    assert error.value.code == "TooFewCores"
+
+
+def test_an_unknown_policy() -> None:
+    with pytest.raises(RealtimeError, match="--policy"):
+        Candidate.named("fastest")
+
+
+def test_workers_answer_each_order_once_and_end_with_the_session() -> None:
+    pool = context_pool(1, 1, 1.0, high=0, low=1)
+    with CpuSession([CpuTask("a", SMALL), CpuTask("b", SMALL)], pool) as session:
+        for number, (task, stage) in enumerate([("a", 0), ("a", 1), ("b", WHOLE)]):
+            session.order(0, 0, number, task, stage)
+        done = []
+        while len(done) < 3:
+            done += session.wait(10.0)
+        assert [one.number for one in done] == [0, 1, 2]
+        assert all(one.began <= one.ended for one in done)
+        assert session.wait(0.0) == []
+        np.testing.assert_array_equal(session.output("b"), ConvNet(SMALL).whole(session.input("b")))
+        assert session.recreate(0, 0) > 0.0
+        workers = session.processes()
+    assert workers
+    assert all(process.poll() is not None for process in workers)
