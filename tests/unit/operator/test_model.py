@@ -269,6 +269,10 @@ class PodiumModel(RuleBasedStateMachine):
 
 
 PodiumModel.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize="PODIUM_MODEL_EXAMPLES" not in os.environ,  # the long search is random, `make test` repeats itself
+    suppress_health_check=list(HealthCheck),
 )
 TestModel = PodiumModel.TestCase

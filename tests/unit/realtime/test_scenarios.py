@@ -23,7 +23,7 @@ def test_past_the_pivot_sgprs_keeps_its_rate_and_naive_does_not() -> None:
     managed = scenarios.sgprs(FITTED, 3, 1.5, 30, QUICK)
     assert managed.fps == pytest.approx(770.0, rel=0.05)
     assert managed.missed == pytest.approx(0.574, abs=0.15)
-    assert scenarios.naive(FITTED, 3, 30, QUICK).fps < 0.75 * managed.fps
+    assert scenarios.naive(FITTED, 3, 30, QUICK).fps < 0.8 * managed.fps
 
 
 def test_ours_keeps_more_deadlines_than_sgprs_in_the_same_process() -> None:
