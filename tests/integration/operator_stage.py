@@ -191,6 +191,14 @@ class Stage:
         items = (await self.api.list(EVENTS, self.name))["items"]
         return {(event["involvedObject"]["name"], event["reason"]) for event in items}
 
+    async def told(self, *expected: tuple[str, str], play: bool = True) -> None:
+        """Wait for Events, (name of the object, reason): they are written after the status that they tell of."""
+
+        async def there() -> bool:
+            return set(expected) <= await self.events()
+
+        await self.until(f"the Events {expected}", there, play=play)
+
     async def until(self, what: str, condition: Callable[[], Awaitable[bool]], *, play: bool = True) -> None:
         """Wait for a condition, with the agent at work meanwhile."""
         deadline = time.monotonic() + SECONDS

@@ -104,8 +104,7 @@ def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
             assert trial["status"]["phase"] == "Succeeded"
             assert trial["status"]["pod"] == f"{name}-0"
             assert {"startedAt", "finishedAt", "best"} <= set(trial["status"])
-        told = {reason for name, reason in await stage.events() if name == "sweep"}
-        assert {"Started", "NewBest", "AllTrialsEnded"} <= told
+        await stage.told(("sweep", "Started"), ("sweep", "NewBest"), ("sweep", "AllTrialsEnded"))
 
         await stage.edit(trials={"max": 4})
         await stage.until("a raised trials.max goes on", lambda: running(stage, "sweep-3"))
@@ -147,7 +146,7 @@ def test_a_wrong_job_says_why_and_starts_nothing(perform: Callable[[Play], None]
         assert "policy.settings" in accepted["message"]
         assert "queue" in accepted["message"], "all refusals at once"
         assert await stage.trials() == {}
-        assert ("sweep", accepted["reason"]) in await stage.events()
+        await stage.told(("sweep", accepted["reason"]))
 
         await stage.edit(queue=None, policy={"name": "fifo", "settings": None})
         await stage.until("the mended job starts", job_is(stage, "Running"))
@@ -190,7 +189,7 @@ def test_the_target_ends_the_search(perform: Callable[[Play], None]) -> None:
             return await stage.pods() == {}
 
         await stage.until("the pods are gone", gone)
-        assert ("sweep", "TargetReached") in await stage.events()
+        await stage.told(("sweep", "TargetReached"))
 
     perform(play)
 
@@ -300,7 +299,7 @@ def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[
         await stage.until("the job failed", job_is(stage, "Failed"))
         reasons = {trial["status"]["reason"] for trial in (await stage.trials()).values()}
         assert "PodRefused" in reasons
-        assert ("sweep", "PodRefused") in await stage.events()
+        await stage.told(("sweep", "PodRefused"))
 
     perform(play)
 
@@ -417,7 +416,7 @@ def test_a_drained_node_empties_and_trials_go_on_from_their_saves(
             return await stage.pods() == {} and set((await stage.phases()).values()) == {"Requeued"}
 
         await stage.until("nobody is there", gone)
-        assert {("sweep-0", "TrialRequeued"), ("sweep-1", "TrialRequeued")} <= await stage.events()
+        await stage.told(("sweep-0", "TrialRequeued"), ("sweep-1", "TrialRequeued"))
         code, said = await podium("drain", stage.node)
         assert code == 0, said
         assert "no trial is left" in said
