@@ -5,14 +5,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+PARALLEL := --numprocesses=auto --dist=loadfile
 export PYTHONDONTWRITEBYTECODE := 1
 
 RECIPES := $(VENV)/recipes
-# each of these has passed on its own; they join `make test` once they have been repeated often enough
-FAULTS := tests/e2e/test_scripts.py tests/e2e/test_faults.py tests/e2e/test_the_end_of_a_node.py
+FAST := tests/unit tests/contract tests/golden
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-recipes cluster cluster-down images kind \
-	generate golden bench-demo lock clean
+.PHONY: help setup demo test lint test-unit test-integration test-e2e test-recipes cluster cluster-down images kind \
+	generate golden bench-demo bench-agent lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,7 +28,8 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
 	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) tests/unit tests/contract tests/golden tests/recipes tests/integration tests/e2e $(FAULTS:%=--ignore=%)
+	@$(PYTEST) $(PARALLEL) $(FAST) tests/recipes
+	@$(PYTEST) tests/integration tests/e2e
 
 lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .
@@ -37,16 +38,13 @@ lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/lint-imports
 
 test-unit: setup ## unit, contract and golden tests alone (no root, no cluster)
-	@$(PYTEST) tests/unit tests/contract tests/golden
+	@$(PYTEST) $(PARALLEL) $(FAST)
 
 test-integration: setup ## with a real kube-apiserver and kube-scheduler
 	@$(PYTEST) tests/integration
 
 test-e2e: setup ## on the real two-node cluster
-	@$(PYTEST) tests/e2e $(FAULTS:%=--ignore=%)
-
-test-faults: setup ## accidents on the real cluster: everything that may die dies (8 minutes)
-	@$(PYTEST) $(FAULTS)
+	@$(PYTEST) tests/e2e
 
 test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
@@ -74,6 +72,9 @@ golden: setup ## accept the present output as the golden files
 
 bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
 	@$(BIN)/python benchmarks/bench_demo.py
+
+bench-agent: setup ## what 50 suspensions and requeues cost a training on the real cluster, and that no bit changes
+	@$(BIN)/python benchmarks/bench_agent.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -52,7 +52,7 @@ class Statuses:
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
     ) -> None:
-        calls, told = [], []
+        calls, told, jobs = [], [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
         for trial in world.trials:
             key = trial_key(trial)
@@ -70,8 +70,9 @@ class Statuses:
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
-            calls.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
+            jobs.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
         await asyncio.gather(*calls, *told)
+        await asyncio.gather(*jobs)  # last: where a job is over, its trials have said how they ended
         self._forget(world)
         self._count(world, sights)
 

@@ -55,7 +55,10 @@ class Scene:
     def apply(self, manifest: dict[str, Any]) -> None:
         self.site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
-    def search(self, name: str, mode: str = "steady", trials: int = 4, **spec: Any) -> Witness:
+    def search(
+        self, name: str, mode: str = "steady", trials: int = 4, seconds: float = 0.2, cpu: str = "50m", **spec: Any
+    ) -> Witness:
+        """A search of so many trials at once, of `LAST` steps of so many seconds each."""
         manifest: dict[str, Any] = self.site.example(name)
         manifest["spec"] |= {
             "objective": {"metric": "loss", "direction": "minimize"},
@@ -70,9 +73,9 @@ class Scene:
         pod = manifest["spec"]["template"]["spec"]
         pod["volumes"] = [{"name": "scripts", "configMap": {"name": "fault-scripts"}}]
         container = pod["containers"][0]
-        container["command"] = ["python3", "/scripts/steady.py", mode]
+        container["command"] = ["python3", "/scripts/steady.py", mode, str(seconds)]
         container["volumeMounts"] = [{"name": "scripts", "mountPath": "/scripts"}]
-        container["resources"] = {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
+        container["resources"] = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
         self.site.until("every node takes pods", self.nodes_take_pods, 120)
         self.apply(manifest)
         self.witnesses[name] = Witness(self.site, name)
@@ -112,6 +115,18 @@ class Scene:
         """The pod of a trial that stands there now."""
         names = {t["status"]["pod"] for t in self.trials(name) if t.get("status", {}).get("phase") == phase}
         return next((pod for pod in self.pods(name) if pod["metadata"]["name"] in names), None)
+
+    def folder(self, name: str, trial: str) -> Path:
+        """The trial's folder on the volume that all nodes share."""
+        uid = self.site.job(name)["metadata"]["uid"][:8]
+        path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}"))
+        return path
+
+    def freezer(self, pod: dict[str, Any]) -> Path:
+        """The cgroup of a pod's main container that the agent freezes."""
+        container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+        found = (f for root in self.site.cgroup_roots() for f in root.glob(f"**/*{container}*") if f.is_dir())
+        return next(folder for folder in found if any((folder / file).exists() for file in self.site.evidence.THAWED))
 
     def finish(self, name: str) -> None:
         for file in self.witnesses.pop(name).files.values():
@@ -159,12 +174,13 @@ class Scene:
     def last_step(trial: dict[str, Any]) -> float:
         return float(trial.get("status", {}).get("lastStep", 0))
 
-    def kill(self, program: str, pods: str) -> None:
+    def kill(self, program: str, pods: str) -> int:
         """SIGKILL, then a new pod at once: the kubelet would start the old one's container ever later."""
-        self.site.kill_program(program)
+        killed: int = self.site.kill_program(program)
         component = f"app.kubernetes.io/component={pods}"
         arguments = ("delete", "pod", "-n", "podium-system", "-l", component, "--force", "--grace-period=0")
         self.site.kubectl(*arguments)
+        return killed
 
 
 def set_up(site: Any) -> Scene:

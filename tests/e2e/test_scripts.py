@@ -1,4 +1,5 @@
 """What a script feels (docs/scripts.md), row by row: each script is suspended for a while, then its pod is deleted.
+Two stories are told at a time, each on a node and a GPU of its own.
 
 Judged from outside: by the record that the script keeps beside its saves (read on the node), the logs of containerd,
 the states of the cgroups, and the peer that the script talks to.
@@ -12,9 +13,11 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TextIO
 
 import pytest
@@ -25,6 +28,12 @@ LAST = 60
 PAUSE = 4.0  # seconds for which a script is suspended: longer than the impatient peer waits
 IMAGE = "localhost/podium-digits:dev"
 SAVES = "var/lib/podium-digits"  # on the nodes: the volume of the example's job
+NODES = ("node-1", "node-2")
+SPECIAL: dict[str, dict[str, Any]] = {  # what a script's job says otherwise
+    "trainer_dicts": {"metrics": {"source": "stdout", "format": "huggingface", "stepKey": "epoch"}},
+    "ignores_sigterm": {"suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 3}},
+}
+Tell = Callable[[str], "Story"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +86,17 @@ class Stage:
         rows = [json.loads(line) for line in lines if line.startswith("{")]
         return [row for row in rows if row.get("line", "").startswith(trial)]
 
-    def job(self, script: str, **spec: Any) -> dict[str, Any]:
+    def job(self, script: str, node: str) -> dict[str, Any]:
         manifest: dict[str, Any] = self.site.example(script.replace("_", "-"))
         manifest["spec"] |= {
             "objective": {"metric": "loss", "direction": "minimize"},
             "parameters": [{"name": "seed", "type": "int", "min": 1, "max": 9}],
             "trials": {"max": 1, "parallel": 1, "maxSteps": LAST},
             "suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 20},
-            **spec,
+            **SPECIAL.get(script, {}),
         }
         pod = manifest["spec"]["template"]["spec"]
+        pod["nodeSelector"] = {"kubernetes.io/hostname": node}
         pod["volumes"] = [{"name": "scripts", "configMap": {"name": "scripts"}}]
         container = pod["containers"][0]
         container["command"] = ["python3", f"/scripts/{script}.py"]
@@ -97,7 +107,7 @@ class Stage:
     def folder(self, job: str) -> Path | None:
         """The trial's folder on the node, as the volume has it; with the job's uid, as earlier ones had its name."""
         uid = self.site.job(job)["metadata"]["uid"][:8]
-        nodes = [self.site.cluster.node_root(node) / SAVES for node in ("node-1", "node-2")]
+        nodes = [self.site.cluster.node_root(node) / SAVES for node in NODES]
         return next((path for node in nodes for path in node.glob(f"*-{job}-{uid}/{job}-0")), None)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
@@ -130,9 +140,9 @@ class Stage:
         uid = pod["metadata"]["uid"]
         return any(uid in str(path).replace("_", "-") for path in self.site.frozen())
 
-    def tell(self, script: str, **spec: Any) -> Story:
+    def tell(self, script: str, node: str) -> Story:
         """The whole story of one script; fails where a part of it takes too long."""
-        manifest = self.job(script, **spec)
+        manifest = self.job(script, node)
         job = manifest["metadata"]["name"]
         story = Story()
         self.apply(manifest)
@@ -176,6 +186,27 @@ class Stage:
     def _over(self, job: str) -> dict[str, Any] | None:
         found: dict[str, Any] = self.site.job(job)
         return found if found["status"]["phase"] in ("Succeeded", "Failed", "Refused") else None
+
+
+@pytest.fixture(scope="module")
+def tell(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Tell]:
+    """The story of a script. Those of all tests that were asked for are begun at once, as nodes are free."""
+    nodes: SimpleQueue[str] = SimpleQueue()
+    for node in NODES:
+        nodes.put(node)
+
+    def told(script: str) -> Story:
+        node = nodes.get()
+        try:
+            return stage.tell(script, node)
+        finally:
+            nodes.put(node)
+
+    here = [item.name.removeprefix("test_") for item in request.session.items if item.path == request.path]
+    with ThreadPoolExecutor(len(NODES)) as pool:
+        stories: dict[str, Future[Story]] = {script: pool.submit(told, script) for script in here}
+        yield lambda script: stories[script].result()
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +279,8 @@ def nothing_was_lost(story: Story) -> None:
     assert all(printed[int(point["step"])] == point["value"] for point in points)
 
 
-def test_buffered_prints(stage: Stage) -> None:
-    story = stage.tell("buffered_prints")
+def test_buffered_prints(tell: Tell) -> None:
+    story = tell("buffered_prints")
     nothing_was_lost(story)
     shown = values(story.log_when_frozen)
     assert len(shown) - len(story.before) in (0, 1), "each print was seen at once, although none was flushed"
@@ -258,25 +289,23 @@ def test_buffered_prints(stage: Stage) -> None:
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_progress_bar(stage: Stage) -> None:
-    story = stage.tell("progress_bar")
+def test_progress_bar(tell: Tell) -> None:
+    story = tell("progress_bar")
     nothing_was_lost(story)
     assert "\r" in story.logs[0], "the log holds what a terminal would have drawn over"
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_trainer_dicts(stage: Stage) -> None:
-    metrics = {"source": "stdout", "format": "huggingface", "stepKey": "epoch"}
-    story = stage.tell("trainer_dicts", metrics=metrics)
+def test_trainer_dicts(tell: Tell) -> None:
+    story = tell("trainer_dicts")
     nothing_was_lost(story)
     assert values(story.logs[0]) + values(story.logs[1]) == chain()
 
 
-def test_tcp_connection(stage: Stage) -> None:
-    begun = time.monotonic()
-    story = stage.tell("tcp_connection")
+def test_tcp_connection(stage: Stage, tell: Tell) -> None:
+    story = tell("tcp_connection")
     nothing_was_lost(story)
-    heard = [row for row in stage.heard() if row["at"] > begun]
+    heard = stage.heard()
     for port, often in ((7001, range(1, 2)), (7002, range(2, 99))):
         first = [row for row in heard if row["port"] == port and row.get("line", "").startswith("0 ")]
         said = [int(row["line"].split()[1]) for row in first]
@@ -286,8 +315,8 @@ def test_tcp_connection(stage: Stage) -> None:
     assert any(story.frozen_at < at < story.thawed_at for at in ended), "the impatient peer hung up on the frozen one"
 
 
-def test_heartbeat(stage: Stage) -> None:
-    story = stage.tell("heartbeat")
+def test_heartbeat(stage: Stage, tell: Tell) -> None:
+    story = tell("heartbeat")
     nothing_was_lost(story)
     beats = [(row["at"], *row["line"].split()) for row in stage.heard("heartbeat-0 ")]
     assert [at for at, *_ in beats if story.frozen_at + 0.1 < at < story.thawed_at] == [], "silent while suspended"
@@ -298,8 +327,8 @@ def test_heartbeat(stage: Stage) -> None:
     assert {run for _, run, *_ in beats} == {"heartbeat-0"}, "a tracker that knows the run by its name sees one run"
 
 
-def test_wall_clock(stage: Stage) -> None:
-    story = stage.tell("wall_clock")
+def test_wall_clock(tell: Tell) -> None:
+    story = tell("wall_clock")
     nothing_was_lost(story)
     first = story.of(0)
     gaps = [(b.at - a.at, b.cpu - a.cpu) for a, b in itertools.pairwise(first)]
@@ -313,8 +342,8 @@ def test_wall_clock(stage: Stage) -> None:
     assert second[story.of(1)[0].step] == 0, "and a new pod counts from 0 again"
 
 
-def test_data_loader(stage: Stage) -> None:
-    story = stage.tell("data_loader")
+def test_data_loader(tell: Tell) -> None:
+    story = tell("data_loader")
     assert [(step.step, step.value) for step in story.steps] == chain()
     printed = values(story.logs[0]) + values(story.logs[1])
     assert printed == [(step, batch(step)) for step in range(1, LAST + 1)], "each batch once, in order"
@@ -337,10 +366,9 @@ def batch(step: int) -> float:
         sys.path.remove(str(SCRIPTS))
 
 
-def test_ignores_sigterm(stage: Stage) -> None:
+def test_ignores_sigterm(tell: Tell) -> None:
     """It is killed when the grace period is over; what it did since its last save is lost, and the status says so."""
-    suspension = {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 3}
-    story = stage.tell("ignores_sigterm", suspension=suspension)
+    story = tell("ignores_sigterm")
     assert story.job["status"]["phase"] == "Succeeded"
     first, second = story.of(0), story.of(1)
     resumed = second[0].step - 1

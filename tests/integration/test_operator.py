@@ -69,6 +69,15 @@ def job_is(stage: Stage, phase: str) -> Callable[[], Awaitable[bool]]:
     return reached
 
 
+def phases_are(stage: Stage, phases: dict[str, str]) -> Callable[[], Awaitable[bool]]:
+    """A trial whose agent wrote meanwhile gets its end one cycle after the job."""
+
+    async def reached() -> bool:
+        return await stage.phases() == phases
+
+    return reached
+
+
 async def through(stage: Stage, *trials: str, value: float = 0.5) -> None:
     """Each of these trials gets its turn, reports and ends well."""
     for number, trial in enumerate(trials):
@@ -92,6 +101,7 @@ def test_a_job_from_start_to_end(perform: Callable[[Play], None]) -> None:
         assert 0.001 <= before["spec"]["parameters"]["lr"] <= 0.1
         await through(stage, "sweep-0", "sweep-1", "sweep-2")
         await stage.until("the job is over", job_is(stage, "Succeeded"))
+        await stage.until("so are the trials", phases_are(stage, {f"sweep-{n}": "Succeeded" for n in range(3)}))
         status = await stage.status()
         assert (status["reason"], status["done"]) == ("AllTrialsEnded", "3/3")
         trials = await stage.trials()
@@ -183,7 +193,8 @@ def test_the_target_ends_the_search(perform: Callable[[Play], None]) -> None:
         await stage.report("sweep-1", 0.2, 0.95)
         await stage.until("the job is over", job_is(stage, "Succeeded"))
         assert (await stage.status())["reason"] == "TargetReached"
-        assert await stage.phases() == {"sweep-0": "EarlyStopped", "sweep-1": "Succeeded"}
+        ends = {"sweep-0": "EarlyStopped", "sweep-1": "Succeeded"}
+        await stage.until("each trial says how it ended", phases_are(stage, ends))
 
         async def gone() -> bool:
             return await stage.pods() == {}
@@ -201,10 +212,9 @@ def test_too_many_failures_end_the_job(perform: Callable[[Play], None]) -> None:
         await stage.finish("sweep-0", code=3)
         await stage.until("the job failed", job_is(stage, "Failed"))
         assert (await stage.status())["reason"] == "TooManyFailedTrials"
-        trials = await stage.trials()
-        assert trials["sweep-0"]["status"]["phase"] == "Failed"
-        assert "exit code 3" in trials["sweep-0"]["status"]["message"]
-        assert trials["sweep-1"]["status"]["phase"] == "Killed"
+        ends = {"sweep-0": "Failed", "sweep-1": "Killed"}
+        await stage.until("each trial says how it ended", phases_are(stage, ends))
+        assert "exit code 3" in (await stage.trials())["sweep-0"]["status"]["message"]
 
     perform(play)
 
@@ -297,8 +307,12 @@ def test_a_pod_that_the_server_calls_invalid_fails_its_trial(perform: Callable[[
         wrong = {"spec": {"containers": [{"name": "main", "image": "i", "imagePullPolicy": "Sometimes"}]}}
         await stage.submit(template=wrong, trials={"max": 2, "parallel": 2, "maxSteps": 1, "maxFailed": 0})
         await stage.until("the job failed", job_is(stage, "Failed"))
-        reasons = {trial["status"]["reason"] for trial in (await stage.trials()).values()}
-        assert "PodRefused" in reasons
+
+        async def told() -> bool:
+            reasons = {trial.get("status", {}).get("reason") for trial in (await stage.trials()).values()}
+            return "PodRefused" in reasons
+
+        await stage.until("a trial says so", told)
         await stage.told(("sweep", "PodRefused"))
 
     perform(play)

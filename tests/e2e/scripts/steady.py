@@ -14,8 +14,7 @@ from pathlib import Path
 
 import steps
 
-SECONDS = 0.2  # a step: time enough for ten accidents
-mode = sys.argv[1] if len(sys.argv) > 1 else "steady"
+mode, seconds = sys.argv[1], float(sys.argv[2])  # of a step
 first_attempt = os.environ["PODIUM_ATTEMPT"] == "0"
 
 
@@ -43,7 +42,7 @@ def main() -> int:
     saved = trial.load()
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < steps.LAST:
-        time.sleep(SECONDS)
+        time.sleep(seconds)
         step += 1
         value = steps.following(step, value)
         print(json.dumps({"epoch": step, "loss": value}))
