@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-recipes cluster cluster-down images kind \
-	generate golden bench-demo bench-agent lock clean
+	generate golden bench-demo bench-agent bench-realtime lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench-demo: setup ## hermes against fifo and round_robin on the real cluster; la
 
 bench-agent: setup ## what 50 suspensions and requeues cost a training on the real cluster, and that no bit changes
 	@$(BIN)/python benchmarks/bench_agent.py
+
+bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
+	@$(BIN)/python benchmarks/bench_realtime.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

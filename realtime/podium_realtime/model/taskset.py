@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
@@ -87,7 +87,11 @@ def parse(manifest: Mapping[str, Any]) -> TaskSet | tuple[Refusal, ...]:
         return tuple(_named(one, content) for one in refusals(error, TaskSetSpec, "spec"))
     networks = {"resnet18": resnet18()}
     try:
-        networks |= {network.name: _network(network) for network in spec.networks}
+        for network in spec.networks:
+            if network.name in networks:
+                told = "is there already (resnet18 is built in); names must differ"
+                raise RealtimeError("DuplicateName", f"network {network.name}: name", told)
+            networks[network.name] = _network(network)
         tasks = tuple(_task(task, networks) for task in spec.tasks)
         require_distinct(tasks)
     except RealtimeError as error:
@@ -98,7 +102,10 @@ def parse(manifest: Mapping[str, Any]) -> TaskSet | tuple[Refusal, ...]:
 def _network(spec: NetworkSpec) -> Network:
     numbers = {stage.name: number for number, stage in enumerate(spec.stages)}
     stages = []
-    for stage in spec.stages:
+    for number, stage in enumerate(spec.stages):
+        if numbers[stage.name] != number:
+            where = f"network {spec.name}: stage {stage.name}: name"
+            raise RealtimeError("DuplicateName", where, "is used more than once; names must differ")
         where = f"network {spec.name}: stage {stage.name}: after"
         for before in stage.after:
             if before not in numbers:
@@ -119,12 +126,11 @@ def _task(spec: TaskSpec, networks: Mapping[str, Network]) -> PeriodicTask:
     return PeriodicTask(spec.name, networks[spec.network], period, deadline, priority)
 
 
-def _named(refusal: Refusal, content: Mapping[str, Any]) -> Refusal:
+def _named(refusal: Refusal, content: Any) -> Refusal:
     """`spec.tasks[3].fps` becomes `task cam-3: fps` where the task has a name."""
     found = re.fullmatch(r"spec\.tasks\[(\d+)\]\.(.+)", refusal.field)
-    tasks = content.get("tasks")
-    if not found or not isinstance(tasks, Sequence):
+    if not found:
         return refusal
-    task = tasks[int(found.group(1))]
+    task = content["tasks"][int(found.group(1))]  # pydantic found a fault in it, so it is there
     name = task.get("name") if isinstance(task, Mapping) else None
     return Refusal(refusal.code, f"task {name}: {found.group(2)}", refusal.message) if name else refusal

@@ -20,11 +20,11 @@ from podium_realtime.runtime.executive import execute
 from podium_realtime.runtime.profiling import profile_stages
 from podium_realtime.scheduling.ahead import LaunchAhead
 from podium_realtime.scheduling.base import Policy
-from podium_realtime.scheduling.baselines import Naive, naive_pool
+from podium_realtime.scheduling.baselines import Naive, SingleStream, naive_pool, single_pool
 from podium_realtime.scheduling.pool import ContextSpec, context_pool
 from podium_realtime.scheduling.sgprs import Sgprs
 
-NET = NetSpec("small-resnet", size=64, width=48)
+NET = NetSpec("small-resnet", size=96, width=48)
 WARM_UP = 0.5  # seconds of each run that are not counted
 PATIENCE = 0.15  # as fitted for the SGPRS repository: what a release waits for a late predecessor, in periods
 
@@ -46,16 +46,20 @@ class Candidate:
     @classmethod
     def named(cls, name: str, backend: str = "cpu") -> Candidate:
         """naive (a process a task, each on all cores with the library's own threads), naive-single (the same with one
-        thread each), sgprs or ahead.
+        thread each), single (one stream, the next frame launched ahead), single-synchronous, sgprs or ahead.
         """
         if name == "sgprs":
             return cls(name, Sgprs(), _sgprs_pool, backend=backend)
         if name == "ahead":
             return cls(name, LaunchAhead(), _ahead_pool, backend=backend)
+        if name in ("single", "single-synchronous"):
+            depth = 2 if name == "single" else 1
+            return cls(name, SingleStream(), lambda units, tasks: single_pool(units, depth), backend=backend)
         if name in ("naive", "naive-single"):
             threads = None if name == "naive" else 1
             return cls(name, Naive(), lambda units, tasks: naive_pool(units, 1, tasks), threads, backend)
-        raise RealtimeError("UnknownPolicy", "--policy", f"{name} is not one of ahead, sgprs, naive, naive-single")
+        told = f"{name} is not one of ahead, sgprs, naive, naive-single, single, single-synchronous"
+        raise RealtimeError("UnknownPolicy", "--policy", told)
 
 
 class Bench:
@@ -76,7 +80,11 @@ class Bench:
         self._pool = candidate.pool(len(cores_here()), most)
         session = CpuSession(tasks, self._pool, threads=candidate.threads)
         self._session = session
-        self._profiles = profile_stages(session, tasks, self._pool, staged=staged, occupied=staged)
+        try:
+            self._profiles = profile_stages(session, tasks, self._pool, staged=staged, occupied=staged)
+        except BaseException:
+            session.close()
+            raise
 
     def run(self, tasks: int, fps: float, seconds: float, *, spread: bool = False) -> Summary:
         """`tasks` of one rate, released together unless `spread`."""

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from podium_realtime.model.network import Network, Stage
-from podium_realtime.model.refusal import require_between
+from podium_realtime.model.refusal import RealtimeError, require_between
 
 Array = NDArray[np.float32]
 CLASSES = 10
@@ -35,6 +35,9 @@ class NetSpec:
 
     def __post_init__(self) -> None:
         require_between(self.size, 8, 512, f"network {self.name}: size")
+        if self.size % 8:
+            told = f"{self.size} cannot be halved three times; give a multiple of 8"
+            raise RealtimeError("InvalidValue", f"network {self.name}: size", told)
         require_between(self.width, 2, 512, f"network {self.name}: width")
 
 

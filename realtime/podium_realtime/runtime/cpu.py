@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from types import TracebackType
 
 import numpy as np
@@ -28,7 +29,7 @@ from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
 from podium_realtime.scheduling.work import Work
 
 LOW_NICE = 5
-START_SECONDS = 60.0  # until a worker must have said that it is ready
+START_SECONDS = 120.0  # until a worker must have said that it is ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +95,14 @@ class CpuSession:
         for arena in self._arenas:
             arena.input[...] = random.standard_normal(arena.input.shape, dtype=np.float32)
         self._workers: dict[tuple[int, int], _Worker] = {}
+        self._selector = selectors.DefaultSelector()
         try:
             for context in self._pool:
-                for stream in range(context.in_flight):
+                for stream in range(len(context.streams)):
                     self._workers[(context.number, stream)] = self.start(context.number, stream)
             for worker in self._workers.values():
                 _await_ready(worker)
+                self._selector.register(worker.orders, selectors.EVENT_READ)
         except BaseException:
             self.close()
             raise
@@ -127,6 +130,8 @@ class CpuSession:
         return self._arenas[self._tasks[task]].input.copy()
 
     def submit(self, work: Work) -> None:
+        if work.batch != 1:
+            raise RealtimeError("NoBatches", "backend cpu", "runs one frame at a time; use a policy without batches")
         ready = work.stages[0]
         whole = len(ready.job.task.network.stages) == 1
         self.order(work.context, work.stream, work.number, ready.job.task.name, WHOLE if whole else ready.index)
@@ -136,12 +141,8 @@ class CpuSession:
         self._workers[(context, stream)].orders.send_bytes(ORDER.pack(number, self._tasks[task], stage))
 
     def wait(self, seconds: float) -> Sequence[Finished]:
-        orders = [worker.orders for worker in self._workers.values()]
-        found = []
-        for ready in wait(orders, max(0.0, seconds)):
-            assert isinstance(ready, Connection)
-            found.append(_finished(ready))
-        return found
+        ready = self._selector.select(max(0.0, seconds))
+        return [_finished(key.fileobj) for key, _ in ready if isinstance(key.fileobj, Connection)]
 
     def start(self, context: int, stream: int) -> _Worker:
         """A new worker process for this place; not ready before `_await_ready`."""
@@ -167,9 +168,11 @@ class CpuSession:
     def recreate(self, context: int, stream: int) -> float:
         """Ends the worker and makes it anew, as changing a partition without a pool must; seconds that it took."""
         begun = time.perf_counter()
+        self._selector.unregister(self._workers[(context, stream)].orders)
         _end(self._workers[(context, stream)])
         worker = self.start(context, stream)
         _await_ready(worker)
+        self._selector.register(worker.orders, selectors.EVENT_READ)
         self._workers[(context, stream)] = worker
         return time.perf_counter() - begun
 
@@ -177,6 +180,7 @@ class CpuSession:
         for worker in self._workers.values():
             _end(worker)
         self._workers = {}
+        self._selector.close()
         for arena in self._arenas:
             arena.close(unlink=True)
         self._arenas = []

@@ -85,8 +85,8 @@ class CudaSession:
                 mine = [groups[(place + step) % len(groups)] for step in range(min(count, len(groups)))]
                 place += count
                 green = self._green_context(mine)
-            for number in range(context.in_flight):
-                stream = self._stream(green, context.streams[number])
+            for number, priority in enumerate(context.streams):
+                stream = self._stream(green, priority)
                 self._warm(stream, next(iter(self._inputs)))
                 orders: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
                 self._orders[(context.number, number)] = orders

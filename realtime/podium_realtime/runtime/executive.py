@@ -32,8 +32,8 @@ def execute(
     patience: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
-    """Runs for `seconds` on the clock; times in the result count from the start. Batches run one frame at a time on
-    back-ends without batches, so give policies that make none. Works under way at the end are awaited, not counted.
+    """Runs for `seconds` on the clock; times in the result count from the start. Back-ends refuse batches (NoBatches),
+    so give policies that make none. Works under way at the end are awaited, not counted.
     """
     dispatcher = Dispatcher(tasks, pool, profiles, policy, patience)
     start = clock()
@@ -55,7 +55,8 @@ def execute(
             under_way[work.number] = work
         wake = min(releases[0][0] if releases else seconds, seconds, now + LONGEST_WAIT)
         for done in session.wait(wake - (clock() - start)):
-            dispatcher.finish(done.number, done.ended - start)
+            # a frame is done when it is known to be: the way from the worker to here counts
+            dispatcher.finish(done.number, clock() - start)
             spans.append(Span(under_way.pop(done.number), done.began - start, done.ended - start))
     while under_way:
         for done in session.wait(LONGEST_WAIT):

@@ -8,7 +8,7 @@
    took from their first launch to their end;
 4. batch: where more stages wait than streams are free, the same stage of several jobs is launched as one; it saves
    launches, so it pays where one process launches for all contexts.
-Order: EDF by the job's deadline; within a job's deadline the later stage first.
+Order: tasks of high priority first, which are never shed; then EDF by the job's deadline; then the later stage.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from podium_realtime.model.task import Priority
 from podium_realtime.scheduling.base import Board, Key, PlainPolicy
 from podium_realtime.scheduling.sgprs import Sgprs
 from podium_realtime.scheduling.work import ReadyStage
@@ -37,10 +38,12 @@ class LaunchAhead(PlainPolicy):
         return None if self.bind_late else Sgprs().place(ready, board)
 
     def key(self, ready: ReadyStage, now: float) -> Key:
-        return (ready.job.deadline, float(ready.place))
+        return (float(ready.job.task.priority), ready.job.deadline, float(ready.place))
 
     def sheds(self, ready: ReadyStage, board: Board) -> bool:
-        return self.shed and board.now + board.span(ready.job.task) > ready.job.deadline
+        if not self.shed or ready.job.task.priority is Priority.HIGH:
+            return False
+        return board.now + board.span(ready.job.task) > ready.job.deadline
 
     def mates(self, head: ReadyStage, others: Sequence[ReadyStage], context: int, board: Board) -> Sequence[ReadyStage]:
         free = sum(one.spec.in_flight * one.spec.depth - one.committed for one in board.contexts)

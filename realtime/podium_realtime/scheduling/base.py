@@ -60,8 +60,8 @@ class ContextState:
 @dataclass(slots=True)
 class Board:
     """What a policy sees. `expected(stage, context)`: seconds by the profile, or the recent maximum where the policy
-    asks for that. `span`: what such a job takes lately from its first launch
-    to its end. `positions`: each task's place among the tasks, by name; `active`: the jobs under way.
+    asks for that. `span`: what such a job takes lately from its first launch to its end. `positions`: each task's place
+    among the tasks, by name; `active`: the jobs under way.
     """
 
     now: float

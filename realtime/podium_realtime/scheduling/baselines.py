@@ -13,8 +13,9 @@ from podium_realtime.scheduling.work import ReadyStage
 
 @dataclass(frozen=True, slots=True)
 class Naive(PlainPolicy):
-    """Contexts of the whole device, tasks pinned to them in turn, each with a stream of its own; odd tasks in high
-    streams (the SGPRS repository's baseline). Nobody waits for anybody: all that is released runs at once.
+    """Contexts of the whole device, tasks pinned to them in turn, each with a stream of its own. Nobody waits for
+    anybody: all that is released runs at once. The SGPRS repository's baseline, but for its odd tasks, which are in
+    high streams there; here all are alike.
     """
 
     name: ClassVar[str] = "naive"

@@ -56,6 +56,7 @@ class Dispatcher:
         patience: float = 0.0,
     ) -> None:
         require_distinct(tasks)
+        _require_one_network_a_name(tasks)
         require_between(patience, 0.0, 1.0, "dispatcher: patience")
         if not pool:
             raise RealtimeError("NoContexts", "pool: contexts", "is empty; give at least one context")
@@ -129,9 +130,6 @@ class Dispatcher:
     @property
     def contexts(self) -> Sequence[ContextState]:
         return self._pool
-
-    def queued(self) -> int:
-        return len(self._shared) + sum(len(context.queued) for context in self._pool)
 
     def _task_state(self, task: PeriodicTask) -> _TaskState:
         task = task if self.policy.staged else replace(task, network=task.network.fused())
@@ -258,6 +256,16 @@ class Dispatcher:
         context.streams[stream].append(work)
         self._works[work.number] = work
         return work
+
+
+def _require_one_network_a_name(tasks: Sequence[PeriodicTask]) -> None:
+    """Profiles and batches go by the network's name."""
+    known: dict[str, Network] = {}
+    for task in tasks:
+        name = task.network.name
+        if known.setdefault(name, task.network) != task.network:
+            told = f"{name} names two different networks; give each its own name"
+            raise RealtimeError("DuplicateName", f"task {task.name}: network", told)
 
 
 def _places(network: Network) -> tuple[int, ...]:

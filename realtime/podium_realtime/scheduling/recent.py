@@ -12,7 +12,8 @@ from podium_realtime.model.task import PeriodicTask
 from podium_realtime.scheduling.work import ReadyStage
 
 WINDOW = 5  # executions
-RISE, FALL = 0.5, 0.02  # how much of a difference the estimate of a job's span takes over
+FALL = 0.005  # of the difference, when a job took less than the estimate of its span; a longer one is taken over whole
+DOUBT = 0.01  # of the difference to the profile, when a job was dropped because of the estimate
 
 
 class RecentMaximum:
@@ -55,23 +56,22 @@ class RecentMaximum:
         self._whole.pop((key[0], context), None)
 
     def span(self, task: PeriodicTask) -> float:
-        """Seconds that most jobs of this network take lately from their first launch to their end (an asymmetric
-        moving average: it rises fast and falls slowly); before the first has ended what the profile says of the fastest
-        context.
+        """Seconds that the longest of the recent jobs of this network took from their first launch to their end (a
+        peak that decays slowly); before the first has ended what the profile says of the fastest context.
         """
         return self._spans.get(task.network.name) or self._least(task)
 
     def ended(self, task: PeriodicTask, seconds: float) -> None:
         """A job took this long from its first launch to its end."""
         before = self.span(task)
-        self._spans[task.network.name] = before + (RISE if seconds > before else FALL) * (seconds - before)
+        self._spans[task.network.name] = seconds if seconds > before else before + FALL * (seconds - before)
 
     def shed(self, task: PeriodicTask) -> None:
         """A job was dropped because of the estimate, so nothing was learned of it: doubt the estimate a little, or one
         bad moment would shed all jobs for ever.
         """
         least = self._least(task)
-        self._spans[task.network.name] = least + (1.0 - FALL) * (self.span(task) - least)
+        self._spans[task.network.name] = least + (1.0 - DOUBT) * (self.span(task) - least)
 
     def _least(self, task: PeriodicTask) -> float:
         return min(self.network_time(task, context) for context in range(self._contexts))

@@ -1,7 +1,7 @@
 """Every published cell beside ours, with its error; cells that the model was fitted on are marked.
 
 Errors: of rates and counts relative; of missed deadlines the difference as a share (12 % against 10 % is 0.02), because
-most published values are near 0. Called by the benchmark and by `podium realtime simulate --cells`.
+most published values are near 0. Called by `figures` and by the benchmark.
 """
 
 from __future__ import annotations

@@ -66,7 +66,6 @@ class _Engine:
         self, gpu: SimulatedGpu, pool: Sequence[ContextSpec], dispatcher: Dispatcher, seed: int, keep_spans: bool
     ) -> None:
         self._gpu = gpu
-        self._pool = pool
         self._dispatcher = dispatcher
         self._random = np.random.default_rng(seed)
         self._noise: list[float] = []

@@ -1,6 +1,6 @@
 """Random task sets through the door and onto the simulated GPU: does every admitted task keep its promise?
 
-`check(seed)` is one set; the unit tests run some, `benchmarks/bench_realtime.py` 10,000. Deterministic for a seed.
+`check(seed)` is one set, deterministic; the unit tests run some (10,000 when asked), the benchmark 10,000.
 """
 
 from __future__ import annotations

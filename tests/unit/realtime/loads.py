@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from podium_realtime.model.network import Network, Stage, chain, resnet18
@@ -29,6 +31,8 @@ DIAMOND = Network(
         Stage("out", 0.1, 0.1, (1, 2)),
     ),
 )
+# `PODIUM_REALTIME_SETS=10000` is the long search (some minutes, random); `make test` takes few sets and repeats itself
+LONG = int(os.environ.get("PODIUM_REALTIME_SETS", "0"))
 NETWORKS = (resnet18(), DIAMOND, chain("pair", [("a", 0.2, 0.3), ("b", 0.3, 0.2)]))
 
 
@@ -56,6 +60,12 @@ CASES = (
     Case(SingleStream(), single_pool(68, 2)),
     Case(Batching(4), single_pool(68, 1)),
 )
+
+
+def searching(short: int, long: int) -> settings:
+    """`short` random examples that are the same each time; in the long search `long` that are not."""
+    most, everything = (long if LONG else short), list(HealthCheck)
+    return settings(max_examples=most, deadline=None, derandomize=not LONG, suppress_health_check=everything)
 
 
 def flat(network: Network, seconds: float) -> tuple[Profile, ...]:

@@ -98,6 +98,30 @@ def test_task_files_that_are_something_else() -> None:
     assert parse({"spec": {}}) != ()
 
 
+@pytest.mark.parametrize("spec", ["text", [1], {"tasks": "text"}, {"tasks": {"name": "cam"}}, {"tasks": [3]}])
+def test_task_files_of_another_shape_are_refused_too(spec: Any) -> None:
+    found = parse({"spec": spec})
+    assert not isinstance(found, TaskSet)
+    assert found[0].field.startswith("spec")
+
+
+@pytest.mark.parametrize(
+    ("networks", "stages", "field"),
+    [
+        (["two", "two"], ["a"], "network two: name"),
+        (["resnet18"], ["a"], "network resnet18: name"),
+        (["two"], ["a", "b", "a"], "network two: stage a: name"),
+    ],
+)
+def test_names_in_a_task_file_differ(networks: list[str], stages: list[str], field: str) -> None:
+    content = task_file()
+    parts = [{"name": stage, "work": 0.5, "launches": 0.1} for stage in stages]
+    content["spec"]["networks"] = [{"name": network, "stages": parts} for network in networks]
+    found = parse(content)
+    assert not isinstance(found, TaskSet)
+    assert [(one.field, one.code) for one in found] == [(field, "DuplicateName")]
+
+
 def test_a_task_file_with_a_graph_of_its_own() -> None:
     content = task_file(network="two", deadlineMs=20)
     content["spec"]["networks"] = [

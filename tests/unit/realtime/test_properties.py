@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from loads import CASES, DIAMOND, Case, play, task_sets
+from loads import CASES, DIAMOND, LONG, Case, play, searching, task_sets
 
 from podium_realtime.model.task import PeriodicTask, identical
 from podium_realtime.record.invariants import violations
@@ -15,7 +15,7 @@ from podium_realtime.record.run import Run
 from podium_realtime.scheduling.work import JobEnd, Outcome
 
 SECONDS = 0.15
-relaxed = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = searching(15, LONG // len(CASES))  # so many sets over all cases
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

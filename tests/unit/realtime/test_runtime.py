@@ -7,12 +7,14 @@ import pytest
 from scipy.signal import correlate
 
 from podium_realtime.model.refusal import RealtimeError
+from podium_realtime.model.task import PeriodicTask
 from podium_realtime.runtime.arena import Arena, size_of
 from podium_realtime.runtime.compare import Candidate
 from podium_realtime.runtime.convnet import ConvNet, NetSpec, convolve, max_pool
 from podium_realtime.runtime.cpu import CpuSession, CpuTask, core_sets
 from podium_realtime.runtime.worker import WHOLE
-from podium_realtime.scheduling.pool import context_pool
+from podium_realtime.scheduling.pool import StreamPriority, context_pool
+from podium_realtime.scheduling.work import Job, ReadyStage, Work
 
 RANDOM = np.random.default_rng(0)
 SMALL = NetSpec("small", size=16, width=4)
@@ -71,6 +73,11 @@ def test_more_cores_than_there_are() -> None:
     assert error.value.code == "TooFewCores"
 
 
+def test_a_size_that_cannot_be_halved() -> None:
+    with pytest.raises(RealtimeError, match="network n: size: 12 cannot be halved three times"):
+        NetSpec("n", size=12)
+
+
 def test_an_unknown_policy() -> None:
     with pytest.raises(RealtimeError, match="--policy"):
         Candidate.named("fastest")
@@ -88,7 +95,16 @@ def test_workers_answer_each_order_once_and_end_with_the_session() -> None:
         assert all(one.began <= one.ended for one in done)
         assert session.wait(0.0) == []
         np.testing.assert_array_equal(session.output("b"), ConvNet(SMALL).whole(session.input("b")))
+        with pytest.raises(RealtimeError, match="use a policy without batches"):
+            session.submit(_batch_of_two())
         assert session.recreate(0, 0) > 0.0
         workers = session.processes()
     assert workers
     assert all(process.poll() is not None for process in workers)
+
+
+def _batch_of_two() -> Work:
+    network = ConvNet(SMALL).network
+    jobs = [Job(PeriodicTask(name, network, 1.0, 1.0), 0, 0.0, 1.0, (1.0,) * len(network.stages)) for name in "ab"]
+    stages = tuple(ReadyStage(job, 0, 0.0, False, 4) for job in jobs)
+    return Work(7, stages, 0, 0, StreamPriority.LOW, 0.0, 0.0)

@@ -23,11 +23,11 @@ def test_past_the_pivot_sgprs_keeps_its_rate_and_naive_does_not() -> None:
     managed = scenarios.sgprs(FITTED, 3, 1.5, 30, QUICK)
     assert managed.fps == pytest.approx(770.0, rel=0.05)
     assert managed.missed == pytest.approx(0.574, abs=0.15)
-    assert scenarios.naive(FITTED, 3, 30, QUICK).fps < 0.8 * managed.fps
+    assert scenarios.naive(FITTED, 3, 30, QUICK).fps < 550.0
 
 
 def test_ours_keeps_more_deadlines_than_sgprs_in_the_same_process() -> None:
-    ours = scenarios.ahead(FITTED, 30, QUICK, LaunchAhead(batch=4))
+    ours = scenarios.ahead(FITTED, 30, QUICK)
     assert ours.missed == 0.0
     assert ours.fps == pytest.approx(900.0, rel=0.01)
 

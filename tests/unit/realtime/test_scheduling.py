@@ -213,7 +213,7 @@ def test_a_shed_job_makes_the_estimate_doubtful_so_shedding_ends() -> None:
         found.dispatch(2.5 * number)
         found.finish(number, 2.5 * (number + 1))  # 5 s in all, where the profile says 2 and 3 are allowed
     begun = []
-    for number in range(1, 100):
+    for number in range(1, 200):
         found.release("t0", 6.0 * number)
         if found.dispatch(6.0 * number):
             begun.append(number)
@@ -261,6 +261,13 @@ def test_naive_runs_everything_at_once() -> None:
         (lambda: Dispatcher(tasks(1.0), (), {}, SingleStream()), "pool: contexts", "NoContexts"),
         (lambda: Dispatcher(tasks(1.0), ONE, {}, SingleStream()), "task t0: network", "NoProfile"),
         (lambda: dispatcher(tasks(1.0), SingleStream(), patience=2.0), "dispatcher: patience", "InvalidValue"),
+        (
+            lambda: dispatcher(
+                [*tasks(1.0), PeriodicTask("other", chain("pair", [("a", 9.0, 9.0)]), 1.0, 1.0)], SingleStream()
+            ),
+            "task other: network",
+            "DuplicateName",
+        ),
         (lambda: ContextSpec(0, 0, (LOW,), 1), "context 0: sms", "InvalidValue"),
         (lambda: ContextSpec(0, 8, (LOW,), 2), "context 0: in_flight", "InvalidValue"),
     ],

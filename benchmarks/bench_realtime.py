@@ -1,0 +1,206 @@
+"""`make bench-realtime`: SGPRS and what it is held against, simulated to the papers' figures and run on real cores.
+
+1. Simulated: the figures of the SGPRS paper (2 and 3 contexts, over-subscription 1.0, 1.5, 2.0, naive and ours beside),
+   every published cell beside ours with its error, DARIS and ours on one model, the ablation of ours.
+2. Promises: random task sets through the admission test (10,000 by default); every admitted deadline must hold.
+3. CPU back-end, real execution (`realtime_cpu.py`): against naive concurrency on the same cores, in one run.
+4. Where a GPU is at hand: the same on it. Where not: "not run".
+
+Prints tables and `RESULT {json}`; all goes to benchmarks/results/bench-realtime.md and .png with command and machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import realtime_cpu
+
+from podium_realtime.model import published
+from podium_realtime.runtime import cuda
+from podium_realtime.scheduling.ahead import LaunchAhead
+from podium_realtime.scheduling.daris import Daris
+from podium_realtime.scheduling.pool import ContextSpec, context_pool
+from podium_realtime.scheduling.sgprs import Sgprs
+from podium_realtime.simulation import cells, figures, scenarios
+from podium_realtime.simulation.calibration import fit
+from podium_realtime.simulation.fitted import FITTED
+from podium_realtime.simulation.promises import check
+from podium_realtime.simulation.scenarios import AHEAD_BATCHED, AHEAD_PROCESSES, AHEAD_SHARED, DARIS_POOL, Setting
+
+RESULTS = Path(__file__).resolve().parent / "results"
+Say = Callable[[str], None]
+OVERLOAD = 48  # tasks: more than any scheduler can serve
+ABLATION = 38  # tasks at which ours is at its limit in one process
+DARIS_POOLS = {
+    "6 contexts x 1 stream, 6.0 (published)": DARIS_POOL,
+    "8 contexts x 1 stream, 8.0": context_pool(published.DEVICE_SMS, 8, 8.0, high=0, low=1),
+    "4 contexts x 2 streams, 2.0 (ours)": context_pool(published.DEVICE_SMS, 4, 2.0, high=0, low=2, in_flight=2),
+}
+
+
+def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
+    setting = Setting(options.virtual, options.seed)
+    again = fit()
+    say(f"\nThe model as fitted: {FITTED}\n")
+    same = "the same" if again == FITTED else f"DIFFERENT: {again}"
+    say(f"Fitted anew in this run: {same}.")
+    found = []
+    for contexts in (2, 3):
+        scenario = figures.sweep(FITTED, contexts, (1.0, 1.5, 2.0), cells.COUNTS, setting)
+        say(f"\n### {contexts} contexts, simulated: missed deadlines % / total fps\n")
+        for line in figures.table(scenario):
+            say(line)
+        say("\nTasks without a miss: " + ", ".join(f"{one.label} {one.last_zero}" for one in scenario.series) + ".")
+        found.append(scenario)
+    if options.only is None:
+        figures.plot(found, RESULTS / "bench-realtime.png")
+    series = [one for scenario in found for one in scenario.series[:3]]
+    table = [
+        *cells.sgprs_cells(list(zip(published.SGPRS, series, strict=True))),
+        *cells.unmanaged_cells(FITTED, setting),
+        *cells.device_cells(FITTED, setting),
+    ]
+    say("\n### Every published cell beside ours\n")
+    say("| cell | published | ours | error | |\n| --- | ---: | ---: | ---: | --- |")
+    for cell in table:
+        values = (cell.published, cell.ours)
+        shown = [f"{100 * one:.1f} %" if cell.kind is cells.Kind.MISSED else f"{one:.0f}" for one in values]
+        say(f"| {cell.name} | {' | '.join(shown)} | {cell.error:.3f} | {'fitted' if cell.fitted else ''} |")
+    say(
+        f"\nMedian error of the {sum(not cell.fitted for cell in table)} cells that were not fitted: "
+        f"{cells.median_error(table):.3f}; of all {len(table)}: {statistics.median(c.error for c in table):.3f}. "
+        "Errors of misses are differences as shares, others are relative."
+    )
+    pivot, naive = found[1].series[1], found[1].series[3]
+    held = scenarios.naive(FITTED, 3, 30, setting, FITTED.patience).fps
+    say(f"\nNaive, 3 contexts, 30 tasks: {naive.points[30].fps:.0f} fps; with SGPRS' patience {held:.0f} fps.")
+    return {
+        "zero_miss_tasks": pivot.last_zero,
+        "fps_at_30": round(pivot.points[30].fps),
+        "naive_fps_at_30": round(naive.points[30].fps),
+        "median_cell_error": round(cells.median_error(table), 3),
+        **processes(setting, say),
+        **ablation(setting, say),
+    }
+
+
+def processes(setting: Setting, say: Say) -> dict[str, float]:
+    """A process a context: DARIS, SGPRS and ours under the same overload, divided by one stream launched ahead."""
+    single = scenarios.single_stream(FITTED, 2, setting)
+    say(
+        f"\n### A process a context, {OVERLOAD} tasks at 30 fps, a third of high priority (simulated)\n\n"
+        f"Normalised: divided by {single:.0f} fps, one stream with frames launched ahead "
+        f"(published {published.SINGLE_STREAM_FPS:.0f}).\n\n"
+        "| scheduler | pool | fps | normalised | in time | high missed | accepted low missed |\n"
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+    )
+    runs: list[tuple[str, str, Any, tuple[ContextSpec, ...]]] = [
+        *(("DARIS", name, Daris(), pool) for name, pool in DARIS_POOLS.items()),
+        ("SGPRS", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5)),
+        ("launch-ahead (ours)", "4 contexts x 2 streams, 2.0", LaunchAhead(), AHEAD_PROCESSES),
+    ]
+    rates: dict[str, list[float]] = {}
+    for name, where, policy, pool in runs:
+        found = scenarios.two_classes(FITTED, policy, pool, OVERLOAD, setting)
+        rates.setdefault(name, []).append(found.all.fps / single)
+        say(
+            f"| {name} | {where} | {found.all.fps:.0f} | {found.all.fps / single:.3f} | {found.all.fps_in_time:.0f} | "
+            f"{100 * found.high.missed:.2f} % | {100 * found.low.accepted_missed:.2f} % |"
+        )
+    return {
+        "daris_normalised": round(rates["DARIS"][0], 3),
+        "daris_best_normalised": round(max(rates["DARIS"]), 3),
+        "ours_normalised": round(rates["launch-ahead (ours)"][0], 3),
+    }
+
+
+def ablation(setting: Setting, say: Say) -> dict[str, float]:
+    """What each idea of ours is worth, in both harnesses, at the same load."""
+    say(
+        "\n### Ablation of launch-ahead (simulated): fps in time\n\n"
+        f"| variant | one process, {ABLATION} tasks released together | a process a context, {OVERLOAD} tasks |\n"
+        "| --- | ---: | ---: |"
+    )
+    shallow = [tuple(replace(one, depth=1) for one in pool) for pool in (AHEAD_SHARED, AHEAD_PROCESSES)]
+    variants: dict[str, tuple[LaunchAhead, LaunchAhead, bool]] = {
+        "whole": (AHEAD_BATCHED, LaunchAhead(), True),
+        "without launching ahead": (AHEAD_BATCHED, LaunchAhead(), False),
+        "without shedding": (replace(AHEAD_BATCHED, shed=False), LaunchAhead(shed=False), True),
+        "without late binding": (replace(AHEAD_BATCHED, bind_late=False), LaunchAhead(bind_late=False), True),
+        "batches: none / up to 4": (LaunchAhead(), AHEAD_BATCHED, True),
+    }
+    rates: list[float] = []
+    for name, (one, many, deep) in variants.items():
+        pools = (AHEAD_SHARED, AHEAD_PROCESSES) if deep else shallow
+        together = scenarios.ahead(FITTED, ABLATION, setting, one, pools[0])
+        apart = scenarios.two_classes(FITTED, many, pools[1], OVERLOAD, setting).all
+        rates.append(together.fps_in_time)
+        say(f"| {name} | {together.fps_in_time:.0f} | {apart.fps_in_time:.0f} |")
+    return {f"ours_in_time_at_{ABLATION}": round(rates[0])}
+
+
+def promises(sets: int, say: Say) -> dict[str, float]:
+    """Random task sets: what the door admits keeps its deadlines."""
+    with ProcessPoolExecutor() as workers:
+        found = list(workers.map(check, range(sets), chunksize=50))
+    missed = sum(one.missed for one in found)
+    fullest = statistics.median(one.utilisation for one in found)
+    releases = sum(one.releases for one in found)
+    say(
+        f"\n### Promises\n\n{sets} random task sets: {sum(one.admitted for one in found)} tasks admitted, "
+        f"{sum(one.refused for one in found)} refused, {releases} releases simulated, {missed} missed. "
+        f"Median utilisation of the fullest context by worst times: {fullest:.2f}."
+    )
+    return {"sets": sets, "releases": releases, "missed": missed}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--virtual", type=float, default=4.0, help="seconds of virtual time for each point")
+    parser.add_argument("--sets", type=int, default=10_000, help="random task sets for the promises")
+    parser.add_argument("--repeats", type=int, default=3, help="of the measurements on real cores")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each run on real cores")
+    parser.add_argument("--only", choices=("simulated", "promises", "cpu", "gpu"), help="one part; writes no file")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line)
+        print(line, flush=True)
+
+    say("# bench-realtime\n")
+    cores = len(os.sched_getaffinity(0))
+    command = " ".join(["python benchmarks/bench_realtime.py", *sys.argv[1:]])
+    say(f"`{command}` on {cores} cores, Linux {platform.release()}.")
+    result: dict[str, Any] = {}
+    parts: dict[str, Callable[[], Any]] = {
+        "simulated": lambda: simulated(options, say),
+        "promises": lambda: promises(options.sets, say),
+        "cpu": lambda: realtime_cpu.compare(options.repeats, options.seconds, say),
+        "gpu": lambda: realtime_cpu.on_gpu(cuda.availability(), options.seconds, say),
+    }
+    for name, part in parts.items():
+        if options.only in (None, name):
+            result[name] = part()
+    last = f"RESULT {json.dumps(result)}"
+    if options.only is None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "bench-realtime.md").write_text(
+            "\n".join([*lines, "\n![figures](bench-realtime.png)\n", "```", last, "```", ""])
+        )
+    print(last)
+
+
+if __name__ == "__main__":
+    main()
