@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-recipes cluster cluster-down images kind \
-	generate golden bench-demo bench-agent bench-realtime lock clean
+	generate golden bench-demo bench-agent bench-realtime bench-theory lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench-agent: setup ## what 50 suspensions and requeues cost a training on the re
 
 bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
 	@$(BIN)/python benchmarks/bench_realtime.py
+
+bench-theory: setup ## the optimisers against optima, formulas and one another: tables, plots, bars (no cluster; 10 minutes)
+	@$(BIN)/python benchmarks/bench_theory.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -2,8 +2,8 @@
 
     python benchmarks/bench_theory_online.py
 
-`run()` gives the part of `make bench-theory`; alone, tables and a plot go to benchmarks/results/. A schedule that is
-impossible or passes a proven ratio ends it with an AssertionError.
+Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. A schedule that is impossible or
+passes a proven ratio ends it with an AssertionError.
 """
 
 from __future__ import annotations
@@ -92,8 +92,12 @@ class Report:
 
 
 def run() -> dict[str, Any]:
-    """The keys of `RESULT` that belong to the online rules; about two minutes on two cores."""
-    return summary(measure())
+    """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to the online rules."""
+    report = measure()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    return summary(report)
 
 
 def measure() -> Report:
@@ -167,12 +171,9 @@ def plot(report: Report) -> None:
 
 
 def main() -> None:
-    report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
-    plot(report)
-    print(text(report))
-    print(f"RESULT {json.dumps(summary(report))}")
+    found = run()
+    print(RESULTS.read_text())
+    print(f"RESULT {json.dumps(found)}")
 
 
 if __name__ == "__main__":

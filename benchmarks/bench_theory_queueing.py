@@ -2,8 +2,8 @@
 
     python benchmarks/bench_theory_queueing.py
 
-`run()` gives the part of `make bench-theory`; alone, tables and a plot go to benchmarks/results/. One run of 10^6 jobs
-strays by 1 to 5 % at high load (the table says by how much), so each figure pools several; the sizes are stated.
+Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. One run of 10^6 jobs strays by 1
+to 5 % at high load (the table says by how much), so each figure pools several; the sizes are stated.
 """
 
 from __future__ import annotations
@@ -162,8 +162,12 @@ class Report:
 
 
 def run() -> dict[str, Any]:
-    """The keys of `RESULT` that belong to queueing; about two minutes on two cores."""
-    return summary(measure())
+    """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to queueing."""
+    report = measure()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    return summary(report)
 
 
 def measure() -> Report:
@@ -262,12 +266,9 @@ def plot(report: Report) -> None:
 
 
 def main() -> None:
-    report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
-    plot(report)
-    print(text(report))
-    print(f"RESULT {json.dumps(summary(report))}")
+    found = run()
+    print(RESULTS.read_text())
+    print(f"RESULT {json.dumps(found)}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/bench_theory_sharing.py
 
-`run()` gives the part of `make bench-theory`; alone, tables and a plot go to benchmarks/results/. Job sets are drawn by
+Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. Job sets are drawn by
 `podium_optimisers.sharing.instances.gavel_like` (stated there; no data is copied), 36 V100 + 36 P100 + 36 K80.
 """
 
@@ -89,8 +89,12 @@ class Report:
 
 
 def run() -> dict[str, Any]:
-    """The keys of `RESULT` that belong to sharing; about a minute on two cores."""
-    return summary(measure())
+    """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to sharing."""
+    report = measure()
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    return summary(report)
 
 
 def measure() -> Report:
@@ -155,17 +159,15 @@ def plot(report: Report) -> None:
         axes.bar(at, [report.mean(size)[key] for size in SIZES], 0.18, label=name)
     axes.set_xticks(range(len(SIZES)), [f"{size} jobs" for size in SIZES])
     axes.set_ylabel("makespan (h)")
-    axes.legend()
+    axes.set_ylim(top=1.3 * axes.get_ylim()[1])
+    axes.legend(ncols=2, loc="upper left")
     figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
 
 
 def main() -> None:
-    report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
-    plot(report)
-    print(text(report))
-    print(f"RESULT {json.dumps(summary(report))}")
+    found = run()
+    print(RESULTS.read_text())
+    print(f"RESULT {json.dumps(found)}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 The network's score of a row is the worth of that choice: minus the cost to come, discounted by virtual time (decisions
 are no clock: many fall into one instant; Bradtke and Duff, NIPS 1994). Costs after a choice are counted for `ahead`
-decisions and then estimated by a copy of the network that lags. Called by `train`.
+decisions and then estimated by a copy of the network that lags. Values go up and down from round to round, and the
+policy with them: every few rounds the network plays a set of workloads without curiosity, and the best is kept. Called
+by `train`.
 """
 
 from __future__ import annotations
@@ -36,15 +38,17 @@ class Experience:
 class Dqn:
     """`rounds` of `plays` episodes, each followed by `batches` steps on `batch` experiences of the last `memory`."""
 
-    rounds: int = 150
+    rounds: int = 200
     plays: int = 8
     batches: int = 40
     batch: int = 256
     memory: int = 40_000
-    ahead: int = 8
-    horizon: float = 600.0  # seconds of virtual time after which a cost counts 1/e
-    rate: float = 1e-3
+    ahead: int = 32
+    horizon: float = 200.0  # seconds of virtual time after which a cost counts 1/e
+    rate: float = 3e-3
     lag: float = 0.01  # share by which the lagging copy moves at each step
+    checks: int = 20  # workloads of the set that tells which network is kept
+    every: int = 5  # rounds between two such checks
     hidden: tuple[int, ...] = (32, 32)
     episodes: Episodes = field(default_factory=Episodes)
     name: str = "dqn"
@@ -57,8 +61,11 @@ class Dqn:
         adam = Adam(network, self.rate)
         env = SchedulingEnv(self.episodes)
         memory: list[Experience] = []
+        exam = [self.episodes.draw(generator) for _ in range(self.checks)]
+        best, least = network.copy(), float("inf")
         for turn in range(self.rounds):
             curious = max(0.05, 1.0 - 2.0 * turn / self.rounds)
+            adam.rate = self.rate * (1.0 - 0.9 * turn / self.rounds)
             played = [
                 play(env, self.episodes.draw(generator), _curious(network, curious, generator))
                 for _ in range(self.plays)
@@ -71,7 +78,11 @@ class Dqn:
                 self._improve(network, behind, adam, picked)
             if report is not None:
                 report(turn, float(np.mean([trajectory.mean_completion for trajectory in played])))
-        return network
+            if (turn + 1) % self.every == 0:
+                marks = [play(env, workload, _curious(network, 0.0, generator)).mean_completion for workload in exam]
+                if float(np.mean(marks)) < least:
+                    best, least = network.copy(), float(np.mean(marks))
+        return best
 
     def _experiences(self, played: Trajectory) -> list[Experience]:
         found = []

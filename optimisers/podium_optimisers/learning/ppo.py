@@ -26,7 +26,7 @@ class Ppo:
     `batch` decisions.
     """
 
-    updates: int = 80
+    updates: int = 300
     workloads: int = 4
     plays: int = 6
     passes: int = 3

@@ -20,7 +20,7 @@ from podium_optimisers.learning.ragged import stack
 class Reinforce:
     """`updates` of the network, each from `plays` episodes of each of `workloads` workloads."""
 
-    updates: int = 150
+    updates: int = 300
     workloads: int = 4
     plays: int = 6
     rate: float = 3e-3

@@ -128,7 +128,10 @@ def from_trace(trace: Trace, goal: Goal) -> Plan:
 
     widest = int(trace.widths.max())
     begin = max(widest, math.ceil(trace.offered))
-    return _fewest(row, widest, begin, trace.offered, goal.text, share, "replay of the trace (FCFS, exact)")
+    method = (
+        f"replay of the trace (FCFS, exact; c2 {trace.arrival_c2:.3g} of arrivals, {trace.service_c2:.3g} of run times)"
+    )
+    return _fewest(row, widest, begin, trace.offered, goal.text, share, method)
 
 
 def without_queue(demand: Demand, lost: float) -> Plan:

@@ -45,12 +45,11 @@ class Trace:
 
     @property
     def arrival_c2(self) -> float:
-        gaps = np.diff(self.arrivals)
-        return float(gaps.var() / gaps.mean() ** 2)
+        return _c2(np.diff(self.arrivals))
 
     @property
     def service_c2(self) -> float:
-        return float(self.services.var() / self.services.mean() ** 2)
+        return _c2(self.services)
 
 
 def read_trace(lines: Iterable[str]) -> Trace:
@@ -80,6 +79,11 @@ def read_trace(lines: Iterable[str]) -> Trace:
         text = "all jobs came at one instant, which is no rate of arrival; give a longer stretch"
         raise InputError("NoTimePasses", header[arrival], text)
     return Trace(arrivals - arrivals[0], np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2], np.int64))
+
+
+def _c2(times: NDArray[np.float64]) -> float:
+    """Variance / mean^2; 0 where all times are 0."""
+    return float(times.var() / times.mean() ** 2) if times.any() else 0.0
 
 
 def _column(header: Sequence[str], names: Sequence[str], what: str) -> int:

@@ -24,6 +24,7 @@ def batch(lengths: list[float], gpus: int = 1) -> Workload:
     return Workload.of([Job(f"j{i}", 0.0, long, gpus) for i, long in enumerate(lengths)])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.1, 1e4), max_size=30), st.integers(1, 5))
 def test_a_plan_holds_every_job_once_and_is_balanced(predicted: list[float], nodes: int) -> None:
     lanes = plan_nodes(predicted, [1] * len(predicted), Cluster(nodes, 1))
@@ -80,6 +81,7 @@ demands = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(demands, st.integers(1, 64))
 def test_quotas_are_whole_and_use_the_cluster(demands: dict[str, Demand], gpus: int) -> None:
     quotas = plan_quotas(demands, gpus)
@@ -127,6 +129,16 @@ def test_lent_gpus_come_back() -> None:
     lending = simulate(Workload.of(long), Cluster(1, 4), Hierarchical(period=1))
     assert lending.preemptions.tolist() == [0, 0, 1, 0]
     assert lending.finish[3] == 7210.0
+
+
+def test_in_a_full_group_a_short_job_displaces_a_much_longer_one() -> None:
+    known = [Job(f"{who}{i}", 0, long, 1, who, "a") for who, long in (("quick", 10), ("slow", 1000)) for i in range(9)]
+    asked = [Job("left", 20000, 1000, 1, "slow", "a"), Job("right", 20001, 1000, 1, "slow", "a")]
+    asked.append(Job("between", 20100, 10, 1, "quick", "a"))
+    outcome = simulate(Workload.of([*known, *asked]), Cluster(1, 2), Hierarchical())
+    assert outcome.start[-3:].tolist() == [20000.0, 20001.0, 20100.0]
+    assert outcome.preemptions[-3:].tolist() == [0, 1, 0], "of two as long, the one that came last gives way"
+    assert outcome.finish[-3:].tolist() == [21000.0, 21011.0, 20110.0]
 
 
 def test_the_period_is_checked() -> None:

@@ -28,7 +28,7 @@ def test_gymnasiums_checker_finds_nothing() -> None:
         check_env(SchedulingEnv(Episodes(jobs=20)), skip_render_check=True)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(cases(), st.integers(0, 2**32 - 1))
 def test_a_return_is_the_mean_completion_and_any_action_is_taken(
     case: tuple[Workload, Cluster, Costs], seed: int
@@ -109,7 +109,7 @@ def test_a_job_too_wide_is_named() -> None:
         SchedulingEnv().reset(options={"workload": Workload.of([Job("wide", 0, 1, 9)])})
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(cases(), st.integers(0, 100))
 def test_a_network_plays_the_same_as_policy_and_in_the_environment(
     case: tuple[Workload, Cluster, Costs], seed: int

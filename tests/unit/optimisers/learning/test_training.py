@@ -161,7 +161,7 @@ def test_files_that_are_no_network_are_refused_and_run_nothing(tmp_path: Path, k
     [
         Reinforce(updates=25, workloads=2, plays=4, rate=1e-2, hidden=(8,), episodes=SMALL),
         Ppo(updates=15, workloads=2, plays=4, batch=64, rate=1e-2, hidden=(8,), episodes=SMALL),
-        Dqn(rounds=25, plays=4, batches=10, batch=64, rate=3e-3, hidden=(8,), episodes=SMALL),
+        Dqn(rounds=25, plays=4, batches=10, batch=64, rate=3e-3, checks=5, hidden=(8,), episodes=SMALL),
     ],
     ids=lambda method: method.name,
 )

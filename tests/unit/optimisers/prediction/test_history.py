@@ -42,6 +42,7 @@ def test_the_newest_count_most() -> None:
     assert history.predict((ALL,)) == pytest.approx((1000 / 4 + 8 / 2 + 4) / (1 / 4 + 1 / 2 + 1))
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(1e-3, 1e7), min_size=1, max_size=30), st.floats(0.5, 1e4), st.floats(0.01, 50.0))
 def test_a_prediction_lies_within_what_was_seen(seen: list[float], half_life: float, shrink: float) -> None:
     history = DurationHistory(HistorySettings(60.0, half_life, shrink))

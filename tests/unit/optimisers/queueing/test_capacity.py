@@ -94,6 +94,7 @@ def test_a_trace_of_every_dialect() -> None:
     plain = read_trace(["arrival,duration", "5,1", "7.5,2", "7.5,3"])
     assert (plain.arrivals.tolist(), plain.widths.tolist(), plain.span) == ([0.0, 2.5, 2.5], [1, 1, 1], 2.5)
     assert plain.rate == pytest.approx(0.8)
+    assert read_trace(["arrival,duration", "0,0", "1,0"]).service_c2 == 0.0
     # a job of no GPUs asks nothing of them
     assert read_trace(["time,runtime,gpus", "0,1,1", "1,1,0", "2026-01-01T00:00:00Z,1,1"]).widths.tolist() == [1, 1]
 

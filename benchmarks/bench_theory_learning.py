@@ -1,0 +1,210 @@
+"""Reinforcement learning on the engine: trained from scratch, then ranked on workloads that no training saw.
+
+    OPENBLAS_NUM_THREADS=1 python benchmarks/bench_theory_learning.py [--episodes 200]
+
+Called by `make bench-theory`, or alone. Tables and a plot go to benchmarks/results/. The weights that the package ships
+are ranked beside the fresh ones. One thread: the networks are too small for more. Two tests: the distribution that was
+trained on, and a synthetic trace of other widths, durations and size of cluster. A bar of issue 8 that is missed ends
+it with an AssertionError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from podium_optimisers.engine.cluster import Cluster, Costs
+from podium_optimisers.engine.simulation import Policy, Simulation, simulate
+from podium_optimisers.engine.traces import synthetic_trace
+from podium_optimisers.engine.workload import Floats, Workload
+from podium_optimisers.learning.backlog import Backlog
+from podium_optimisers.learning.environment import Episodes
+from podium_optimisers.learning.policy import TRAINED, LearnedPolicy
+from podium_optimisers.learning.train import METHODS
+from podium_optimisers.preemptive.policies import Fifo, Las, Saf, Sjf, Srpt
+
+RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-learning.md"
+EPISODES, HELD_OUT = 200, 1_000_000  # held-out workloads are drawn from seeds that start here
+TRAINING_SEED = 0
+FAR, FAR_CLUSTER, FAR_JOBS = 20, Cluster(8, 8), 400
+RIVALS = ("random", "fifo", "fifo, backfilled", "sjf")
+TRAINING_LIMIT = 300.0  # seconds for all methods together
+
+
+@dataclass(slots=True)
+class Report:
+    seconds: dict[str, float] = field(default_factory=dict)
+    curves: dict[str, list[float]] = field(default_factory=dict)
+    means: dict[str, Floats] = field(default_factory=dict)  # mean completion of each held-out workload, by policy
+    far: dict[str, Floats] = field(default_factory=dict)
+
+
+class Chance(Backlog):
+    """The floor: starts any of the waiting jobs that fit, until none does."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = np.random.default_rng(seed)
+
+    def decide(self, simulation: Simulation) -> None:
+        while fits := [job for job in self.seen() if job.gpus <= simulation.pool.free]:
+            self.start(simulation, fits[int(self.generator.integers(len(fits)))])
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    seed: int = 0
+    name: str = "random"
+
+    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> Chance:
+        return Chance(self.seed)
+
+
+def run(episodes: int = EPISODES) -> dict[str, Any]:
+    """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to learning."""
+    report = measure(episodes)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    RESULTS.write_text(text(report))
+    plot(report)
+    check(report)
+    return summary(report)
+
+
+def measure(episodes: int) -> Report:
+    report = Report()
+    policies: list[Policy] = [
+        Random(),
+        Fifo(),
+        Fifo(backfill=True, name="fifo, backfilled"),
+        Las((600.0,)),
+        Sjf(),
+        Saf(),
+        Srpt(),
+    ]
+    for name, make in METHODS.items():
+        curve: list[float] = []
+        begun = time.perf_counter()
+        network = make().train(TRAINING_SEED, lambda _, mean, curve=curve: curve.append(mean))  # type: ignore[misc]
+        report.seconds[name], report.curves[name] = time.perf_counter() - begun, curve
+        policies.append(LearnedPolicy(network, name))
+        policies.append(LearnedPolicy.load(TRAINED / f"{name}.npz", f"{name}, shipped"))
+    source = Episodes()
+    held_out = [source.draw(np.random.default_rng(HELD_OUT + seed)) for seed in range(episodes)]
+    far = [synthetic_trace(FAR_JOBS, np.random.default_rng(HELD_OUT + seed)) for seed in range(FAR)]
+    for policy in policies:
+        report.means[policy.name] = np.array([_mean(workload, source.cluster, policy) for workload in held_out])
+        report.far[policy.name] = np.array([_mean(workload, FAR_CLUSTER, policy) for workload in far])
+    return report
+
+
+def _mean(workload: Workload, cluster: Cluster, policy: Policy) -> float:
+    return simulate(workload, cluster, policy).mean_completion
+
+
+def apart(report: Report, policy: str, rival: str) -> tuple[float, float]:
+    """Mean over workloads of policy minus rival, in seconds, and half its 95 % interval (paired)."""
+    gaps = report.means[policy] - report.means[rival]
+    return float(np.mean(gaps)), 1.96 * float(np.std(gaps, ddof=1)) / float(np.sqrt(len(gaps)))
+
+
+def beats(report: Report, policy: str, rival: str) -> bool:
+    gap, half = apart(report, policy, rival)
+    return gap + half < 0.0
+
+
+def best_heuristic(report: Report) -> str:
+    """The best that is not learned."""
+    known = [name for name in report.means if name.split(",")[0] not in METHODS]
+    return min(known, key=lambda name: float(np.mean(report.means[name])))
+
+
+def check(report: Report) -> None:
+    """The bars of issue 8 for this part."""
+    for name in METHODS:
+        for rival in RIVALS[:3]:
+            assert beats(report, name, rival), f"{name} does not beat {rival}: {apart(report, name, rival)}"
+    total = sum(report.seconds.values())
+    assert total < TRAINING_LIMIT, f"training took {total:.0f} s, more than {TRAINING_LIMIT:.0f} s"
+
+
+def summary(report: Report) -> dict[str, Any]:
+    best = min(METHODS, key=lambda name: float(np.mean(report.means[name])))
+    mean = float(np.mean(report.means[best]))
+    heuristic = best_heuristic(report)
+    return {
+        "rl_beats_fifo": all(beats(report, name, "fifo") for name in METHODS),
+        "rl_beats_random": all(beats(report, name, "random") for name in METHODS),
+        "rl_best": best,
+        "rl_over_sjf": round(mean / float(np.mean(report.means["sjf"])), 3),
+        "rl_over_best_heuristic": round(mean / float(np.mean(report.means[heuristic])), 3),
+        "best_heuristic": heuristic,
+        "rl_training_s": round(sum(report.seconds.values()), 1),
+    }
+
+
+def text(report: Report) -> str:
+    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.release()}"
+    order = sorted(report.means, key=lambda name: float(np.mean(report.means[name])))
+    trained = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in report.seconds.items())
+    count = len(report.means["fifo"])
+    lines = [
+        f"# bench-theory: reinforcement learning\n\n`python {' '.join(sys.argv)}` on {machine}.\n",
+        f"Trained from scratch (seed {TRAINING_SEED}): {trained}.\n",
+        (
+            f"{count} held-out workloads of the training's distribution; seconds, mean over workloads; differences are "
+            "paired, with their 95 % interval. Far: mean completion over SJF's on "
+            f"{FAR} synthetic traces of {FAR_JOBS} jobs on {FAR_CLUSTER.gpus} GPUs, which nothing was trained on.\n"
+        ),
+        f"| rank | policy | mean JCT (s) | {' | '.join(f'against {rival}' for rival in RIVALS)} | far, over sjf |",
+        "| --- |" + " --- |" * (3 + len(RIVALS)),
+        *(_row(rank, name, report) for rank, name in enumerate(order, start=1)),
+        f"\n![training]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(summary(report))}\n```\n",
+    ]
+    return "\n".join(lines)
+
+
+def _row(rank: int, name: str, report: Report) -> str:
+    gaps = (apart(report, name, rival) for rival in RIVALS)
+    cells = " | ".join(f"{gap:+.0f} ± {half:.0f}" for gap, half in gaps)
+    far = float(np.mean(report.far[name] / report.far["sjf"]))
+    return f"| {rank} | {name} | {float(np.mean(report.means[name])):.1f} | {cells} | {far:.2f} |"
+
+
+def plot(report: Report) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+    for name, curve in report.curves.items():
+        smooth = np.convolve(curve, np.full(10, 0.1), mode="valid")
+        axes.plot(np.linspace(0.0, 1.0, len(smooth)), smooth, label=name)
+    for name in ("random", "fifo, backfilled", "sjf", "srpt"):
+        axes.axhline(float(np.mean(report.means[name])), linestyle=":", color="grey")
+        axes.text(1.0, float(np.mean(report.means[name])), name, va="bottom", ha="right", fontsize=8)
+    axes.set_xlabel("share of the training")
+    axes.set_ylabel("mean completion of its plays (s)")
+    axes.legend()
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=EPISODES, help=f"held-out workloads (default: {EPISODES})")
+    found = run(parser.parse_args().episodes)
+    print(RESULTS.read_text())
+    print(f"RESULT {json.dumps(found)}")
+
+
+if __name__ == "__main__":
+    main()
