@@ -70,7 +70,7 @@ class Losses:
 
 
 def going_on_from(
-    said: Said | None, known: Save | None, node: str, attempt: int, last_step: float | None, spent: float, now: float
+    said: Said | None, known: Save | None, node: str, attempt: int, reached: float | None, spent: float, now: float
 ) -> Save | None:
     """The save that this attempt goes on from, None: it begins anew. `said` None: the gate was not heard.
 
@@ -84,14 +84,15 @@ def going_on_from(
         return None
     begin, gpu = (known.step, known.gpu_seconds) if known is not None else (0.0, 0.0)
     part = 1.0
-    if last_step is not None and last_step > begin:
-        part = min(1.0, max(0.0, (said.mark.step - begin) / (last_step - begin)))
+    if reached is not None and reached > begin:
+        part = min(1.0, max(0.0, (said.mark.step - begin) / (reached - begin)))
     return Save(said.mark.step, now, said.mark.path, node, gpu + part * max(0.0, spent - gpu), max(0, attempt - 1))
 
 
-def count(losses: Losses, save: Save | None, attempt: int, last_step: float | None, spent: float, now: float) -> Losses:
-    """The losses once this attempt goes on from `save`: `spent` are the trial's GPU-seconds so far."""
-    step = 0.0 if last_step is None else last_step
+def count(losses: Losses, save: Save | None, attempt: int, reached: float | None, spent: float, now: float) -> Losses:
+    """The losses once this attempt goes on from `save`, and the one before ended at step `reached`; `spent`: the
+    trial's GPU-seconds so far."""
+    step = 0.0 if reached is None else reached
     resumed_from = 0.0 if save is None else save.step
     since = max(losses.counted_to, 0.0 if save is None else save.gpu_seconds)
     loss = Loss(attempt, now, step, resumed_from, max(0.0, step - resumed_from), max(0.0, spent - since))

@@ -63,8 +63,14 @@ def _losses_from(losses: LossesStatus) -> Losses:
     return Losses(losses.count, losses.steps, losses.gpu_seconds, losses.counted_to, recent)
 
 
-def curve_from(status: TrialStatus, position: Position) -> Curve:
-    """`position`: where its log is read on."""
+def reached(status: TrialStatus) -> float | None:
+    """Where the attempt came that wrote the status last. Not `last_step`: an earlier one may have been further."""
+    cursor = status.reader
+    return status.last_step if cursor is None or cursor.step is None else cursor.step
+
+
+def curve_from(status: TrialStatus, position: Position, begins_at: float | None) -> Curve:
+    """`position`: where its log is read on; `begins_at`: the step that a new attempt goes on from, None: no new one."""
     points = tuple(Point(point.step, point.value, point.time) for point in status.curve.points)
     cursor = status.reader
     goes_on = cursor is not None and position != Position()
@@ -74,6 +80,7 @@ def curve_from(status: TrialStatus, position: Position) -> Curve:
         status.last_value,
         lines=cursor.lines if cursor else 0,
         again=goes_on and cursor is not None and cursor.announced,
+        at=(reached(status) or 0.0) if begins_at is None else begins_at,
     )
 
 
@@ -101,6 +108,7 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             offset=position.offset,
             lines=curve.lines if waiting is None else waiting.lines,
             announced=waiting is not None,
+            step=curve.at,
         ),
         saved=_saved(account.saved),
         losses=_losses(account.losses),

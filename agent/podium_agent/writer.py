@@ -26,7 +26,7 @@ from podium_agent.pods import GATE_CONTAINER
 from podium_agent.saves import said_in_log
 from podium_agent.savewatch import SaveWatch
 from podium_agent.settings import AgentSettings
-from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
+from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 
@@ -110,15 +110,15 @@ class TrialWriter:
         if book.owned or (not mine and status.attempt > pod.attempt):
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
-        account = account_from(status)
+        account, begins_at = account_from(status), None
         if not mine:
             said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
-            account = taken_over(
-                account, said, book.node, pod.attempt, status.last_step, status.gpu_seconds, time.time()
-            )
+            spent = status.gpu_seconds
+            account = taken_over(account, said, book.node, pod.attempt, reached(status), spent, time.time())
+            begins_at = account.saved.step if account.saved is not None else 0.0
             book.touch()
         position = position_from(status, pod.uid, self.container)
-        book.load(account, curve_from(status, position), position)
+        book.load(account, curve_from(status, position, begins_at), position)
         if mine:
             book.own()
         self._prepare()

@@ -290,9 +290,12 @@ def _publish(folder: Path, made: Save) -> Save:
 
 def _prune(folder: Path, newest: Path) -> None:
     """Remove older saves and torn ones. By time, not by step: who began anew counts from 1 again."""
+    mine = Path(os.path.relpath(newest, folder)).parts
+    if not mine:
+        return  # the folder itself is the save: who wrote it knows what in it is old
     given = os.environ.get("PODIUM_CHECKPOINT_KEEP", "")
     keep = max(1, int(given)) if given.isdigit() else 1
-    saves = [entry for entry in folder.iterdir() if _SAVE_NAME.fullmatch(entry.name) and not _same(entry, newest)]
+    saves = [entry for entry in folder.iterdir() if _SAVE_NAME.fullmatch(entry.name) and entry.name != mine[0]]
     whole = [entry for entry in saves if not entry.name.endswith(ASIDE)]
     whole.sort(key=lambda entry: entry.stat().st_mtime_ns, reverse=True)
     for entry in [entry for entry in saves if entry.name.endswith(ASIDE)] + whole[keep - 1 :]:
@@ -301,10 +304,6 @@ def _prune(folder: Path, newest: Path) -> None:
         else:
             with contextlib.suppress(OSError):
                 entry.unlink()
-
-
-def _same(one: Path, other: Path) -> bool:
-    return os.path.abspath(one) == os.path.abspath(other)
 
 
 def _sync_tree(path: Path) -> None:

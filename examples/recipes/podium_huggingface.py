@@ -42,6 +42,8 @@ class PodiumCallback(TrainerCallback):
         control.should_training_stop |= stop
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if args.world_size > 1:
+            torch.distributed.barrier()  # each rank has written its part before the marker says that it is whole
         newest = Path(args.output_dir, f"checkpoint-{state.global_step}")
         if not os.environ.get("PODIUM_CHECKPOINT") or not state.is_world_process_zero:
             return

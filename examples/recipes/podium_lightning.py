@@ -28,6 +28,8 @@ from podium import trial
 class PodiumCallback(Callback):
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         trial.stopping()
+        saved = trial.load()
+        self._saved = saved.step if saved else None  # the same on every rank
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         # all ranks save at the same step, or they wait for one another for ever
@@ -46,7 +48,9 @@ class PodiumCallback(Callback):
 
     def _save(self, trainer: Trainer) -> None:
         folder = os.environ.get("PODIUM_CHECKPOINT")
-        if folder:
+        # asked for at an epoch's last batch, it is there at its end: what the marker names is never written again
+        if folder and trainer.global_step != self._saved:
+            self._saved = trainer.global_step
             path = Path(folder, f"step-{trainer.global_step}.ckpt")
             trainer.save_checkpoint(path)  # every rank: some strategies write a part on each
             trial.mark(trainer.global_step, path)

@@ -55,6 +55,7 @@ class Curve:
     diverged: int = 0
     repeated: int = 0
     taken: int = 0  # points, before thinning
+    at: float = 0.0  # the step printed last, seen before or not: after a requeue it is behind `last_step` for a while
 
     @property
     def waiting(self) -> Announcement | None:
@@ -80,6 +81,8 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
                     now = replace(now, announced=Announcement(seen.step, line, now.lines))
                 continue
             step = seen.step if seen.step is not None else _next_step(now)
+            if math.isfinite(step):
+                now = replace(now, at=step)
             if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
                 now = replace(now, repeated=now.repeated + 1)
                 continue

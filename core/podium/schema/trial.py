@@ -51,6 +51,9 @@ class ReaderCursor(StatusModel):
     offset: int = Field(0, description="bytes of the file that were read")
     lines: int = Field(0, description="lines that were read, over all files")
     announced: bool = Field(False, description="a step was read whose value is still to come, on a later line")
+    step: float | None = Field(
+        None, description="where this pod is: the step that it printed last, done before or not, or went on from"
+    )
 
 
 class SuspensionRecord(StatusModel):

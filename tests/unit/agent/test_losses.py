@@ -28,7 +28,7 @@ SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
     ],
 )
 def test_the_save_that_an_attempt_goes_on_from(said: Said | None, known: Save | None, save: Save | None) -> None:
-    assert going_on_from(said, known, "here", attempt=2, last_step=15.0, spent=100.0, now=99.0) == save
+    assert going_on_from(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_only_the_last_ones_are_listed() -> None:
 
 def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
     account = Account(holds=(Hold(("A", "B"), "far", 0.0, 10.0), Hold(("A", "B"), "far", 100.0)), settled=20.0)
-    after = taken_over(account, None, "here", 1, last_step=4.0, spent=50.0, now=9000.0)
+    after = taken_over(account, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
     assert after.holds[-1].end == 115.0
     assert (after.gpu_seconds(9000.0), after.losses.gpu_seconds, after.losses.steps) == (50.0, 50.0, 4.0)
 

@@ -10,21 +10,23 @@ from typing import Any
 
 import pytest
 
-from podium.curves.growing import Curve
+from podium.curves.growing import Curve, Line, extend
+from podium.curves.readings import Seen
+from podium.curves.thinning import Grid
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
 from podium.schema.trial import TrialStatus
-from podium_agent.account import Account, Cost, follow, resumed, saw, suspended
+from podium_agent.account import Account, Cost, follow, resumed, saw, suspended, taken_over
 from podium_agent.book import Book
 from podium_agent.conditions import HOLDS, SUSPENDED, patch
 from podium_agent.gpus import Reading, Sample, merge
 from podium_agent.logs.tail import Position
-from podium_agent.losses import Loss, Losses, Mark
+from podium_agent.losses import Loss, Losses, Mark, Said
 from podium_agent.nodestatus import build, decisive, moved
 from podium_agent.pods import parse
 from podium_agent.states import EDGES, derive, reason
 from podium_agent.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
+from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
 
 R, OFF = TrialState.RUNNING, TrialState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")
@@ -170,14 +172,42 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     account = saw(follow(account, R, ("A",), "n", 120.0), Mark(3.0, "step-3"), "n", 1, 121.0)
     loss = Loss(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
     account = replace(account, losses=Losses(1, 3.0, 4.5, counted_to=5.0, recent=(loss,)))
-    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7), Position("0.log", "f", 42))
+    book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0), Position("0.log", "f", 42))
     status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
     assert account_from(status) == account
     position = position_from(status, "p1", "train")
     assert position == Position("0.log", "f", 42)
-    assert curve_from(status, position) == Curve(last_step=3.0, last_value=0.5, lines=7)
+    assert curve_from(status, position, None) == Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0)
     assert position_from(status, "p2", "train") == Position(), "another pod: from the beginning"
     assert status.gpu_seconds == 15.0
+
+
+def test_a_step_is_lost_once_for_each_time_it_was_done() -> None:
+    """Saved at 10 and printed to 15; then to 12; then nothing: 5 steps are done again, 2 more, and none."""
+    status = TrialStatus()
+    for attempt, (begins, ends) in enumerate([(0, 15), (10, 12), (10, 10)]):
+        status = attempts(status, attempt, begins, ends)
+    status = attempts(status, 3, 10, 11)
+    assert (status.losses.steps, status.losses.count) == (7.0, 2)
+    assert [(loss.step, loss.resumed_from, loss.steps) for loss in status.losses.recent] == [(15, 10, 5), (12, 10, 2)]
+    assert status.last_step == 15.0, "the curve does not go back"
+
+
+def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> TrialStatus:
+    """The status after a pod that goes on from step `begins` and prints up to step `ends`."""
+    account = account_from(status)
+    said = Said(Mark(float(begins)) if begins else None)
+    account = taken_over(account, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
+    lines = [Line(100.0, f"{step}") for step in range(begins + 1, ends + 1)]
+    curve = extend(
+        curve_from(status, Position(), float(begins)),
+        lines,
+        lambda text: [Seen(float(text), 0.5)],
+        Grid(maximize=True),
+    )
+    book = Book(parse(pod_payload()), "n")
+    book.load(account, curve, Position())
+    return TrialStatus.model_validate(to_status(book, account, "train", 125.0))
 
 
 def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:

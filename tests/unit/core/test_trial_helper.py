@@ -232,6 +232,16 @@ def test_what_a_framework_wrote_is_marked(folder: Path) -> None:
     assert names(folder) == ["checkpoint-30", "podium-save.json"]
 
 
+@pytest.mark.parametrize("marked", ["step-2/model.ckpt", "step-2", "."])
+def test_what_is_marked_stays(folder: Path, marked: str) -> None:
+    for step in (1, 2):
+        (folder / f"step-{step}").mkdir(parents=True)
+        (folder / f"step-{step}" / "model.ckpt").write_text(str(step))
+    assert trial.mark(2, folder / marked) == trial.load() == (2, folder / marked)
+    assert (folder / "step-2" / "model.ckpt").read_text() == "2"
+    assert (folder / "step-1").exists() == (marked == "."), "what is older goes, where it can be told"
+
+
 @pytest.mark.parametrize("where", ["/tmp", "../elsewhere", "missing"])
 def test_a_mark_must_be_there_and_inside(folder: Path, where: str) -> None:
     trial.save(1, write("1"))

@@ -12,8 +12,9 @@ from typing import Any
 from model_api import Object, Server, View, moment
 from model_node import Node, Process
 
-from podium.curves.growing import Curve
-from podium.domain.snapshot import Point
+from podium.curves.growing import Line, extend
+from podium.curves.readings import Seen
+from podium.curves.thinning import Grid
 from podium.schema.gpunode import GPUNode, TrialState
 from podium.schema.trial import HyperParamTrial
 from podium_agent.account import taken_over
@@ -24,7 +25,7 @@ from podium_agent.losses import Mark, Said
 from podium_agent.pods import TrialPod, parse
 from podium_agent.states import derive
 from podium_agent.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.trialstatus import account_from, curve_from, position_from, to_status
+from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 
@@ -227,28 +228,23 @@ class Agent:
         if book.owned or (not mine and status.attempt > book.pod.attempt):
             record.gone = True
             return
-        account = account_from(status)
+        account, begins_at = account_from(status), None
         if not mine:
             assert record.process is not None
             said = Said(None if record.process.said is None else _mark(record.process.said))
             spent = status.gpu_seconds
-            account = taken_over(account, said, book.node, book.pod.attempt, status.last_step, spent, now)
-            # from here on the trial is where it goes on from: a loss that follows counts from there, not once more
-            step = account.saved.step if account.saved is not None else None
-            status = status.model_copy(update={"last_step": step})
+            account = taken_over(account, said, book.node, book.pod.attempt, reached(status), spent, now)
+            begins_at = account.saved.step if account.saved is not None else 0.0
         position = position_from(status, book.pod.uid, "main")
-        book.load(account, curve_from(status, position), position)
+        book.load(account, curve_from(status, position, begins_at), position)
 
     def _read(self, record: Record, book: Book, now: float) -> None:
         """The log and the marker."""
         process = record.process
         assert process is not None
-        if process.step > process.begun_at:
-            points = {point.step: point for point in book.curve.points}
-            for step in range(process.begun_at + 1, process.step + 1):
-                points.setdefault(float(step), Point(float(step), step / 10.0, now))
-            ordered = tuple(points[step] for step in sorted(points))
-            book.curve = Curve(ordered, float(process.step), process.step / 10.0)
+        printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]
+        unread = [line for line in printed if float(line.text) > book.curve.at]
+        book.curve = extend(book.curve, unread, _reading, Grid(maximize=True))
         saved = self._node.marker(process)
         if saved is not None:
             book.saw(_mark(saved), now)
@@ -278,6 +274,10 @@ class Agent:
 
 def _works(record: Record) -> bool:
     return record.state not in (None, TrialState.GATED, TrialState.SUSPENDED)
+
+
+def _reading(text: str) -> list[Seen]:
+    return [Seen(float(text), float(text) / 10.0)]
 
 
 def _mark(step: int) -> Mark:
