@@ -23,6 +23,7 @@ from podium_agent.gate import Gates
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
+from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
 from podium_agent.settings import AgentSettings
@@ -95,8 +96,11 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
 
         conductor = Conductor(settings, pods, nodes, metrics, open_book)
         gates = Gates(settings.proc, conductor.wake)
-        observer = Observer(settings, gates, method, conductor.wake)
-        carrier = Carrier(observer, gates, method, metrics, settings.retry_seconds, conductor.book_of, conductor.wake)
+        passages = Passages(settings.passages_dir)
+        observer = Observer(settings, gates, passages, method, conductor.wake)
+        carrier = Carrier(
+            observer, gates, passages, method, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
+        )
         reporter = Reporter(settings, api, telemetry, conductor, metrics, (method.name,), __version__)
 
         def alive() -> str | None:

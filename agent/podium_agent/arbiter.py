@@ -33,7 +33,7 @@ from podium_agent.trials import Gate, LocalTrial
 LAST_CALL_SECONDS = 3.0
 LAST_CALL_PART = 1 / 3  # of a short grace period: before that, the holder has time to make room
 NOT_FREEZABLE = "its job's suspension.methods do not name freeze"
-ORPHAN_SECONDS = 15.0  # in which a kubelet that works has ended what is over
+ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works has ended what is over
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,8 @@ def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) ->
 def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float) -> Step | None:
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
     if trial.over_since is not None:
-        overdue = now - trial.over_since >= ORPHAN_SECONDS and now >= trial.retry_at
-        stop = trial.state is TrialState.RUNNING and trial.freezable and overdue
+        overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
+        stop = trial.state is TrialState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
         return Suspend(trial, "Orphan") if stop else None
     if now < trial.retry_at or not trial.heeds_term:
         return None

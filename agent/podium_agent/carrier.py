@@ -17,6 +17,7 @@ from podium_agent.cgroups import Freezer
 from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
+from podium_agent.passages import Passages
 from podium_agent.records import Record
 from podium_agent.suspension.base import Outcome, SuspensionMethod
 from podium_agent.trials import Acting
@@ -31,6 +32,7 @@ class Carrier:
         self,
         observer: Observer,
         gates: Gates,
+        passages: Passages,
         method: SuspensionMethod,
         metrics: Metrics,
         retry_seconds: float,
@@ -39,6 +41,7 @@ class Carrier:
     ) -> None:
         self._observer = observer
         self._gates = gates
+        self._passages = passages
         self._method = method
         self._metrics = metrics
         self._retry_seconds = retry_seconds
@@ -59,6 +62,7 @@ class Carrier:
             acted = True
             log.info("%s: %s (%s)", step.trial.pod, type(step).__name__.lower(), step.reason)
             if isinstance(step, Grant):
+                self._passages.note(record.pod, record.gpus)
                 self._gates.open(step.trial.pod_uid)
                 self._metrics.grants.inc()
             elif isinstance(step, Suspend):

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from podium.schema.gpunode import TrialState
 from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm
 from podium_agent.gate import Gates
+from podium_agent.passages import Passages
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.pods import TrialPod
 from podium_agent.records import Hint, Record, orphan
@@ -35,10 +36,16 @@ class Observer:
     """`changed` wakes the conductor: a container's first process has ended."""
 
     def __init__(
-        self, settings: AgentSettings, gates: Gates, method: SuspensionMethod, changed: Callable[[], None]
+        self,
+        settings: AgentSettings,
+        gates: Gates,
+        passages: Passages,
+        method: SuspensionMethod,
+        changed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._gates = gates
+        self._passages = passages
         self._method = method
         self._changed = changed
         self._records: dict[str, Record] = {}
@@ -48,8 +55,10 @@ class Observer:
         self._ask_after = 0.0
 
     def hint(self, seen: Mapping[str, Hint]) -> None:
-        """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans."""
-        self._hints = seen
+        """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
+        that it let in a moment before it died it has noted on this node.
+        """
+        self._hints = {**seen, **self._passages.read()}
 
     def record(self, pod_uid: str) -> Record | None:
         return self._records.get(pod_uid)
@@ -78,6 +87,7 @@ class Observer:
         trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
         for uid in [uid for uid, record in self._records.items() if record.absent and record.ended]:
             self._drop(self._records.pop(uid))
+            self._passages.forget(uid)
         return trials
 
     def _learn_devices(self) -> None:

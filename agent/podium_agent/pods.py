@@ -20,6 +20,7 @@ METHODS_ANNOTATION = "podium.dev/methods"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
+ENDED_BY_KUBELET = ("DisruptionTarget", "True", "TerminationByKubelet")
 ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
@@ -46,6 +47,7 @@ class _Container(StatusModel):
 
 
 class _Spec(StatusModel):
+    termination_grace_period_seconds: float = 30.0
     containers: list[_Container] = Field(default_factory=list)
     init_containers: list[_Container] = Field(default_factory=list)
 
@@ -78,6 +80,7 @@ class _Condition(StatusModel):
     type: str
     status: str
     reason: str = ""
+    last_transition_time: datetime | None = None
 
 
 class _Status(StatusModel):
@@ -110,7 +113,7 @@ class TrialPod:
     ended: bool
     gate_running: bool
     gate_passed: bool
-    deadline: float | None  # not None: the pod is being deleted, and killed then
+    deadline: float | None  # not None: the pod is being ended, and killed then
     memory: int
     reading: MetricsReading | None
     reading_trouble: str = ""
@@ -118,7 +121,7 @@ class TrialPod:
     gated: bool = True
     starting: bool = False
     attempt: int = 0
-    grace: float = 30.0  # seconds that a deleted pod has
+    grace: float = 30.0  # seconds that it has from SIGTERM to SIGKILL
     main: str = ""
     checkpoint: str = ""
     freezable: bool = True
@@ -145,7 +148,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
         gate_running=gate is not None and gate.state.running is not None,
         gate_passed=gate is not None and gate.state.terminated is not None and gate.state.terminated.exit_code == 0,
-        deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
+        deadline=_deadline(pod),
         memory=_memory(pod.spec),
         reading=reading,
         reading_trouble=trouble,
@@ -153,7 +156,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         gated=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
         starting=_starting(pod),
         attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
-        grace=30.0 if meta.deletion_grace_period_seconds is None else float(meta.deletion_grace_period_seconds),
+        grace=_grace(pod),
         main=_main(pod),
         checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
         freezable=FREEZE in meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(","),
@@ -169,6 +172,21 @@ def _starting(pod: _Pod) -> bool:
         if state.running is None and state.terminated is None and reason in ON_ITS_WAY:
             return True
     return False
+
+
+def _grace(pod: _Pod) -> float:
+    given = pod.metadata.deletion_grace_period_seconds
+    return pod.spec.termination_grace_period_seconds if given is None else float(given)
+
+
+def _deadline(pod: _Pod) -> float | None:
+    """A kubelet that ends pods of its own accord (node pressure, node shutdown) deletes none: it only says so."""
+    if pod.metadata.deletion_timestamp is not None:
+        return pod.metadata.deletion_timestamp.timestamp()
+    for one in pod.status.conditions:
+        if (one.type, one.status, one.reason) == ENDED_BY_KUBELET and one.last_transition_time is not None:
+            return one.last_transition_time.timestamp() + _grace(pod)
+    return None
 
 
 def _main(pod: _Pod) -> str:

@@ -66,5 +66,9 @@ class AgentSettings(ClusterSettings):
         return self.share_dir.parent / "agent.lock"
 
     @property
+    def passages_dir(self) -> Path:
+        return self.share_dir.parent / "passages"
+
+    @property
     def share_dir_for_mounts(self) -> Path:
         return self.share_dir_on_host or self.share_dir

@@ -322,18 +322,66 @@ def test_a_suspended_trial_that_is_deleted_hears_its_sigterm(node: Node) -> None
     until(lambda: node.frozen() == set(), "the holder goes on")
 
 
-def test_released_means_nothing_is_frozen(node: Node, tmp_path: Path) -> None:
-    node.add_trial(3, tmp_path)
-    until(lambda: node.states().get("count-3") == "Gated", "count-3 at its gate")
-    node.order("count-3", "count-2")
-    until(lambda: node.frozen() == {"count-2-0"}, "count-2 suspended")
-    node.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", '{"spec": {"released": true}}')
-    until(lambda: node.frozen() == set(), "all thawed")
-    until(lambda: node.states() == {"count-2": "Running", "count-3": "Running"}, "both said to run")
+def test_a_deleted_pod_saves_first_and_the_next_one_counts_what_was_lost(node: Node, tmp_path: Path) -> None:
+    """Hook, marker, the agent's look at it after the end, the gate's word, and the count: nothing of it is told."""
+
+    def status() -> dict[str, Any]:
+        return dict(node.get("hpt", "count-7").get("status", {}))
+
+    node.add_trial(7, tmp_path, saves=True)
+    node.order("count-7", "count-2")
+    until(lambda: status().get("saved", {}).get("step") == 1, "its first save")
+    assert status()["saved"]["node"] == NODE
+    until(lambda: status().get("lastStep", 0) > 20, "steps")
+    node.cluster.kubectl("delete", "pod", "count-7-0", "--wait=true")
+    until(lambda: all("end" in hold for hold in status()["holds"]), "the end of its turn")
+    before = status()
+    assert before["saved"]["step"] > 20, "saved because it was asked: by itself it does so once"
+    lost = before["lastStep"] - before["saved"]["step"]
+    node.order("count-2")
+    node.add_trial(7, tmp_path, saves=True, attempt=1)
+    until(lambda: node.states().get("count-7") == "Gated", "the next one at its gate")
+    assert status()["reader"] == before["reader"], "nothing is counted before it has begun"
+    node.order("count-7", "count-2")
+    until(lambda: status().get("reader", {}).get("podUid") != before["reader"]["podUid"], "the new pod's record")
+    steps = until(lambda: node.printed("count-7", attempt=1), "its first steps")
+    assert steps[0] == before["saved"]["step"] + 1
+    losses = status()["losses"]
+    assert (losses["steps"], losses["count"]) == (lost, int(lost > 0))
+    assert 0.0 <= losses["gpuSeconds"] < before["gpuSeconds"], "a marker is seen at most half a second late"
+    node.kill()
+    node.start()
+    until(lambda: status()["lastStep"] > before["lastStep"] + 20, "it goes on, under another agent")
+    assert status()["losses"] == losses
+    node.cluster.kubectl("delete", "pod", "count-7-1", "--wait=true")
+
+
+def test_a_pod_deleted_by_force_keeps_its_gpu_until_its_processes_have_ended(node: Node, tmp_path: Path) -> None:
+    """The API forgets it at once; with the kubelet away nobody ends it, and only the kernel knows. A new agent too."""
+
+    def settled() -> bool:
+        return int(node.gpunode()["status"].get("observedEpoch", 0)) == node.epoch
+
+    node.add_trial(8, tmp_path)
+    node.order("count-2", "count-8")
+    until(lambda: node.states() == {"count-2": "Running", "count-8": "Gated"}, "one at work, one at its gate")
+    node.cluster.kill("kubelet", NODE)
+    node.cluster.kubectl("delete", "pod", "count-2-0", "--force", "--grace-period=0", "--wait=true")
+    for new_agent in (False, True):
+        if new_agent:
+            node.kill()
+            node.start()
+        node.order("count-8")
+        until(settled, "the order heard")
+        assert node.states() == {"count-2": "Running", "count-8": "Gated"}
+    node.cluster.start("kubelet", NODE)
+    until(lambda: "count-2" not in node.states(), "the orphan ended", 120)
+    # or the new kubelet gave count-8 up, where the plugin came too late (UnexpectedAdmissionError)
+    until(lambda: node.states() in ({"count-8": "Running"}, {}), "the next at work")
+    node.cluster.kubectl("delete", "pod", "count-8-0", "--wait=true")
 
 
 def test_a_second_agent_waits_for_the_first(node: Node) -> None:
-    """The last test: a pod that came while the plugin changes hands would be refused by the kubelet."""
     with (node.log.parent / "second.log").open("wb") as file:
         second = subprocess.Popen([sys.executable, "-m", "podium_agent.main"], env=node.environment, stderr=file)
     try:
@@ -344,3 +392,16 @@ def test_a_second_agent_waits_for_the_first(node: Node) -> None:
         second.kill()
         second.wait(20)
     node.start()
+
+
+def test_released_means_nothing_is_frozen(node: Node, tmp_path: Path) -> None:
+    for number in (3, 4):
+        node.add_trial(number, tmp_path)
+    until(lambda: [node.states().get(f"count-{n}") for n in (3, 4)] == ["Gated", "Gated"], "both at their gates")
+    node.order("count-4", "count-3")
+    until(lambda: node.states()["count-4"] == "Running", "count-4 at work")
+    node.order("count-3", "count-4")
+    until(lambda: node.frozen() == {"count-4-0"}, "count-4 suspended")
+    node.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", '{"spec": {"released": true}}')
+    until(lambda: node.frozen() == set(), "all thawed")
+    until(lambda: node.states() == {"count-3": "Running", "count-4": "Running"}, "both said to run")

@@ -31,23 +31,28 @@ class Leaving:
 
 
 def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: Ordering) -> Leaving:
-    """O(trials * GPUs of a trial); holders first, since the others of a GPU could not save beside them."""
+    """O(trials * GPUs of a trial), and of those that leave * GPUs."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    busy = {uuid for trial in snapshot.trials if trial.leaving for uuid in trial.gpus}
+    draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
     wakes: list[float] = []
-    found: list[Requeue] = []
-    for standing in sorted(standings.values(), key=lambda s: (not _holds(s.trial, gpus), s.ranked.rank, s.trial.key)):
-        trial = standing.trial
-        if trial.pod is None or trial.leaving:
+    asked: list[tuple[Standing, Requeue]] = []
+    for standing in standings.values():
+        if standing.trial.pod is None or standing.trial.leaving:
             continue
-        asked = _drained(standing, gpus) or _ill(snapshot, standing, gpus, wakes) or _wanted(standing, gpus, ordering)
-        begun = not _not_begun(trial)
-        if asked is None or (begun and busy.intersection(trial.gpus)):
-            continue
-        found.append(asked)
-        if begun:
-            busy.update(trial.gpus)
-    return Leaving(tuple(found), min(wakes, default=None))
+        one = _drained(standing, draining) or _ill(snapshot, standing, gpus, wakes) or _wanted(standing, gpus, ordering)
+        if one is not None:
+            asked.append((standing, one))
+    # holders first: the others of a GPU could not save beside them
+    asked.sort(key=lambda pair: (not _holds(pair[0].trial, gpus), pair[0].ranked.rank, pair[0].trial.key))
+    busy = {uuid for trial in snapshot.trials if trial.leaving for uuid in trial.gpus}
+    told: list[Requeue] = []
+    for standing, one in asked:
+        if _not_begun(standing.trial):
+            told.append(one)
+        elif not busy.intersection(standing.trial.gpus):
+            told.append(one)
+            busy.update(standing.trial.gpus)
+    return Leaving(tuple(told), min(wakes, default=None))
 
 
 def _movable(standing: Standing) -> bool:
@@ -56,15 +61,11 @@ def _movable(standing: Standing) -> bool:
     return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=trial.saved is not None)
 
 
-def _drained(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
+def _drained(standing: Standing, draining: frozenset[str]) -> Requeue | None:
     trial = standing.trial
-    nodes = {gpu.node for gpu in gpus.values() if gpu.draining}
-    if trial.node not in nodes and not any(gpus[uuid].draining for uuid in trial.gpus if uuid in gpus):
+    if trial.node not in draining or standing.job.gpus_per_trial == 0 or not _movable(standing):
         return None
-    if standing.job.gpus_per_trial == 0 or not _movable(standing):
-        return None
-    text = f"Node {trial.node or 'of its GPU'} drains: the trial goes on elsewhere."
-    return Requeue(trial.key, "NodeDraining", text)
+    return Requeue(trial.key, "NodeDraining", f"Node {trial.node} drains: the trial goes on elsewhere.")
 
 
 def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:

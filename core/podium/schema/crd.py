@@ -117,6 +117,7 @@ KINDS: tuple[Kind, ...] = (
             Column("Driver", ".status.driver", priority=1),
             Column("Methods", ".status.methods[0]", priority=1),
             Column("Released", ".spec.released", "boolean", 1),
+            Column("Draining", ".spec.draining", "boolean", 1),
         ),
     ),
 )

@@ -21,6 +21,7 @@ from agent_builders import Machine, key, pod
 import podium_agent.carrier
 import podium_agent.conductor
 import podium_agent.observer
+import podium_agent.suspension.freeze
 from podium.schema.gpunode import GPUNode, TrialState
 from podium_agent.arbiter import LAST_CALL_PART, LAST_CALL_SECONDS
 from podium_agent.book import Book
@@ -30,6 +31,7 @@ from podium_agent.conductor import Conductor
 from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
+from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod, parse
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
@@ -37,6 +39,7 @@ from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
 
 TURN_SECONDS = 0.1
+POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for
 
 
 class KilledError(BaseException):
@@ -116,6 +119,8 @@ class World:
         self.kill_at: set[int] = set()
         self.dead = False
         self.deaths = 0
+        self.wrong: list[str] = []
+        self._let_go: set[str] = set()  # what worked while all was released, and was not alone at work since
         self.shown = self.show()
 
     # what the agent does
@@ -145,10 +150,22 @@ class World:
         self.act(lambda: setattr(trial, "let_in", trial.deadline is None))
 
     def check(self) -> None:
-        """At most one at work on each GPU, but for a deleted one beside it when its grace period is nearly over."""
-        for gpu in self.gpus:
-            at_work = [one for one in self.trials.values() if one.works and gpu in one.gpus]
-            assert len([one for one in at_work if not self._in_last_call(one)]) <= 1, [one.name for one in at_work]
+        """At most one at work on each GPU, but for a deleted one beside it when its grace period is nearly over. And
+        but for those that `released` let work: they may until they are frozen again, and nobody is let in beside them.
+
+        What is wrong is kept, not raised: the carrier outlives whatever an act raises.
+        """
+        rivals = {gpu: self._rivals(gpu) for gpu in self.gpus}
+        if self.shown[1].spec.released:
+            self._let_go = set().union(*rivals.values())
+            return
+        several = [names for names in rivals.values() if len(names) > 1]
+        self.wrong += [f"turn at {self.clock.now:.1f}: {names} work" for names in several if not names <= self._let_go]
+        self._let_go &= set().union(*several)
+
+    def _rivals(self, gpu: str) -> set[str]:
+        at_work = [one for one in self.trials.values() if one.works and gpu in one.gpus]
+        return {one.name for one in at_work if not self._in_last_call(one)}
 
     def _in_last_call(self, trial: Trial) -> bool:
         if trial.deadline is None:
@@ -160,7 +177,10 @@ class World:
     def turn(self) -> None:
         """A tenth of a second of kernel, kubelet and trials."""
         self.clock.now += TURN_SECONDS
-        self.freeze()
+        for freezer in (freezer for trial in self.trials.values() for freezer in trial.freezers):
+            state = freezer.path / "freezer.state"
+            if state.read_text() == "FREEZING":
+                state.write_text("FROZEN")
         for trial in self.trials.values():
             if trial.deadline is None or trial.ended:
                 continue
@@ -171,13 +191,6 @@ class World:
         for trial in self.trials.values():
             if trial.let_in and not trial.freezers and not trial.ended:
                 trial.freezers = [self.machine.run(trial.as_pod(), one) for one in trial.ids()]
-
-    def freeze(self) -> None:
-        """The kernel has stopped what it was asked to stop."""
-        for freezer in (freezer for trial in self.trials.values() for freezer in trial.freezers):
-            state = freezer.path / "freezer.state"
-            if state.read_text() == "FREEZING":
-                state.write_text("FROZEN")
 
     def _end(self, trial: Trial, heard: bool) -> None:
         trial.heard, trial.killed = heard, not heard
@@ -254,8 +267,10 @@ class Agent:
         self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         self.conductor = Conductor(settings, self.pods, self.nodes, metrics, lambda one: Book(one, "n"))
         gates = _Gates(world)
-        self.observer = Observer(settings, gates, method, lambda: None)
-        self.carrier = Carrier(self.observer, gates, method, metrics, 1.0, self.conductor.book_of, self.conductor.wake)
+        passages = Passages(settings.passages_dir)
+        self.observer = Observer(settings, gates, passages, method, lambda: None)
+        book_of, wake = self.conductor.book_of, self.conductor.wake
+        self.carrier = Carrier(self.observer, gates, passages, method, metrics, 1.0, book_of, wake)
         self.hear()
         self.conductor._hint(self.observer)
 
@@ -265,16 +280,17 @@ class Agent:
         self.nodes._items = {("", "n"): node}
 
     async def turn(self) -> None:
-        """One look, and all acts that it leads to, to their end."""
+        """One look, and the acts that it leads to, as far as they come: a freeze is done in the kernel's next turn."""
         for record in self.observer.records():
             record.searched = 0.0
         self.conductor._once(self.observer, self.carrier)
-        while self.carrier._tasks:
-            self.world.freeze()
-            done, _ = await asyncio.wait(set(self.carrier._tasks), timeout=0.001)
+        await asyncio.sleep(0)
+        if self.carrier._tasks:
+            done, _ = await asyncio.wait(set(self.carrier._tasks), timeout=4 * POLL_SECONDS)
             for task in done:
                 task.result()
-        await asyncio.sleep(0)
+        if self.world.dead:
+            raise KilledError
 
     async def die(self) -> None:
         """The kernel closes what the process had open, and its tasks are no more."""
@@ -298,6 +314,7 @@ def stood_in_for(world: World) -> Iterator[None]:
         patch.setattr(podium_agent.carrier, "time", world.clock)
         patch.setattr(podium_agent.observer, "time", world.clock)
         patch.setattr(podium_agent.observer, "gpus_of_pods", devices)
+        patch.setattr(podium_agent.suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
         patch.setattr(podium_agent.observer, "heeds_sigterm", lambda *_: True)
         patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))
         yield
@@ -320,5 +337,6 @@ async def run(world: World, turns: int, before_turn: Callable[[int], object] = l
                 await agent.die()
             agent = None
         world.check()
+        assert not world.wrong, world.wrong
     if agent is not None:
         await agent.die()

@@ -116,6 +116,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("order"), st.permutations("abcd")),
     st.tuples(st.just("delete"), st.sampled_from("abcd"), st.sampled_from([0.5, 1.0, 3.0, 30.0])),
     st.tuples(st.just("kill"), st.integers(1, 6)),
+    st.tuples(st.just("release"), st.booleans()),
     st.tuples(st.just("show")),
     st.tuples(st.just("wait")),
 )
@@ -136,6 +137,8 @@ def test_whatever_happens(events: list[tuple[object, ...]], released: bool) -> N
                 world.delete(*words)  # type: ignore[arg-type]
             elif kind == "kill":
                 world.kill_at.add(world.acts + words[0])  # type: ignore[operator]
+            elif kind == "release":
+                world.released = bool(words[0])
             elif kind == "show":
                 world.show()
             return

@@ -5,7 +5,7 @@
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
 | there, and a newer one | there | only the newer works; the older may end | here, test_arbiter, test_writer |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
-| gone from the API, still runs | there | the same, also by an agent that starts later | here |
+| gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
 | none | there | nothing: the operator makes one | test_operator |
 | claims to be a trial's, and is not | - | is never let in | here |
 | there | there, and a second agent | the second waits for the lock | test_share |
@@ -101,7 +101,7 @@ def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone
         second = pod("b", gate_passed=False)
         node.waits_at_its_gate(second)
         assert node.steps(order("b", "a"), *after, second) == {"wait b-0 NotItsTurn"}
-        assert node.steps(order("b", "a"), *after, second, now=1.0 + ORPHAN_SECONDS) == {
+        assert node.steps(order("b", "a"), *after, second, now=1.0 + 30.0 + ORPHAN_SECONDS) == {
             "suspend a-0 Orphan",
             "wait b-0 NotItsTurn",
         }

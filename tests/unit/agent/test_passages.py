@@ -1,0 +1,60 @@
+"""Who was let in is known to the next agent, whatever the API has forgotten."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent_builders import key, pod, pod_uid
+from agent_node import Node, order
+
+from podium_agent.arbiter import decide
+from podium_agent.passages import Passages
+from podium_agent.records import Hint
+
+TRAIN = "ab" * 32
+
+
+def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Callable[..., None]) -> None:
+    """Found by the model: GPUNode.status does not name it yet, the API no more. It works until the kubelet ends it."""
+
+    def scene(node: Node) -> None:
+        first, second = pod("a", gate_passed=False), pod("b", gate_passed=False)
+        node.waits_at_its_gate(first)
+        assert node.carrier.carry(decide(order("a", "b"), node.look(first), 1.0))
+        freezer = node.run(first, TRAIN, os.getpid())
+        node.restart_agent()
+        node.observer.hint({})
+        node.waits_at_its_gate(second)
+        assert node.steps(order("b"), second) == {"wait b-0 NotItsTurn"}
+        (freezer.path / "cgroup.procs").write_text("")
+        assert node.steps(order("b"), second) == {"grant b-0 FirstInOrder"}
+        assert Passages(node.settings().passages_dir).read() == {}
+
+    on_node(scene)
+
+
+def test_a_note_outlives_the_agent_until_it_is_removed(tmp_path: Path) -> None:
+    Passages(tmp_path / "notes").note(pod(), ("G", "H"))
+    assert Passages(tmp_path / "notes").read() == {pod_uid(): Hint(key(), "a-0", ("G", "H"))}
+    Passages(tmp_path / "notes").forget(pod_uid())
+    assert Passages(tmp_path / "notes").read() == {}
+    Passages(tmp_path / "notes").forget(pod_uid())
+
+
+@pytest.mark.parametrize(("name", "text"), [(".half", "{"), ("torn", "{"), ("other", "[]"), ("bytes", "\udcff")])
+def test_what_is_no_note_is_passed_over(tmp_path: Path, name: str, text: str) -> None:
+    Passages(tmp_path).note(pod(), ("G",))
+    (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
+    assert list(Passages(tmp_path).read()) == [pod_uid()]
+
+
+def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    notes = Passages(tmp_path / "file")
+    notes.note(pod(), ("G",))
+    notes.forget(pod_uid())
+    assert notes.read() == {}
+    assert ["a-0" in caplog.messages[0], pod_uid() in caplog.messages[1]] == [True, True]
