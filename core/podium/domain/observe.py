@@ -107,6 +107,9 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     if pod.phase != "Failed":
         # still at work, or its node is silent (Unknown), or on its way out: not over before the kubelet says so
         return PodEnd("StillThere", "", "")
+    if pod.reason == "Evicted" and "exceed" in pod.message:
+        # of its own limits; where the node is low on something, the kubelet's words are others
+        return PodEnd("OwnFailure", "StorageExceeded", f"{pod.message} Raise the limit in the template, or write less.")
     if pod.disruption:
         return PodEnd(
             "Disrupted", "PodDisrupted", f"The cluster took the pod away ({pod.disruption}). {pod.message}".strip()

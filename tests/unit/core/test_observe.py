@@ -12,6 +12,9 @@ from podium.domain.phase import FINAL, TrialPhase
 
 P = TrialPhase
 FAILED = PodFacts("Failed", node="node-a", gate="Done")
+EVICTED = replace(FAILED, reason="Evicted", disruption="TerminationByKubelet", exit_code=137)
+OWN_DISK = 'Container main exceeded its local ephemeral storage limit "1Gi". '  # the kubelet's words
+OWN_VOLUME = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '
 
 ENDS = [
     ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
@@ -20,6 +23,9 @@ ENDS = [
     ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "OwnFailure", "ProcessFailed"),
     ("deadline", replace(FAILED, reason="DeadlineExceeded"), "OwnFailure", "DeadlineExceeded"),
     ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
+    ("low node", replace(EVICTED, message="The node was low on resource: memory. "), "Disrupted", "PodDisrupted"),
+    ("own disk", replace(EVICTED, message=OWN_DISK), "OwnFailure", "StorageExceeded"),
+    ("own volume", replace(EVICTED, message=OWN_VOLUME), "OwnFailure", "StorageExceeded"),
     ("preempted", replace(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
     ("taint", replace(FAILED, disruption="DeletionByTaintManager", exit_code=137), "Disrupted", "PodDisrupted"),
     ("node lost", replace(FAILED, reason="NodeLost"), "Disrupted", "PodRejected"),
