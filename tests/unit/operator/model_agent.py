@@ -15,7 +15,7 @@ from model_node import Node, Process
 from podium.curves.growing import Line, extend
 from podium.curves.readings import Seen
 from podium.curves.thinning import Grid
-from podium.schema.gpunode import GPUNode, TrialState
+from podium.schema.gpunode import GPUNode, TrialOnGpu, TrialState
 from podium.schema.trial import HyperParamTrial
 from podium_agent.account import taken_over
 from podium_agent.arbiter import Grant, Orders, Resume, Suspend, Wait, decide, newer
@@ -62,18 +62,10 @@ class Agent:
         self.records: dict[str, Record] = {}
         self.pods.see()  # it lists before it acts
         self.nodes.see()
-        for uid, process in node.processes.items():
-            if uid not in {pod.uid for pod in self.pods.values()} and process.lives:
-                self._adopt(uid, process, now)
-
-    def _adopt(self, uid: str, process: Process, now: float) -> None:
-        """What runs of a pod that the API has forgotten, as GPUNode.status names it."""
-        node = self.nodes.get("", self._node.name)
-        for gpu in node.status.gpus if node is not None else ():
-            for one in gpu.trials:
-                if one.pod_uid == uid:
-                    pod = _orphan(one.namespace, one.trial, one.uid, one.pod, uid)
-                    self.records[uid] = Record(pod, process, over_since=now, located=True, passed=True, gone=True)
+        self._hints: dict[str, TrialPod] = dict(node.passages)
+        before = self.nodes.get("", node.name)
+        for gpu in before.status.gpus if before is not None else ():
+            self._hints |= {one.pod_uid: _orphan(one) for one in gpu.trials}
 
     # one turn of the conductor
 
@@ -92,6 +84,7 @@ class Agent:
             begun = True
             if isinstance(step, Grant):
                 record.passed = True
+                self._node.passages[record.pod.uid] = record.pod
                 self._node.let_through(record.process)
             elif isinstance(step, Suspend):
                 record.acting, record.ends = Acting.SUSPENDING, step
@@ -115,6 +108,10 @@ class Agent:
             record = self.records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
             record.process = self._node.processes.get(uid, record.process)
+        for uid in self._hints.keys() - present.keys():  # once: what runs of pods that the API has forgotten
+            process = self._node.processes.get(uid)
+            self.records[uid] = Record(self._hints[uid], process, over_since=now, passed=True, gone=True)
+        self._hints.clear()
         trials = []
         for uid, record in list(self.records.items()):
             over = uid not in present or record.pod.ended
@@ -191,6 +188,7 @@ class Agent:
                 await self._write(record, record.book, now)
             if record.over_since is not None and record.state is None:
                 del self.records[uid]  # its last words are written
+                self._node.passages.pop(uid, None)
 
     async def _write(self, record: Record, book: Book, now: float) -> None:
         if book.account is None:
@@ -284,7 +282,7 @@ def _mark(step: int) -> Mark:
     return Mark(float(step), f"step-{step}", on_request=True)
 
 
-def _orphan(namespace: str, trial: str, uid: str, name: str, pod_uid: str) -> TrialPod:
-    owner = {"kind": "HyperParamTrial", "name": trial, "uid": uid, "controller": True}
-    meta = {"name": name, "namespace": namespace, "uid": pod_uid, "labels": {"podium.dev/trial": trial}}
+def _orphan(one: TrialOnGpu) -> TrialPod:
+    owner = {"kind": "HyperParamTrial", "name": one.trial, "uid": one.uid, "controller": True}
+    meta = {"name": one.pod, "namespace": one.namespace, "uid": one.pod_uid, "labels": {"podium.dev/trial": one.trial}}
     return parse({"metadata": meta | {"ownerReferences": [owner]}, "status": {"phase": "Failed"}})

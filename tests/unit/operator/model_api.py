@@ -1,4 +1,5 @@
 """An API server of plain objects for the model: versions, field managers, deletions with grace, and watches that lag.
+Objects are values: what changes is a new object, so a view may keep the old one.
 
 What real servers do and the model relies on: a status is applied by a manager that owns its fields, a version that is
 named must be the present one, a pod that is bound goes only when its kubelet says so.
@@ -6,7 +7,6 @@ named must be the present one, a pod that is bound goes only when its kubelet sa
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
@@ -63,8 +63,8 @@ class Server:
         meta = manifest["metadata"]
         if self.find(resource, meta["name"], meta.get("namespace", "")) is not None:
             raise ApiError(409, "AlreadyExists", f"{resource.kind} {meta['name']}")
-        made = copy.deepcopy(dict(manifest))
-        made["metadata"] |= {"uid": f"{meta['name']}-{self._version}", "creationTimestamp": moment(self._now())}
+        born = {"uid": f"{meta['name']}-{self._version}", "creationTimestamp": moment(self._now())}
+        made = {**manifest, "metadata": {**meta, **born}}
         if resource is PODS:
             made["status"] = {"phase": "Pending"}
         self.put(resource, made)
@@ -82,9 +82,9 @@ class Server:
             raise ApiError(404, "NotFound", name)
         if found["metadata"]["uid"] != patch["metadata"].get("uid", found["metadata"]["uid"]):
             raise ApiError(409, "Conflict", f"{name} is another object")
-        after = copy.deepcopy(found)
-        after["metadata"].setdefault("annotations", {}).update(patch["metadata"].get("annotations", {}))
-        self.put(resource, after)
+        meta = found["metadata"]
+        notes = {**meta.get("annotations", {}), **patch["metadata"].get("annotations", {})}
+        self.put(resource, {**found, "metadata": {**meta, "annotations": notes}})
 
     async def apply(self, resource: Resource, manifest: Mapping[str, Any], *, manager: str) -> Object:
         return self._apply(resource, manifest, manager, "spec")
@@ -96,7 +96,7 @@ class Server:
 
     def put(self, resource: Resource, thing: Object) -> Object:
         self._version += 1
-        thing["metadata"]["resourceVersion"] = str(self._version)
+        thing = {**thing, "metadata": {**thing["metadata"], "resourceVersion": str(self._version)}}
         key = (thing["metadata"].get("namespace", ""), thing["metadata"]["name"])
         self._objects.setdefault(resource.kind, {})[key] = thing
         self.log.append((resource.kind, key, thing))
@@ -130,14 +130,14 @@ class Server:
         owned = self._parts.setdefault((resource.kind, found["metadata"]["uid"], part), {})
         if not owned:
             owned[""] = dict(found.get(part) or {})
-        owned[manager] = copy.deepcopy(dict(manifest[part]))
+        owned[manager] = dict(manifest[part])
         merged: Object = {}
         for fields in owned.values():
             conditions = {one["type"]: one for one in (*merged.get("conditions", []), *fields.get("conditions", []))}
             merged |= fields
             if conditions:
                 merged["conditions"] = list(conditions.values())
-        after = {**found, "metadata": dict(found["metadata"]), part: merged}
+        after = {**found, part: merged}
         if merged == found.get(part):
             return found
         if resource is GPUNODES and part == "spec":

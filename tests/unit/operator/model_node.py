@@ -6,12 +6,12 @@ handles SIGTERM by a save, as `podium.trial` does.
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from model_api import Object, Server, moment
 
+from podium_agent.pods import TrialPod
 from podium_cluster.resources import PODS
 
 MAX_STEPS = 12
@@ -64,6 +64,7 @@ class Node:
         self.shares = shares
         self.lost = False
         self.processes: dict[str, Process] = {}  # by pod uid
+        self.passages: dict[str, TrialPod] = {}  # by pod uid: what its agents noted on its disk
         self._server = server
         self._folders = folders
 
@@ -136,7 +137,7 @@ class Node:
     def _report(self, pod: Object, process: Process, now: float) -> None:
         status = _status(process, now)
         if status != pod["status"]:
-            self._server.put(PODS, {**copy.deepcopy(pod), "status": status})
+            self._server.put(PODS, {**pod, "status": status})
 
     # the trials' processes
 

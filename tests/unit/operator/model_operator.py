@@ -28,6 +28,7 @@ from podium_operator.settings import OperatorSettings
 from podium_operator.statuses import Statuses
 
 _METRICS = Metrics()
+_SETTINGS = OperatorSettings()
 
 
 class Clock:
@@ -47,7 +48,7 @@ class ModelMirror(Mirror):
     """The real mirror on views; `silent`: nodes whose agent is taken to be away."""
 
     def __init__(self, server: Server, silent: Collection[str]) -> None:
-        super().__init__(cast(Api, server), OperatorSettings())
+        super().__init__(cast(Api, server), _SETTINGS)
         jobs = View(server, JOBS, HyperParamJob.model_validate)
         trials = View(server, TRIALS, SeenTrial.model_validate)
         pods = View(server, PODS, parse_pod)
@@ -72,7 +73,7 @@ class Operator:
         self._loop = loop
         self.mirror = ModelMirror(server, silent)
         self._cycle = Cycle(
-            OperatorSettings(),
+            _SETTINGS,
             self.mirror,
             Actuator(api, self.mirror, PodRules("podium", "podium.dev/gpu"), _METRICS),
             Statuses(api, 2.0, _METRICS),

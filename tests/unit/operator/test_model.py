@@ -106,6 +106,7 @@ class PodiumModel(RuleBasedStateMachine):
             else:
                 agent.nodes.see(orders)
             agent.turn(self.clock.now)
+            self.one_holder_each()  # who is let on works at once, who is taken off not yet
             if ends != "nothing":
                 agent.finish()
             if ends == "report":
@@ -146,8 +147,8 @@ class PodiumModel(RuleBasedStateMachine):
         for node in self.nodes.values():
             node.expire(self.clock.now)
 
-    @rule()
-    def all_goes_well(self) -> None:
+    @rule(steps=st.sampled_from([1, 4]))
+    def all_goes_well(self, steps: int = 1) -> None:
         self.time_passes(5)
         self.operator_plans((None, None, None), None)
         self.scheduler()
@@ -155,10 +156,10 @@ class PodiumModel(RuleBasedStateMachine):
             self.nodes[name].kubelet(self.clock.now)
             for _ in range(3):
                 self.agent_acts(name, None, None, "acts")
-            self.nodes[name].work()
+            for _ in range(steps):
+                self.nodes[name].work()
             self.nodes[name].kubelet(self.clock.now)
             self.agent_acts(name, None, None, "report")
-            self.one_holder_each()
 
     # faults
 
@@ -213,7 +214,7 @@ class PodiumModel(RuleBasedStateMachine):
     def one_holder_each(self) -> None:
         self.note_attempts()
         for node in self.nodes.values():
-            rivals = [p.pod for p in node.processes.values() if p.works and not p.last_call]
+            rivals = [process.pod for process in node.processes.values() if process.works and not process.last_call]
             assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
 
     @invariant()
@@ -236,7 +237,7 @@ class PodiumModel(RuleBasedStateMachine):
         for _ in range(400):
             if self.over():
                 break
-            self.all_goes_well()
+            self.all_goes_well(steps=4)
         assert self.over(), f"not over: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
         for _ in range(3):
             self.all_goes_well()

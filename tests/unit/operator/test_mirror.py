@@ -1,0 +1,60 @@
+"""What the mirror remembers of orders that its cache does not show yet."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from model_api import Server
+from model_operator import Clock, ModelMirror
+
+from podium.schema.gpunode import GpuNodeSpec, GpuOrder
+from podium_cluster.resources import GPUNODES
+from podium_operator import mirror as mirror_module
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(1000.0)
+    monkeypatch.setattr(mirror_module, "time", clock)
+    return clock
+
+
+def ordered(clock: Clock) -> tuple[Server, ModelMirror]:
+    """The mirror has written epoch 5, and its cache shows epoch 4."""
+    server = Server(clock.time)
+    server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4}, "status": {}})
+    mirror = ModelMirror(server, ())
+    mirror.ordered("node-0", GpuNodeSpec(epoch=5, gpus=[GpuOrder(uuid="GPU-0")]))
+    return server, mirror
+
+
+def test_an_order_that_was_just_written_is_in_force(clock: Clock) -> None:
+    _, mirror = ordered(clock)
+    (node,) = mirror.world().nodes
+    assert (node.spec.epoch, [gpu.uuid for gpu in node.spec.gpus]) == (5, ["GPU-0"])
+
+
+def test_a_cache_that_stays_behind_is_believed_but_no_epoch_is_given_twice(clock: Clock) -> None:
+    """Found by the model: two orders with one epoch, and one with an epoch that the server refuses."""
+    _, mirror = ordered(clock)
+    clock.now += 60.0
+    (node,) = mirror.world().nodes
+    assert (node.spec.epoch, node.spec.gpus) == (5, [])
+
+
+def test_what_a_person_sets_meanwhile_is_seen(clock: Clock) -> None:
+    server, mirror = ordered(clock)
+    drains = {"metadata": {"name": "node-0"}, "spec": {"draining": True}}
+    asyncio.run(server.apply(GPUNODES, drains, manager="podium-cli-drain"))
+    mirror.views[3].see()
+    (node,) = mirror.world().nodes
+    assert (node.spec.epoch, node.spec.draining) == (5, True)
+
+
+@pytest.mark.parametrize(("uid", "epoch"), [("u", 5), ("u", 6), ("anew", 0)])
+def test_it_is_forgotten_when_the_cache_has_it_or_another_object_is_there(clock: Clock, uid: str, epoch: int) -> None:
+    server, mirror = ordered(clock)
+    server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": uid}, "spec": {"epoch": epoch}, "status": {}})
+    mirror.views[3].see()
+    assert [node.spec.epoch for node in mirror.world().nodes] == [epoch]
