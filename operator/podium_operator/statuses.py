@@ -52,7 +52,7 @@ class Statuses:
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
     ) -> None:
-        calls, told, jobs = [], [], []
+        calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
         for trial in world.trials:
             key = trial_key(trial)
@@ -67,12 +67,13 @@ class Statuses:
             )
             calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
             told.append(self._announcements.losses(trial))
+        await asyncio.gather(*calls, *told)
+        jobs = []  # last: where a job is over, its trials have said how they ended
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
             jobs.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
-        await asyncio.gather(*calls, *told)
-        await asyncio.gather(*jobs)  # last: where a job is over, its trials have said how they ended
+        await asyncio.gather(*jobs)
         self._forget(world)
         self._count(world, sights)
 
