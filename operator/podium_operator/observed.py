@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import takewhile
 
 from podium.domain.observe import TrialFacts, derive_phase, next_phase, retry_delay
-from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.job import HyperParamJob
+from podium.schema.trial import Disruptions
 from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
@@ -42,6 +44,7 @@ class Sight:
     trouble: bool = False  # the pod does not start, or was told to go: that is told before the trial's rank
     stuck: bool = False  # and this for a minute, whatever Podium does
     leaving: bool = False  # the pod is being deleted
+    disruptions: Disruptions | None = None
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
@@ -107,6 +110,9 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     if phase is TrialPhase.REQUEUED and current is not phase and _may_be_complete(world, trial, current_pod):
         phase = current
     waits = phase is TrialPhase.REQUEUED
+    disruptions = status.disruptions
+    if waits and current is not phase and not seen.own_failure and seen.reason not in REQUEUES:
+        disruptions = _once_more(disruptions, status.last_step, world.now)
     deleting = current_pod is not None and current_pod.facts.deleting
     stuck = phase is TrialPhase.PENDING and seen.trouble and not deleting and seen.reason != "ContainerCreating"
     return Sight(
@@ -115,7 +121,9 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         message=seen.message,
         attempt=attempt,
         failures=failures,
-        retry_at=_retry_at(current_pod, failures, world.pods_of[trial.metadata.uid]) if waits and current_pod else 0.0,
+        retry_at=max(_retry_at(current_pod, failures, world.pods_of.get(trial.metadata.uid, ())), _pause(disruptions))
+        if waits
+        else 0.0,
         # the dead pod of a requeued trial is history: the planner is to make a new one
         pod=None if waits else current_pod,
         node=node,
@@ -125,15 +133,32 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         trouble=seen.trouble,
         stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
         leaving=deleting and not waits,
+        disruptions=disruptions,
     )
 
 
-def _retry_at(pod: SeenPod, failures: int, pods: Sequence[SeenPod]) -> float:
+def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:
+    """Where others are let in first, who comes again at once is thrown out again at once: kube-scheduler does not know
+    for whom another one makes room. So the first costs no time, and each further one without a step twice as much.
+    """
+    if before is None or (step is not None and (before.step is None or step > before.step)):
+        return Disruptions(in_a_row=1, step=step)
+    again = datetime.fromtimestamp(now + retry_delay(before.in_a_row), UTC)
+    return Disruptions(in_a_row=before.in_a_row + 1, step=step, retry_at=again)
+
+
+def _pause(disruptions: Disruptions | None) -> float:
+    return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
+
+
+def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> float:
     """Not before this time, from what the dead pods say: no memory is needed.
 
     The first pod that the cluster refuses costs no time. One after the other without a process that ever ran means a
     lasting cause (a device plugin that is down, say), and is tried ever more seldom.
     """
+    if pod is None:
+        return 0.0
     refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
     tries = max(failures, sum(1 for _ in refused) - 1)
     since = pod.created if pod.ended_at is None else pod.ended_at

@@ -45,6 +45,8 @@ def trial_status(
         "attempt": sight.attempt,
         "failures": sight.failures,
     }
+    if sight.disruptions is not None:
+        status["disruptions"] = sight.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     if phase in FINAL:
         # a finished trial keeps what it had: where it ran, and its last rank
         status |= _kept(trial)

@@ -21,7 +21,7 @@ URGENT = {
 
 
 def guest(name: str, **spec: Any) -> dict[str, Any]:
-    """For it two trials have to go: the node has 2 CPUs, Podium's own pods ask for 0.42 and four trials for 1.0."""
+    """For it a trial or two have to go: the node has 2 CPUs, Podium's own pods ask for 0.42, each trial for 0.25."""
     container = {
         "name": "guest",
         "image": "localhost/podium-digits:dev",
@@ -54,12 +54,12 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
 
     scene.apply(URGENT)
     for name, manifest in GUESTS.items():
-        scene.until(witness, f"four trials on {NODE}", lambda: len(there(scene)) == 4, 90)
+        scene.until(witness, f"a full {NODE}", lambda: len(there(scene)) >= 3, 90)
         before = there(scene)
         scene.apply(manifest)
         try:
             scene.site.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=90s", timeout=100)
-            assert len(before - there(scene)) >= 2, f"{name} took their place"
+            assert before - there(scene), f"{name} took a trial's place"
         finally:
             scene.site.kubectl("delete", "pod", name, "--ignore-not-found", "--timeout=60s", timeout=70)
 
@@ -71,6 +71,8 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     assert scene.judge(witness) == 0, "each was saved within its grace period"
     trials = scene.trials(JOB)
+    attempts = [trial["status"]["attempt"] for trial in trials]
+    assert max(attempts) < 10, f"{attempts}: whoever is thrown out again and again waits longer and longer"
     assert all(trial["status"]["failures"] == 0 for trial in trials), "to be sent away is no failure"
     events = scene.site.objects(
         "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialRequeued"

@@ -37,15 +37,16 @@ FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KIL
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
 
 _LATE = ("SeenLate",)
+_OWN = ("ProcessFailed", "OOMKilled", "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
     _P.EARLY_STOPPED: ("StoppedByUser", "TargetReachedByRival", "BudgetSpent", "DeadlinePassed"),
     _P.KILLED: ("JobFailed", "JobFinished"),
-    _P.FAILED: ("ProcessFailed", "OOMKilled", "DeadlineExceeded"),
+    _P.FAILED: _OWN,
 }
 # why Podium itself takes a pod away whose trial goes on in another one
 REQUEUES = ("NodeDraining", "GpuUnhealthy", "MakesRoom", "SuspendedByUser")
-_LOST = ("PodDisrupted", "PodGone", "PodRejected", "ProcessFailed", "OOMKilled", "DeadlineExceeded", *REQUEUES)
+_LOST = ("PodDisrupted", "PodGone", "PodRejected", *_OWN, *REQUEUES)
 
 
 def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase, tuple[str, ...]]:

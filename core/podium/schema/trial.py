@@ -131,6 +131,14 @@ class Prediction(StatusModel):
     high: float = Field(description="upper end of the interval")
 
 
+class Disruptions(StatusModel):
+    """Pods that the cluster took away or refused, one after another, without a further step of the trial."""
+
+    in_a_row: int = Field(0, description="number of them")
+    step: float | None = Field(None, description="the trial's last step at the newest of them")
+    retry_at: datetime | None = Field(None, description="no new pod before: ever later, the more there are in a row")
+
+
 class TrialStatus(StatusModel):
     """What became of it: the first part is written by the operator, the second by the agent of its node."""
 
@@ -141,6 +149,7 @@ class TrialStatus(StatusModel):
     rank: int | None = Field(None, description="among the trials of its job; 1 = first")
     attempt: int = Field(0, description="number of its pod, from 0")
     failures: int = Field(0, description="how often its own process failed")
+    disruptions: Disruptions | None = Field(None, description="of late, by the cluster; missing: none")
     pod: str | None = Field(None, description="name of its pod")
     node: str | None = Field(None, description="where the pod is")
     gpus: list[str] = Field(default_factory=list, max_length=64, description="uuids of the GPUs that it has a share of")

@@ -121,6 +121,33 @@ def test_a_pod_that_ran_ends_the_row_of_refusals() -> None:
     assert observe(make_world(make_job(), trial, *pods))[trial_key(trial)].retry_at == 0.0
 
 
+def test_pods_that_the_cluster_takes_away_before_a_step_come_ever_more_seldom() -> None:
+    """Another scheduler makes room for a pod of its own; what we put there first is thrown out again and again."""
+    delays, before = [], None
+    for attempt in range(5):
+        trial = make_trial(phase="Gated", attempt=attempt, pod=f"sweep-0-{attempt}", lastStep=7.0, disruptions=before)
+        gone = observe(make_world(make_job(), trial))[trial_key(trial)]  # a pod that is gone says nothing any more
+        assert (gone.phase, gone.failures) == (PHASE.REQUEUED, 0)
+        delays.append(gone.retry_at - NOW if gone.retry_at else 0.0)
+        assert gone.disruptions is not None
+        before = gone.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
+    trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
+    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step ends the row"
+    trial = make_trial(phase="Requeued", attempt=5, pod="sweep-0-5", lastStep=7.0, disruptions=before)
+    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
+        "stored: an operator may die"
+    )
+
+
+@pytest.mark.parametrize("reason", ["NodeDraining", "MakesRoom"])
+def test_what_podium_takes_away_itself_comes_at_once(reason: str) -> None:
+    before = {"inARow": 3, "retryAt": moment()}
+    trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)
+    sight = observe(make_world(make_job(), trial))[trial_key(trial)]
+    assert (sight.phase, sight.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)
+
+
 def test_a_preparation_that_always_fails_fails_the_trial() -> None:
     payload = pod_payload(phase="Failed", main={"waiting": {"reason": "PodInitializing"}})
     payload["spec"]["initContainers"].insert(0, {"name": "load"})
