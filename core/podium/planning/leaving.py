@@ -39,7 +39,11 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
     for standing in standings.values():
         if standing.trial.pod is None or standing.trial.leaving:
             continue
-        one = _drained(standing, draining) or _ill(snapshot, standing, gpus, wakes) or _wanted(standing, gpus, ordering)
+        one = (
+            _drained(standing, gpus, draining)
+            or _ill(snapshot, standing, gpus, wakes)
+            or _wanted(standing, gpus, ordering)
+        )
         if one is not None:
             asked.append((standing, one))
     # holders first: the others of a GPU could not save beside them
@@ -61,11 +65,13 @@ def _movable(standing: Standing) -> bool:
     return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=trial.saved is not None)
 
 
-def _drained(standing: Standing, draining: frozenset[str]) -> Requeue | None:
+def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozenset[str]) -> Requeue | None:
     trial = standing.trial
-    if trial.node not in draining or standing.job.gpus_per_trial == 0 or not _movable(standing):
+    where = (trial.node, *(gpus[uuid].node for uuid in trial.gpus if uuid in gpus))
+    node = next((node for node in where if node in draining), None)
+    if node is None or standing.job.gpus_per_trial == 0 or not _movable(standing):
         return None
-    return Requeue(trial.key, "NodeDraining", f"Node {trial.node} drains: the trial goes on elsewhere.")
+    return Requeue(trial.key, "NodeDraining", f"Node {node} drains: the trial goes on elsewhere.")
 
 
 def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:
