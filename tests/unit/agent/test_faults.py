@@ -1,8 +1,12 @@
-"""The agent killed between any two of its acts: never two at work, nothing stays half-frozen, SIGTERM is heard."""
+"""The agent killed between any two of its acts: never two at work, nothing stays half-frozen, SIGTERM is heard.
+
+`PODIUM_MODEL_EXAMPLES=3000 pytest tests/unit/agent/test_faults.py` tries that many sequences of all of it, at random.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -62,6 +66,7 @@ def trials() -> list[Trial]:
 
 HAND_OVER_ACTS = 10  # let in a, freeze its two, let in b, freeze it, let in c, freeze its two, thaw the two of a
 DELETION_ACTS = 8  # let in a, freeze its two, let in b, freeze it, thaw the two of a; it ends, and b is thawed
+RELEASE_ACTS = 10  # let in a, freeze its two, let in b, thaw the two of a, freeze those and b, let in c
 
 
 @pytest.mark.parametrize("first", range(1, HAND_OVER_ACTS + 1))
@@ -85,6 +90,27 @@ def test_killed_at_each_act_of_a_deletion(tmp_path: Path, kill: int, grace: floa
     assert world.deaths == 1
     assert world.trials["a"].heard, "it was left to SIGKILL, frozen"
     settled(world, *"bac")
+
+
+@pytest.mark.parametrize("kill", [None, *range(6, RELEASE_ACTS + 1)])
+def test_after_a_release_all_are_frozen_before_another_is_let_in(tmp_path: Path, kill: int | None) -> None:
+    """Released, a and b work at once, as a person wanted it. The next order is c's, who waits for both to be frozen."""
+    at_work: list[set[str]] = []
+
+    def script(world: World, number: int) -> None:
+        orders = {0: "abc", 8: "bac", 16: "bac", 24: "cab"}
+        if number in orders:
+            world.released = number == 16
+            world.command(*orders[number])
+        if number == 23:
+            at_work.append({one.name for one in world.trials.values() if one.works})
+        world.show()
+
+    world = play(tmp_path, trials(), script, set() if kill is None else {kill}, 45)
+    assert at_work == [{"a", "b"}]
+    assert world.trials["c"].let_in
+    assert (world.acts, world.deaths) == (RELEASE_ACTS, 0) if kill is None else world.deaths == 1
+    settled(world, *"cab")
 
 
 @pytest.mark.parametrize("state", ["Gated", "Starting", "Suspending", "Resuming", "Running"])
@@ -112,6 +138,7 @@ def test_deleted_in_each_state(tmp_path: Path, state: str, grace: float, stale: 
     settled(world, *orders[state])
 
 
+EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "60"))
 EVENTS = st.one_of(
     st.tuples(st.just("order"), st.permutations("abcd")),
     st.tuples(st.just("delete"), st.sampled_from("abcd"), st.sampled_from([0.5, 1.0, 3.0, 30.0])),
@@ -122,7 +149,12 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="PODIUM_MODEL_EXAMPLES" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.lists(EVENTS, min_size=5, max_size=40), st.booleans())
 def test_whatever_happens(events: list[tuple[object, ...]], released: bool) -> None:
     """Orders, deletions, stale caches and kills in any sequence; `check` in the world holds the agent to the rules."""
