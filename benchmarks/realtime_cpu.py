@@ -159,4 +159,4 @@ def _round_trips(session: CpuSession, places: list[int], stage: int | None = Non
 
 def _ratio(mine: list[Any], theirs: list[Any]) -> float:
     """Median over the repeats of ours over theirs."""
-    return round(statistics.median(a / b for a, b in zip(mine, theirs, strict=True)), 2)
+    return round(float(statistics.median(a / b for a, b in zip(mine, theirs, strict=True))), 2)
