@@ -6,28 +6,31 @@
 3. CPU back-end, real execution (`realtime_cpu.py`): against naive concurrency on the same cores, in one run.
 4. Where a GPU is at hand: the same on it. Where not: "not run".
 
-Prints tables and `RESULT {json}`; all goes to benchmarks/results/bench-realtime.md and .png with command and machine.
+Prints tables and `RESULT {json}`; all goes to benchmarks/results/bench-realtime.md and .png with command and machine
+(`realtime_report.py`). `--only cpu` repeats one part.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import realtime_cpu
+import realtime_report
+from realtime_report import Section
 
 from podium_realtime.model import published
 from podium_realtime.runtime import cuda
 from podium_realtime.scheduling.ahead import LaunchAhead
+from podium_realtime.scheduling.base import Policy
 from podium_realtime.scheduling.daris import Daris
 from podium_realtime.scheduling.pool import ContextSpec, context_pool
 from podium_realtime.scheduling.sgprs import Sgprs
@@ -41,35 +44,36 @@ RESULTS = Path(__file__).resolve().parent / "results"
 Say = Callable[[str], None]
 OVERLOAD = 48  # tasks: more than any scheduler can serve
 ABLATION = 38  # tasks at which ours is at its limit in one process
+OURS = "launch-ahead (ours)"
+EIGHT = context_pool(published.DEVICE_SMS, 8, 8.0, high=0, low=1)
 DARIS_POOLS = {
     "6 contexts x 1 stream, 6.0 (published)": DARIS_POOL,
-    "8 contexts x 1 stream, 8.0": context_pool(published.DEVICE_SMS, 8, 8.0, high=0, low=1),
+    "8 contexts x 1 stream, 8.0": EIGHT,
     "4 contexts x 2 streams, 2.0 (ours)": context_pool(published.DEVICE_SMS, 4, 2.0, high=0, low=2, in_flight=2),
 }
 
 
 def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
     setting = Setting(options.virtual, options.seed)
-    again = fit()
+    with ProcessPoolExecutor() as workers:
+        sweeps = [
+            workers.submit(figures.sweep, FITTED, contexts, (1.0, 1.5, 2.0), cells.COUNTS, setting)
+            for contexts in (2, 3)
+        ]
+        fitting, others = workers.submit(fit), workers.submit(other_cells, setting)
+        found = [sweep.result() for sweep in sweeps]
+        again = fitting.result()
     say(f"\nThe model as fitted: {FITTED}\n")
     same = "the same" if again == FITTED else f"DIFFERENT: {again}"
     say(f"Fitted anew in this run: {same}.")
-    found = []
-    for contexts in (2, 3):
-        scenario = figures.sweep(FITTED, contexts, (1.0, 1.5, 2.0), cells.COUNTS, setting)
-        say(f"\n### {contexts} contexts, simulated: missed deadlines % / total fps\n")
+    for scenario in found:
+        say(f"\n### {scenario.contexts} contexts, simulated: missed deadlines % / total fps\n")
         for line in figures.table(scenario):
             say(line)
         say("\nTasks without a miss: " + ", ".join(f"{one.label} {one.last_zero}" for one in scenario.series) + ".")
-        found.append(scenario)
-    if options.only is None:
-        figures.plot(found, RESULTS / "bench-realtime.png")
+    figures.plot(found, RESULTS / "bench-realtime.png")
     series = [one for scenario in found for one in scenario.series[:3]]
-    table = [
-        *cells.sgprs_cells(list(zip(published.SGPRS, series, strict=True))),
-        *cells.unmanaged_cells(FITTED, setting),
-        *cells.device_cells(FITTED, setting),
-    ]
+    table = [*cells.sgprs_cells(list(zip(published.SGPRS, series, strict=True))), *others.result()]
     say("\n### Every published cell beside ours\n")
     say("| cell | published | ours | error | |\n| --- | ---: | ---: | ---: | --- |")
     for cell in table:
@@ -94,33 +98,48 @@ def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
     }
 
 
+def other_cells(setting: Setting) -> list[cells.Cell]:
+    return [*cells.unmanaged_cells(FITTED, setting), *cells.device_cells(FITTED, setting)]
+
+
 def processes(setting: Setting, say: Say) -> dict[str, float]:
-    """A process a context: DARIS, SGPRS and ours under the same overload, divided by one stream launched ahead."""
+    """DARIS, SGPRS and ours under the same overload, divided by one stream launched ahead."""
     single = scenarios.single_stream(FITTED, 2, setting)
     say(
-        f"\n### A process a context, {OVERLOAD} tasks at 30 fps, a third of high priority (simulated)\n\n"
+        f"\n### {OVERLOAD} tasks at 30 fps, a third of high priority, releases spread (simulated)\n\n"
         f"Normalised: divided by {single:.0f} fps, one stream with frames launched ahead "
-        f"(published {published.SINGLE_STREAM_FPS:.0f}).\n\n"
-        "| scheduler | pool | fps | normalised | in time | high missed | accepted low missed |\n"
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |"
+        f"(published {published.SINGLE_STREAM_FPS:.0f}). "
+        "Processes: one a context (DARIS' harness) or one for all (SGPRS').\n\n"
+        "| scheduler | pool | processes | fps | normalised | in time | high missed | accepted low missed |\n"
+        "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"
     )
-    runs: list[tuple[str, str, Any, tuple[ContextSpec, ...]]] = [
-        *(("DARIS", name, Daris(), pool) for name, pool in DARIS_POOLS.items()),
-        ("SGPRS", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5)),
-        ("launch-ahead (ours)", "4 contexts x 2 streams, 2.0", LaunchAhead(), AHEAD_PROCESSES),
+    runs: list[tuple[str, str, Policy, Sequence[ContextSpec], bool]] = [
+        *(("DARIS", name, Daris(), pool, False) for name, pool in DARIS_POOLS.items()),
+        ("SGPRS", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), False),
+        (OURS, "4 contexts x 2 streams, 2.0", LaunchAhead(), AHEAD_PROCESSES, False),
+        (OURS, "8 contexts x 1 stream, 8.0, depth 1", LaunchAhead(), EIGHT, False),
+        ("DARIS in one", "6 contexts x 1 stream, 6.0", Daris(), DARIS_POOL, True),
+        ("SGPRS in one", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), True),
+        (f"{OURS} in one", "3 contexts x 2 streams, 1.5, batches", AHEAD_BATCHED, AHEAD_SHARED, True),
     ]
-    rates: dict[str, list[float]] = {}
-    for name, where, policy, pool in runs:
-        found = scenarios.two_classes(FITTED, policy, pool, OVERLOAD, setting)
-        rates.setdefault(name, []).append(found.all.fps / single)
+    total: dict[str, list[float]] = {}
+    in_time: dict[str, list[float]] = {}
+    for name, where, policy, pool, shared in runs:
+        found = scenarios.two_classes(FITTED, policy, pool, OVERLOAD, setting, shared_process=shared)
+        total.setdefault(name, []).append(round(found.all.fps / single, 3))
+        in_time.setdefault(name, []).append(round(found.all.fps_in_time / single, 3))
         say(
-            f"| {name} | {where} | {found.all.fps:.0f} | {found.all.fps / single:.3f} | {found.all.fps_in_time:.0f} | "
-            f"{100 * found.high.missed:.2f} % | {100 * found.low.accepted_missed:.2f} % |"
+            f"| {name} | {where} | {'one' if shared else 'each'} | {found.all.fps:.0f} | {total[name][-1]:.3f} | "
+            f"{found.all.fps_in_time:.0f} | {100 * found.high.missed:.2f} % | {100 * found.low.accepted_missed:.2f} % |"
         )
     return {
-        "daris_normalised": round(rates["DARIS"][0], 3),
-        "daris_best_normalised": round(max(rates["DARIS"]), 3),
-        "ours_normalised": round(rates["launch-ahead (ours)"][0], 3),
+        "daris_normalised": total["DARIS"][0],
+        "ours_normalised": max(total[OURS]),
+        "daris_best_normalised": max(total["DARIS"]),
+        "ours_in_time_normalised": max(in_time[OURS]),
+        "daris_best_in_time_normalised": max(in_time["DARIS"]),
+        "ours_in_time_in_one_process": in_time[f"{OURS} in one"][0],
+        "daris_in_time_in_one_process": in_time["DARIS in one"][0],
     }
 
 
@@ -157,7 +176,7 @@ def promises(sets: int, say: Say) -> dict[str, float]:
     fullest = statistics.median(one.utilisation for one in found)
     releases = sum(one.releases for one in found)
     say(
-        f"\n### Promises\n\n{sets} random task sets: {sum(one.admitted for one in found)} tasks admitted, "
+        f"{sets} random task sets: {sum(one.admitted for one in found)} tasks admitted, "
         f"{sum(one.refused for one in found)} refused, {releases} releases simulated, {missed} missed. "
         f"Median utilisation of the fullest context by worst times: {fullest:.2f}."
     )
@@ -169,8 +188,8 @@ def main() -> None:
     parser.add_argument("--virtual", type=float, default=4.0, help="seconds of virtual time for each point")
     parser.add_argument("--sets", type=int, default=10_000, help="random task sets for the promises")
     parser.add_argument("--repeats", type=int, default=3, help="of the measurements on real cores")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each run on real cores")
-    parser.add_argument("--only", choices=("simulated", "promises", "cpu", "gpu"), help="one part; writes no file")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each run on real cores")
+    parser.add_argument("--only", choices=realtime_report.PARTS, help="repeat one part; the file keeps the others")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     lines: list[str] = []
@@ -179,26 +198,23 @@ def main() -> None:
         lines.append(line)
         print(line, flush=True)
 
-    say("# bench-realtime\n")
-    cores = len(os.sched_getaffinity(0))
     command = " ".join(["python benchmarks/bench_realtime.py", *sys.argv[1:]])
-    say(f"`{command}` on {cores} cores, Linux {platform.release()}.")
-    result: dict[str, Any] = {}
-    parts: dict[str, Callable[[], Any]] = {
+    machine = f"{len(os.sched_getaffinity(0))} cores, Linux {platform.release()}"
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
         "simulated": lambda: simulated(options, say),
         "promises": lambda: promises(options.sets, say),
         "cpu": lambda: realtime_cpu.compare(options.repeats, options.seconds, say),
         "gpu": lambda: realtime_cpu.on_gpu(cuda.availability(), options.seconds, say),
     }
-    for name, part in parts.items():
+    path = RESULTS / "bench-realtime.md"
+    sections = realtime_report.read(path)
+    for name in realtime_report.PARTS:
         if options.only in (None, name):
-            result[name] = part()
-    last = f"RESULT {json.dumps(result)}"
-    if options.only is None:
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "bench-realtime.md").write_text(
-            "\n".join([*lines, "\n![figures](bench-realtime.png)\n", "```", last, "```", ""])
-        )
+            lines.clear()
+            result = parts[name]()
+            ran = f"\n## {name}\n\n`{command}` on {machine}.\n"
+            sections[name] = Section(result, ran + "\n".join(lines) + "\n")
+            last = realtime_report.write(path, sections)
     print(last)
 
 

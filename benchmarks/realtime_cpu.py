@@ -90,7 +90,7 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
 
 def on_gpu(found: Availability, seconds: float, say: Say) -> dict[str, Any]:
     """ResNet-18, batch 1, 30 fps tasks on the GPU, divided by one stream; "not run" where there is none."""
-    say(f"\n### On a GPU\n\n{found.message}")
+    say(found.message)
     if not found.runs:
         return {"run": False, "reason": found.code}
     answer: dict[str, Any] = {"run": True, "device": found.message}
@@ -159,4 +159,4 @@ def _round_trips(session: CpuSession, places: list[int], stage: int | None = Non
 
 def _ratio(mine: list[Any], theirs: list[Any]) -> float:
     """Median over the repeats of ours over theirs."""
-    return round(statistics.median(a / b for a, b in zip(mine, theirs, strict=True)), 2)
+    return round(float(statistics.median(a / b for a, b in zip(mine, theirs, strict=True))), 2)

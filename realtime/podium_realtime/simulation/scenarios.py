@@ -133,11 +133,19 @@ class TwoClasses:
 
 
 def two_classes(
-    machine: Machine, policy: Policy, pool: Sequence[ContextSpec], tasks: int, setting: Setting = SHORT
+    machine: Machine,
+    policy: Policy,
+    pool: Sequence[ContextSpec],
+    tasks: int,
+    setting: Setting = SHORT,
+    *,
+    shared_process: bool = False,
 ) -> TwoClasses:
-    """A third of the tasks is of high priority; releases are spread; each context launches in a process of its own."""
+    """A third of the tasks is of high priority; releases are spread; each context launches in a process of its own
+    unless `shared_process`.
+    """
     load = identical(tasks, resnet18(), published.FPS, high=tasks // 3)
-    run = play(machine.gpu(shared_process=False), load, pool, policy, machine.patience, setting)
+    run = play(machine.gpu(shared_process=shared_process), load, pool, policy, machine.patience, setting)
     return TwoClasses(summary(run), summary(run, Priority.HIGH), summary(run, Priority.LOW))
 
 

@@ -1,0 +1,69 @@
+"""The result file of `bench_realtime.py`: one section a part, so that a part can be repeated alone.
+
+The parts ask different things of the machine (the simulated ones any, the one on real cores a quiet one). A section
+begins with a comment that holds its part's name and result; what ran is replaced, the other sections stay.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PARTS = ("simulated", "promises", "cpu", "gpu")
+_SECTION = re.compile(r"<!-- part (\w+) (\{.*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`result`: of RESULT's json; `text`: markdown that begins with the command and the machine."""
+
+    result: dict[str, Any]
+    text: str
+
+
+def read(path: Path) -> dict[str, Section]:
+    """By part; empty where there is no file."""
+    if not path.exists():
+        return {}
+    return {name: Section(json.loads(result), text) for name, result, text in _SECTION.findall(path.read_text())}
+
+
+def write(path: Path, sections: dict[str, Section]) -> str:
+    """Writes the file; the RESULT line over all parts that have a section."""
+    results = {name: sections[name].result for name in PARTS if name in sections}
+    last = f"RESULT {json.dumps(results)}"
+    parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n{sections[name].text.rstrip()}\n" for name in results]
+    head = ["# bench-realtime", "", *bars(results), "", "![figures](bench-realtime.png)", ""]
+    path.write_text("\n".join([*head, *parts, "<!-- end -->", "```", last, "```", ""]))
+    return last
+
+
+def bars(results: dict[str, Any]) -> list[str]:
+    """The issue's bars beside what was found, as a table; parts that did not run have none."""
+    found: list[tuple[str, object, bool]] = []
+    if "simulated" in results:
+        one = results["simulated"]
+        ours, best = one["ours_normalised"], one["daris_best_normalised"]
+        in_time, theirs = one["ours_in_time_normalised"], one["daris_best_in_time_normalised"]
+        found += [
+            ("no miss up to 24 +- 1 tasks", one["zero_miss_tasks"], abs(one["zero_miss_tasks"] - 24) <= 1),
+            ("770 fps +- 5 % at 30 tasks", one["fps_at_30"], abs(one["fps_at_30"] / 770 - 1) <= 0.05),
+            ("naive below 550 fps there", one["naive_fps_at_30"], one["naive_fps_at_30"] < 550),
+            ("DARIS normalised >= 1.5", one["daris_normalised"], one["daris_normalised"] >= 1.5),
+            (f"ours above DARIS in its best pool ({best}), all frames", ours, ours > best),
+            (f"the same, frames in time ({theirs})", in_time, in_time > theirs),
+        ]
+    if "promises" in results:
+        one = results["promises"]
+        found.append((f"promises kept in {one['sets']} sets", f"{one['missed']} broken", one["missed"] == 0))
+    if "cpu" in results:
+        one = results["cpu"]
+        found += [
+            ("cores: tasks without a miss, over naive's", one["zero_miss_ratio"], one["zero_miss_ratio"] > 1),
+            ("cores: fps at 1.5x the pivot, over naive's", one["fps_ratio"], one["fps_ratio"] > 1),
+        ]
+    rows = [f"| {bar} | {value} | {'holds' if held else 'DOES NOT HOLD'} |" for bar, value, held in found]
+    return ["| bar | found | |", "| --- | ---: | --- |", *rows]
