@@ -138,15 +138,27 @@ def _command(proc: Path, pid: str) -> str:
 def heeds_sigterm(proc: Path, pid: int) -> bool:
     """Whether SIGTERM would do anything: pid 1 of a pid namespace ignores what it has no handler for."""
     try:
-        status = dict(
-            line.split(":", 1) for line in (proc / str(pid) / "status").read_text().splitlines() if ":" in line
-        )
+        status = _status(proc, pid)
         caught = bool(int(status["SigCgt"].strip(), 16) & _SIGTERM_BIT)
         ignored = bool(int(status["SigIgn"].strip(), 16) & _SIGTERM_BIT)
         first_in_namespace = status["NSpid"].split()[-1] == "1"
     except (OSError, KeyError, ValueError, IndexError):
         return True  # not known: treat it as one that saves its work
     return caught or not (ignored or first_in_namespace)
+
+
+def sigterm_waits(proc: Path, pid: int) -> bool:
+    """Whether a SIGTERM was sent and not taken yet, as by a process that is frozen."""
+    try:
+        status = _status(proc, pid)
+        return any(int(status[pending].strip(), 16) & _SIGTERM_BIT for pending in ("ShdPnd", "SigPnd"))
+    except (OSError, KeyError, ValueError):
+        return False
+
+
+def _status(proc: Path, pid: int) -> dict[str, str]:
+    lines = (proc / str(pid) / "status").read_text().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 def _populated(path: Path) -> bool:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from podium.schema.gpunode import TrialState
-from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm
+from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
 from podium_agent.gate import Gates
 from podium_agent.passages import Passages
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
@@ -166,7 +166,10 @@ class Observer:
         record.done = Acting.NOTHING
         if state is None:
             return None
-        deleting = pod.deadline is not None or record.over_since is not None
+        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._told(record):
+            log.info("%s was sent a SIGTERM while it was frozen", pod.name)
+            record.told_at = now
+        deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:
             heeds = any(heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values())
@@ -191,6 +194,9 @@ class Observer:
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
         )
+
+    def _told(self, record: Record) -> bool:
+        return any(sigterm_waits(self._settings.proc, one.pid) for one in record.containers.values())
 
     def _gate(self, pod: TrialPod) -> Gate:
         if self._gates.passed(pod.uid) or pod.gate_passed:

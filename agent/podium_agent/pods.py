@@ -20,7 +20,6 @@ METHODS_ANNOTATION = "podium.dev/methods"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
-ENDED_BY_KUBELET = ("DisruptionTarget", "True", "TerminationByKubelet")
 ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
 
 
@@ -80,7 +79,6 @@ class _Condition(StatusModel):
     type: str
     status: str
     reason: str = ""
-    last_transition_time: datetime | None = None
 
 
 class _Status(StatusModel):
@@ -113,7 +111,7 @@ class TrialPod:
     ended: bool
     gate_running: bool
     gate_passed: bool
-    deadline: float | None  # not None: the pod is being ended, and killed then
+    deadline: float | None  # not None: the pod is being deleted, and killed then
     memory: int
     reading: MetricsReading | None
     reading_trouble: str = ""
@@ -148,7 +146,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
         gate_running=gate is not None and gate.state.running is not None,
         gate_passed=gate is not None and gate.state.terminated is not None and gate.state.terminated.exit_code == 0,
-        deadline=_deadline(pod),
+        deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         memory=_memory(pod.spec),
         reading=reading,
         reading_trouble=trouble,
@@ -177,16 +175,6 @@ def _starting(pod: _Pod) -> bool:
 def _grace(pod: _Pod) -> float:
     given = pod.metadata.deletion_grace_period_seconds
     return pod.spec.termination_grace_period_seconds if given is None else float(given)
-
-
-def _deadline(pod: _Pod) -> float | None:
-    """A kubelet that ends pods of its own accord (node pressure, node shutdown) deletes none: it only says so."""
-    if pod.metadata.deletion_timestamp is not None:
-        return pod.metadata.deletion_timestamp.timestamp()
-    for one in pod.status.conditions:
-        if (one.type, one.status, one.reason) == ENDED_BY_KUBELET and one.last_transition_time is not None:
-            return one.last_transition_time.timestamp() + _grace(pod)
-    return None
 
 
 def _main(pod: _Pod) -> str:

@@ -44,6 +44,7 @@ class Record:
     torn: bool = False  # some of it is stopped, some works
     searched: float = 0.0
     watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
+    told_at: float | None = None  # a SIGTERM was found waiting for it while it was frozen
     _deletion: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -51,10 +52,16 @@ class Record:
         return tuple(container.freezer for container in self.containers.values())
 
     def kill_at(self, now: float) -> float | None:
-        """When its deleted pod is killed. The API server's clock may not be ours: at the latest its grace from now."""
+        """When its pod is killed, None if it is not being ended.
+
+        The API server's clock may not be ours: at the latest its grace from now. A kubelet that ends pods of its own
+        accord (node pressure, node shutdown, a critical pod) says so in the API only when all is over; who was sent a
+        SIGTERM, by it or another, has its grace period to heed it.
+        """
         deadline = self.pod.deadline
         if deadline is None:
-            return None
+            told = self.told_at is not None and now < self.told_at + self.pod.grace
+            return self.told_at + self.pod.grace if told and self.told_at is not None else None
         if self._deletion[0] != deadline:
             self._deletion = (deadline, min(deadline, now + self.pod.grace))
         return self._deletion[1]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.cgroups import Freezer, Frost, find_containers, find_leftovers, heeds_sigterm, peer_of
+from podium_agent.cgroups import Freezer, Frost, find_containers, find_leftovers, heeds_sigterm, peer_of, sigterm_waits
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.freeze import Freeze
 
@@ -227,6 +227,20 @@ def test_what_is_left_of_a_pod_is_found_by_its_uid(cells: list[Cell], tmp_path: 
         assert time.monotonic() < end
     (cells[0].freezer.path / "cgroup.procs").write_text(str(cells[0].process.pid))
     assert left() == {cells[1].container}
+
+
+def test_a_sigterm_waits_for_who_is_frozen(cells: list[Cell], method: SuspensionMethod) -> None:
+    """As a kubelet sends it that ends a pod of its own accord; there is no other sign of that."""
+    first, second = (cell.process for cell in cells)
+    assert asyncio.run(method.suspend(freezers(cells))).ok
+    assert not sigterm_waits(Path("/proc"), first.pid)
+    first.terminate()
+    assert sigterm_waits(Path("/proc"), first.pid)
+    assert not sigterm_waits(Path("/proc"), second.pid)
+    assert first.poll() is None
+    assert asyncio.run(method.resume(freezers(cells))).ok
+    assert first.wait(10) == -signal.SIGTERM
+    assert not sigterm_waits(Path("/proc"), first.pid)
 
 
 def test_who_would_hear_sigterm(cells: list[Cell]) -> None:

@@ -58,14 +58,14 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
         before = there(scene)
         scene.apply(manifest)
         try:
-            scene.site.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=90s", timeout=100)
+            scene.until(witness, f"{name} runs", lambda name=name: runs(scene, name), 90)
             assert before - there(scene), f"{name} took a trial's place"
         finally:
             scene.site.kubectl("delete", "pod", name, "--ignore-not-found", "--timeout=60s", timeout=70)
 
     scene.until(witness, f"trials on {NODE} again", lambda: len(there(scene)) >= 2, 60)
-    said = scene.site.podium("drain", NODE, timeout=120)
-    assert there(scene) == set(), said
+    scene.site.podium("drain", NODE, "--wait", "0")
+    scene.until(witness, f"{NODE} is empty", lambda: not there(scene), 120)
     scene.site.podium("drain", NODE, "--undo")
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
@@ -87,6 +87,10 @@ def there(scene: Scene) -> set[str]:
     """Uids of the trials' pods on the node that have not ended."""
     pods = (pod for pod in scene.pods(JOB) if pod["spec"].get("nodeName") == NODE)
     return {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")}
+
+
+def runs(scene: Scene, name: str) -> bool:
+    return str(json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))["status"]["phase"]) == "Running"
 
 
 def evict(scene: Scene, pod: dict[str, Any]) -> None:

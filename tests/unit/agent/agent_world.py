@@ -316,6 +316,7 @@ def stood_in_for(world: World) -> Iterator[None]:
         patch.setattr(podium_agent.observer, "gpus_of_pods", devices)
         patch.setattr(podium_agent.suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
         patch.setattr(podium_agent.observer, "heeds_sigterm", lambda *_: True)
+        patch.setattr(podium_agent.observer, "sigterm_waits", lambda *_: False)
         patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))
         yield
 

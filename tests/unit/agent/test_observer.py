@@ -152,3 +152,22 @@ def test_the_end_of_a_grace_period_by_this_nodes_clock(on_node: Callable[..., No
         assert [trial.deadline for trial in node.look(sooner, now=110.0)] == [111.0]
 
     on_node(scene)
+
+
+def test_who_was_sent_a_sigterm_while_it_was_frozen_is_being_ended(on_node: Callable[..., None]) -> None:
+    """By a kubelet of its own accord: the API does not say so before all is over. No longer than its grace period."""
+
+    def scene(node: Node) -> None:
+        frozen = pod("a", grace=30.0, running=frozenset({TRAIN}))
+        (node.run(frozen, TRAIN, os.getpid()).path / "freezer.state").write_text("FROZEN")
+        status = node.folder / "proc" / str(os.getpid()) / "status"
+        status.write_text("SigCgt:\t0000000000004000\nSigIgn:\t0\nNSpid:\t4321 1\nSigPnd:\t0\nShdPnd:\t0\n")
+        assert [trial.deleting for trial in node.look(frozen, now=100.0)] == [False]
+        status.write_text(status.read_text().replace("ShdPnd:\t0", "ShdPnd:\t0000000000004000"))
+        assert [(trial.deleting, trial.deadline) for trial in node.look(frozen, now=101.0)] == [(True, 131.0)]
+        assert node.steps(order("b"), frozen, now=102.0) == {"resume a-0 Deleted"}
+        status.write_text(status.read_text().replace("ShdPnd:\t0000000000004000", "ShdPnd:\t0"))
+        assert [trial.deleting for trial in node.look(frozen, now=130.0)] == [True], "it hears it now"
+        assert [trial.deleting for trial in node.look(frozen, now=131.0)] == [False], "it did not heed it, and lives"
+
+    on_node(scene)

@@ -139,18 +139,6 @@ def test_gate_attempt_and_grace_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "ends"),
-    [("True", "TerminationByKubelet", True), ("False", "TerminationByKubelet", False), ("True", "EvictionByEvictionAPI", False)],
-)  # fmt: skip
-def test_a_kubelet_that_ends_a_pod_deletes_none(status: str, reason: str, ends: bool) -> None:
-    """Node pressure and node shutdown: SIGTERM comes all the same. Who deletes says so by deletionTimestamp."""
-    condition = {"type": "DisruptionTarget", "status": status, "reason": reason}
-    payload = pod_payload(conditions=[condition | {"lastTransitionTime": "1970-01-01T00:01:40Z"}])
-    payload["spec"]["terminationGracePeriodSeconds"] = 20
-    assert parse(payload).deadline == (120.0 if ends else None)
-
-
-@pytest.mark.parametrize(
     ("methods", "freezable"),
     [(None, True), ("freeze", True), ("app-checkpoint,freeze", True), ("app-checkpoint", False), ("", False)],
 )
