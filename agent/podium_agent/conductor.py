@@ -101,10 +101,8 @@ class Conductor:
     def _hint(self, observer: Observer) -> None:
         """Which pods the last agent saw, and where."""
         node = self._nodes.get("", self._settings.node_name)
-        if node is None:
-            return
         seen: dict[str, Hint] = {}
-        for gpu in node.status.gpus:
+        for gpu in () if node is None else node.status.gpus:
             for one in gpu.trials:
                 key = TrialKey(one.namespace, one.trial, one.uid)
                 known = seen.get(one.pod_uid, Hint(key, one.pod, ()))

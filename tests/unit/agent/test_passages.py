@@ -5,20 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from agent_builders import key, pod, pod_uid
 from agent_node import Node, order
 
+from podium.schema.gpunode import GPUNode
 from podium_agent.arbiter import decide
+from podium_agent.book import Book
+from podium_agent.conductor import Conductor
+from podium_agent.metrics import Metrics
 from podium_agent.passages import Passages
+from podium_agent.pods import parse
 from podium_agent.records import Hint
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, PODS
+from podium_cluster.watch import WatchCache
 
 TRAIN = "ab" * 32
 
 
 def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Callable[..., None]) -> None:
-    """Found by the model: GPUNode.status does not name it yet, the API no more. It works until the kubelet ends it."""
+    """Found by the model: GPUNode.status does not name it yet, or is gone itself; the API knows it no more; it works
+    until the kubelet ends it.
+    """
 
     def scene(node: Node) -> None:
         first, second = pod("a", gate_passed=False), pod("b", gate_passed=False)
@@ -26,7 +37,9 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
         assert node.carrier.carry(decide(order("a", "b"), node.look(first), 1.0))
         freezer = node.run(first, TRAIN, os.getpid())
         node.restart_agent()
-        node.observer.hint({})
+        no_nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+        no_pods = WatchCache(cast(Api, None), PODS, parse)
+        Conductor(node.settings(), no_pods, no_nodes, Metrics(), lambda one: Book(one, "n"))._hint(node.observer)
         node.waits_at_its_gate(second)
         assert node.steps(order("b"), second) == {"wait b-0 NotItsTurn"}
         (freezer.path / "cgroup.procs").write_text("")
