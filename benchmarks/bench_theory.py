@@ -72,6 +72,16 @@ BARS = (
     Bar("learning", "rl_beats_random", "=", True, "all three methods beat chance"),
 )
 
+BESIDE = (
+    ("makespan", "heft_ratio", "HEFT over the optimum, mean (research note: 1.11 to 1.39 by size)"),
+    ("sharing", "lp_over_fifo_own_model", "FIFO over the LP's makespan with our own model of speeds"),
+    ("sharing", "duality_gaps", "duality gaps"),
+    ("preemption", "predicted_sjf_share_backfilled", "share kept of SJF's gain over *backfilled* FIFO"),
+    ("learning", "rl_best", "best learned policy"),
+    ("learning", "rl_over_sjf", "its mean completion over SJF's"),
+    ("learning", "rl_over_best_heuristic", "and over that of the best heuristic, which preempts"),
+)
+
 
 def measured(part: str) -> tuple[dict[str, Any], float]:
     """In a process of its own: what the part's `run()` gives, and its seconds."""
@@ -118,6 +128,8 @@ def text(figures: Figures, seconds: dict[str, float], broken: dict[str, str], to
         f"`make bench-theory` on {machine}: {total / 60:.1f} minutes, {ABREAST} parts at a time.\n",
         "| bar | asked | measured | |\n| --- | --- | --- | --- |",
         *(_bar_row(bar, figures) for bar in BARS),
+        "\nBeside the bars:\n\n| figure | measured |\n| --- | --- |",
+        *(f"| {says} | {figures.get(part, {}).get(key, 'not measured')} |" for part, key, says in BESIDE),
         "\n| part | seconds | tables |\n| --- | --- | --- |",
         *(_part_row(part, seconds.get(part)) for part in ORDER),
         *(f"\n**{part} broke off:** {why}" for part, why in broken.items()),

@@ -238,6 +238,7 @@ def summary(report: Report) -> dict[str, Any]:
         "fifo_over_srtf": round(means["fifo"] / means["srpt"], 2),
         "sjf_over_srtf": round(means["sjf"] / means["srpt"], 2),
         "predicted_sjf_share": round(kept(means, "predicted-sjf"), 3),
+        "predicted_sjf_share_backfilled": round(kept(means, "predicted-sjf", "fifo, backfilled"), 3),
         "predicted_srpt_share": round(kept(means, "predicted-srpt"), 3),
         "forecast_over_naive": round(report.forecast["Holt-Winters"] / report.forecast["same hour yesterday"], 3),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
 from podium_optimisers.queueing.checks import InputError
-from podium_optimisers.sharing.instances import gavel_like
+from podium_optimisers.sharing.gavel_speeds import SPEEDS
+from podium_optimisers.sharing.instances import JobSet, gavel_like, gavel_measured
 from podium_optimisers.sharing.makespan import least_makespan, makespan_shares
 from podium_optimisers.sharing.max_min import levels, max_min_shares
 from podium_optimisers.sharing.problem import Floats, SharingProblem
@@ -188,9 +190,10 @@ def test_proportional_is_what_a_general_solver_finds() -> None:
     assert proportional_shares(problem).objective == pytest.approx(-found.fun, abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_cluster_of_the_size_of_the_benchmark(seed: int) -> None:
-    jobs = gavel_like(np.random.default_rng(seed), 200)
+@pytest.mark.parametrize("draw", [gavel_like, gavel_measured])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_cluster_of_the_size_of_the_benchmark(seed: int, draw: Callable[[np.random.Generator, int], JobSet]) -> None:
+    jobs = draw(np.random.default_rng(seed), 200)
     for shares in (
         makespan_shares(jobs.problem, jobs.steps),
         max_min_shares(jobs.problem),
@@ -205,6 +208,16 @@ def test_determinism() -> None:
     for method in (max_min_shares, proportional_shares):
         assert (method(jobs.problem).share == method(jobs.problem).share).all()
     assert (gavel_like(np.random.default_rng(9), 40).steps == jobs.steps).all()
+
+
+def test_measured_jobs_are_those_of_the_table_and_wide_ones_are_distributed() -> None:
+    known = {(1.0, one.p100, one.k80): one.distributed for one in SPEEDS}
+    first, again = (gavel_measured(np.random.default_rng(9), 400).problem for _ in range(2))
+    assert first.rate.tobytes() == again.rate.tobytes()
+    drawn = [tuple(row) for row in first.rate.tolist()]
+    assert set(drawn) == set(known)
+    assert all(width == 1 or known[row] for row, width in zip(drawn, first.width.tolist(), strict=True))
+    assert set(first.width.tolist()) == {1, 2, 4, 8}
 
 
 GOOD: dict[str, object] = {"jobs": ["a", "b"], "types": ["x", "y"], "rate": [[1.0, 2.0], [1.0, 0.0]], "gpus": [2, 2]}
