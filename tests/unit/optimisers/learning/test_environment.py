@@ -98,6 +98,14 @@ def test_a_step_without_an_episode_is_refused() -> None:
         env.step(0)
 
 
+@pytest.mark.parametrize("action", [0, np.int64(0), np.array(0)], ids=["int", "scalar", "array of no dimensions"])
+def test_actions_come_as_other_peoples_trainers_give_them(action: int) -> None:
+    env = SchedulingEnv(Episodes(jobs=1))
+    env.reset(seed=0)
+    _, _, over, _, _ = env.step(action)
+    assert over
+
+
 @pytest.mark.parametrize("action", [-1, WAIT + 1, 0.5])
 def test_what_is_no_action_is_refused(action: int) -> None:
     env = SchedulingEnv(Episodes(jobs=3))
