@@ -141,7 +141,7 @@ def summary(report: Report) -> dict[str, Any]:
     mean = float(np.mean(report.means[best]))
     heuristic = best_heuristic(report)
     return {
-        "rl_beats_fifo": all(beats(report, name, "fifo") for name in METHODS),
+        "rl_beats_fifo": all(beats(report, name, rival) for name in METHODS for rival in RIVALS if "fifo" in rival),
         "rl_beats_random": all(beats(report, name, "random") for name in METHODS),
         "rl_best": best,
         "rl_over_sjf": round(mean / float(np.mean(report.means["sjf"])), 3),

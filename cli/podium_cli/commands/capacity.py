@@ -8,7 +8,8 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +86,12 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         raise CliError(Exit.USAGE, "ServiceMissing", "--service: give the mean run time of a job, such as 30m")
     if not arguments.service > 0.0:
         raise CliError(Exit.USAGE, "TooSmall", f"--service: {arguments.service:g} s is no run time; give more than 0")
+    if arguments.offered is not None and not 0.0 < arguments.offered < math.inf:
+        text = f"--offered: {arguments.offered:g} jobs at work is no load; give a finite number above 0"
+        raise CliError(Exit.USAGE, "OutOfRange", text)
+    if arguments.gpus_per_job < 1:
+        text = f"--gpus-per-job: {arguments.gpus_per_job} GPUs are no width; give 1 or more"
+        raise CliError(Exit.USAGE, "TooSmall", text)
     rate = arguments.rate if arguments.rate is not None else arguments.offered / arguments.service
     demand = capacity.Demand(
         rate,
@@ -109,9 +116,20 @@ def _refuse_unused(arguments: argparse.Namespace, names: tuple[str, ...]) -> Non
 
 @contextmanager
 def _lines(path: Path) -> Iterator[Iterator[str]]:
+    read = 0
+
+    def counted(file: Iterable[str]) -> Iterator[str]:
+        nonlocal read
+        for line in file:
+            read += 1
+            yield line
+
     try:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
-            yield iter(file)
+            yield counted(file)
+    except (EOFError, zlib.error) as error:
+        text = f"{path}: after line {read}: the gzip data is cut off or damaged ({error}); fetch the file again"
+        raise CliError(Exit.FAILED, "FileMalformed", text) from error
     except OSError as error:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

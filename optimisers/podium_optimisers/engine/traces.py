@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import math
+import zlib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,17 +14,21 @@ import numpy as np
 from podium_optimisers.engine.workload import Job, Workload, WorkloadError
 
 PHILLY_COLUMNS = ("timestamp", "duration", "num_gpus", "cluster")
+WANTED = {"timestamp": "a time", "duration": "a number", "num_gpus": "a whole number"}
 
 
 def read_philly(path: Path) -> Workload:
     """The Philly trace as cleaned by the AdaptDL authors (petuum/adaptdl, osdi21-artifact): CSV, plain or gzipped, with
     columns timestamp, duration (s), num_gpus, cluster (virtual cluster, our `group`). The first arrival becomes time 0.
 
-    Errors: WorkloadError names line and column.
+    Errors: WorkloadError names line and column; OSError where there is no such file.
     """
-    content = path.read_bytes()
-    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-    rows = list(csv.DictReader(text.splitlines()))
+    reader = csv.DictReader(_text(path).splitlines())
+    try:
+        rows = list(reader)
+    except csv.Error as error:
+        text = f"is no CSV ({error}); close each quote."
+        raise WorkloadError("BadTrace", f"line {reader.reader.line_num}", "row", text) from error
     if not rows or any(column not in rows[0] for column in PHILLY_COLUMNS):
         sentence = f"{path.name} needs the columns {', '.join(PHILLY_COLUMNS)} and at least one job."
         raise WorkloadError("BadTrace", "(all)", "columns", sentence)
@@ -43,13 +48,25 @@ def read_philly(path: Path) -> Workload:
     )
 
 
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    try:
+        return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
+    except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
+        text = f"{path.name} cannot be read ({error}); fetch the file again."
+        raise WorkloadError("BadTrace", "(all)", "file", text) from error
+
+
 def _value(row: dict[str, str], number: int, column: str) -> float:
     try:
         if column == "timestamp":
             return datetime.fromisoformat(row[column]).replace(tzinfo=UTC).timestamp()
-        return float(row[column])
+        value = float(row[column])
+        if column == "num_gpus" and not value.is_integer():  # also NaN and infinity
+            raise ValueError(column)
+        return value
     except (TypeError, ValueError):
-        text = f"{row[column]!r} cannot be read; give {'a time' if column == 'timestamp' else 'a number'}."
+        text = f"{row[column]!r} cannot be read; give {WANTED[column]}."
         raise WorkloadError("BadTrace", f"line {number}", column, text) from None
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+WIDEST = 1_000_000  # GPUs of one job: beyond this the number given is surely not that meant
 
 
 class WorkloadError(ValueError):
@@ -65,14 +66,16 @@ class Workload:
                 raise WorkloadError("ColumnsDiffer", "(all)", field, text)
         self._refuse("arrival", ~(np.isfinite(self.arrival) & (self.arrival >= 0.0)), "a finite time of 0 s or more")
         self._refuse("duration", ~(np.isfinite(self.duration) & (self.duration > 0.0)), "finite seconds above 0")
-        self._refuse("gpus", self.gpus < 1, "1 or more")
+        whole = np.isfinite(self.gpus) & (self.gpus == np.floor(self.gpus))
+        self._refuse("gpus", ~(whole & (self.gpus >= 1)), "a whole number, 1 or more")
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> Workload:
         """The same jobs as columns."""
         for job in jobs:
-            if job.gpus != int(job.gpus):
-                raise WorkloadError("BadValue", job.name, "gpus", f"{job.gpus} is no whole number; give 1 or more.")
+            if not 1 <= job.gpus <= WIDEST or job.gpus != int(job.gpus):
+                text = f"{job.gpus} is no value; give a whole number, 1 to {WIDEST}."
+                raise WorkloadError("BadValue", job.name, "gpus", text)
         return cls(
             np.array([job.arrival for job in jobs], dtype=np.float64),
             np.array([job.duration for job in jobs], dtype=np.float64),

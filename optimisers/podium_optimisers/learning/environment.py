@@ -93,7 +93,9 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
         return self._observe(), {}
 
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Errors: RuntimeError when the episode is over or was not begun."""
+        """Errors: RuntimeError when the episode is over or was not begun; ValueError for what is no action."""
+        if not self.action_space.contains(action):
+            raise ValueError(f"BadAction: action is {action!r}; give a whole number from 0 to {WAIT}.")
         simulation = self.simulation
         if simulation is None or simulation.unfinished == 0:
             raise RuntimeError("EpisodeOver: no episode is running; call reset().")

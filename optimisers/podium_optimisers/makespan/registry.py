@@ -141,7 +141,8 @@ def find(name: str) -> Method:
 
 
 def solve(name: str, instance: Instance, seed: int = 0) -> Schedule:
-    """The schedule of one method, checked, with a lower bound. The same arguments give the same schedule.
+    """The schedule of one method, checked, with a lower bound. The same arguments give the same schedule, except for
+    `milp` where it stops by wall clock (TIME_LIMIT) before it has proved the optimum.
 
     Unless the order of the tasks is part of a method, they are sorted first: the answer does not depend on their order.
     """

@@ -18,6 +18,12 @@ class NotFeasibleError(MakespanError):
     code = "NotFeasible"
 
 
+class FalseBoundError(MakespanError):
+    """A method "proved" more than a schedule that was checked: its certificate is wrong, and so is the method."""
+
+    code = "FalseBound"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """A method's own answer. `machine_of`: shape (n,). `starts`: only if tasks do not simply follow one another.
@@ -50,12 +56,19 @@ class Schedule:
 
 
 def finish(method: str, instance: Instance, plan: Plan, bound: float) -> Schedule:
-    """The `Schedule` of a plan, checked; `bound` is what is known of the optimum from elsewhere."""
+    """The `Schedule` of a plan, checked; `bound` is what is known of the optimum from elsewhere.
+
+    Errors: NotFeasibleError; FalseBoundError where a lower bound is above the makespan by more than rounding.
+    """
     starts = back_to_back(instance, plan.machine_of) if plan.starts is None else plan.starts
     check(instance, plan.machine_of, starts)
     makespan = float((starts + instance.seconds_on(plan.machine_of)).max())
-    # a bound may pass the makespan of an optimal schedule by the last bits of a float
-    lower = min(max(bound, plan.bound), makespan)
+    lower = max(bound, plan.bound)
+    if lower > makespan * (1 + TOLERANCE):
+        text = f"{lower!r} s is above the {makespan!r} s of a schedule that keeps all rules"
+        raise FalseBoundError(f"bound: {text}; the proof of {method} is wrong: report the tasks, take another method")
+    # below that, sums of floats in another order passed the makespan of an optimal schedule by their last bits
+    lower = min(lower, makespan)
     return Schedule(method, tuple(plan.machine_of.tolist()), tuple(starts.tolist()), makespan, lower)
 
 

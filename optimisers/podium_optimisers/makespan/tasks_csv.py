@@ -49,6 +49,15 @@ def read(text: str, cpus: int, gpus: int) -> Instance:
     """Raises MakespanError."""
     check_machines(cpus, gpus)
     lines = csv.DictReader(text.lstrip("\ufeff").splitlines(), skipinitialspace=True)
+    try:
+        rows = _rows(lines, cpus, gpus)
+    except csv.Error as error:
+        text = f"line {lines.reader.line_num}: no CSV ({error}); give name,cpu,gpu, and close each quote"
+        raise BadTableError(text) from error
+    return Instance.of([row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows))
+
+
+def _rows(lines: csv.DictReader[str], cpus: int, gpus: int) -> dict[str, TaskRow]:
     header = tuple((name or "").strip() for name in lines.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
         shown = ", ".join(header) or "nothing"
@@ -63,7 +72,7 @@ def read(text: str, cpus: int, gpus: int) -> Instance:
         rows[row.name] = row
     if not rows:
         raise NoTasksError("tasks: there are none below the header; give at least one line name,cpu,gpu")
-    return Instance.of([row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows))
+    return rows
 
 
 def _row(number: int, line: dict[str, str | None]) -> TaskRow:

@@ -3,7 +3,8 @@
 Called by the benchmark. Running tasks stay; what waits has no machine yet, so moving it costs nothing. With all
 machines there throughout, the makespan is at most 4 (1 + 1e-6) times the certified bound, however many CPUs there are
 per GPU (proof: docs/optimisers-online.md). A machine that goes takes its task's work with it: it starts again
-elsewhere. `reallocate=False` is the rule to compare with: a task keeps the side that `qa` gave it on arrival.
+elsewhere. To compare with: `reallocate=False`, a task keeps the side that `qa` gave it on arrival;
+`longest_first=False`, each side takes its tasks in order of arrival (the ratio holds in any order).
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ class Adapted:
     wasted: float
 
 
-def run_adaptive(stream: Stream, changes: Iterable[MachineChange] = (), *, reallocate: bool = True) -> Adapted:
+def run_adaptive(
+    stream: Stream,
+    changes: Iterable[MachineChange] = (),
+    *,
+    reallocate: bool = True,
+    longest_first: bool = True,
+) -> Adapted:
     """O(n) re-plans of O(waiting log waiting) each."""
     ordered = sorted(changes, key=lambda change: change.time)
     for change in ordered:
@@ -49,7 +56,7 @@ def run_adaptive(stream: Stream, changes: Iterable[MachineChange] = (), *, reall
         if not 0 <= change.machine < stream.cpus + stream.gpus:
             text = f"{change.machine} is none of the {stream.cpus + stream.gpus} machines; count from 0"
             raise InputError("NoSuchMachine", "machine", text, f"machine {change.machine}")
-    state = _State(stream, reallocate)
+    state = _State(stream, longest_first)
     arrivals, number = list(range(len(stream.tasks))), 0
     while True:
         arrival = stream.tasks[arrivals[0]].release if arrivals else math.inf

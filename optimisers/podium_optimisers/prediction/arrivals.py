@@ -124,9 +124,9 @@ def _logarithms(counts: Floats, period: int) -> list[float]:
 
 
 def _check(counts: Floats) -> None:
-    if not np.all(np.isfinite(counts) & (counts >= 0.0)):
-        wrong = counts[~(np.isfinite(counts) & (counts >= 0.0))][0]
-        raise ValueError(f"BadHistory: a count of {wrong} was given; counts are finite and 0 or more.")
+    wrong = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0.0)))
+    if wrong.size:
+        raise ValueError(f"BadHistory: counts[{wrong[0]}] is {counts[wrong[0]]}; give finite numbers, 0 or more.")
 
 
 def _weights(found: Floats, damping: float) -> Weights:

@@ -46,9 +46,11 @@ class DurationHistory:
         self._seen: dict[Class, tuple[float, float]] = {}  # weight, mean
 
     def observe(self, classes: tuple[Class, ...], duration: float) -> None:
-        """A job of these classes has ended after `duration` seconds of work. Errors: ValueError names the value."""
+        """A job of these classes has ended after `duration` seconds of work. Errors: ValueError names class, value."""
         if not (duration > 0.0 and math.isfinite(duration)):
-            raise ValueError(f"BadHistory: a duration of {duration} s was seen; give finite seconds above 0.")
+            whose = " ".join(map(str, classes[-1])) if classes and classes[-1] else "all"  # the narrowest class
+            text = f"a job of {whose}: a duration of {duration} s was seen; give finite seconds above 0."
+            raise ValueError(f"BadHistory: {text}")
         for name in classes:
             weight, mean = self._seen.get(name, (0.0, 0.0))
             weight = weight * self._keep + 1.0

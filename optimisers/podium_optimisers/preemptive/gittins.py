@@ -35,8 +35,12 @@ def gittins_table(services: Floats, steps: int = 64) -> GittinsTable:
 
     Errors: ValueError when the history is empty or holds a value that is no service.
     """
-    if len(services) == 0 or not np.all(np.isfinite(services) & (services > 0.0)):
-        raise ValueError("BadHistory: services must be finite GPU-seconds above 0, at least one job's.")
+    if len(services) == 0:
+        raise ValueError("BadHistory: services: there are none; give the GPU-seconds of at least one job.")
+    wrong = np.flatnonzero(~(np.isfinite(services) & (services > 0.0)))
+    if wrong.size:
+        text = f"services[{wrong[0]}] is {services[wrong[0]]}; give finite GPU-seconds above 0."
+        raise ValueError(f"BadHistory: {text}")
     if steps < 1:
         raise ValueError(f"BadSetting: steps is {steps}; give 1 or more.")
     levels = np.linspace(0.0, 1.0, steps + 1)

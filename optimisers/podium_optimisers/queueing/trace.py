@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -54,15 +54,15 @@ class Trace:
 
 def read_trace(lines: Iterable[str]) -> Trace:
     """From CSV with a header. GPUs default to 1; jobs of 0 GPUs are left out. Errors name line and column."""
-    reader = csv.reader(lines)
-    header = [name.strip().lower() for name in next(reader, [])]
+    rows = _rows(lines)
+    header = [name.strip().lower() for name in next(rows, (1, []))[1]]
     arrival, duration = _column(header, ARRIVAL, "arrival"), _column(header, DURATION, "duration")
     gpus = next((header.index(name) for name in GPUS if name in header), None)
     jobs: list[tuple[float, float, int]] = []
-    for row in reader:
+    for number, row in rows:
         if not row:
             continue
-        line = f"line {reader.line_num}"
+        line = f"line {number}"
         if len(row) != len(header):
             text = f"has {len(row)} values, the header {len(header)}; give every column a value"
             raise InputError("RowTooShort" if len(row) < len(header) else "RowTooLong", "row", text, line)
@@ -79,6 +79,16 @@ def read_trace(lines: Iterable[str]) -> Trace:
         text = "all jobs came at one instant, which is no rate of arrival; give a longer stretch"
         raise InputError("NoTimePasses", header[arrival], text)
     return Trace(arrivals - arrivals[0], np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2], np.int64))
+
+
+def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """Number of the line that ends it, and the fields."""
+    reader = csv.reader(lines)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:  # a field of more than 131072 characters: most often a quote that nothing closes
+        raise InputError("RowMalformed", "row", f"{error}; close each quote", f"line {reader.line_num}") from error
 
 
 def _c2(times: NDArray[np.float64]) -> float:

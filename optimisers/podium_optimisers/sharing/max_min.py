@@ -29,21 +29,25 @@ def levels(problem: SharingProblem, throughput: Floats) -> Floats:
 
 
 def max_min_shares(problem: SharingProblem) -> Shares:
-    """At most n LPs. Objective and bound are those of the first: the least level of all."""
+    """At most n LPs. `objective`: the least level of the shares that are given; `bound`: no sharing has a higher one,
+    by the prices of the first LP. The levels above the least are not certified.
+    """
     gain = problem.usable * (problem.width / references(problem) / problem.weight)[:, None]
     n = len(problem.jobs)
     rising, floor = np.ones(n, dtype=np.bool_), np.zeros(n)
-    objective = bound = 0.0
+    bound = 0.0
     share = np.zeros_like(gain)
     while rising.any():
         found = highest(problem, gain, rising.astype(np.float64), floor)
         share = found.share
         if not floor.any():
-            objective, bound = found.z, found.bound
+            bound = found.bound
         settled = found.held > HELD
         # a hair below what was reached, so that the solver's rounding cannot make the next LP impossible
         floor[settled] = found.z * (1.0 - SLACK)
         rising &= ~settled
         if not settled.any():
             raise AssertionError("what keeps the level from rising adds up to 1 over the rows, so one binds")
+    # not the first LP's z: the later ones may fall a hair short of it
+    objective = float(levels(problem, (problem.usable * share).sum(axis=1)).min())
     return Shares(problem, share, "max-min fair (sequence of LPs)", objective, bound)

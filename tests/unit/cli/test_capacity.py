@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,12 +78,18 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceMissing: --service"),
         (["--rate", "1/s", "--service", "0s", "--wait", "1s"], Exit.USAGE, "TooSmall: --service"),
         (["--rate", "0/s", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooSmall: rate"),
-        (["--offered", "nan", "--service", "1s", "--wait", "1s"], Exit.FAILED, "NotANumber: rate"),
+        (["--offered", "nan", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: nan"),
+        (["--offered", "-3", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: -3"),
+        (["--offered", "inf", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: inf"),
         (["--offered", "1", "--service", "1s", "--wait", "0"], Exit.FAILED, "TooSmall: wait"),
         (["--offered", "1", "--service", "1s", "--wait", "1s", "--share", "2"], Exit.FAILED, "OutOfRange: share"),
         (["--offered", "1", "--service", "1s", "--lost", "2"], Exit.FAILED, "OutOfRange: lost"),
         (["--offered", "1", "--service", "1s", "--lost", "0.1", "--share", "0.5"], Exit.USAGE, "OptionUnused: --share"),
-        (["--offered", "1", "--service", "1s", "--wait", "1s", "--gpus-per-job", "0"], Exit.FAILED, "TooSmall: width"),
+        (
+            ["--offered", "1", "--service", "1s", "--wait", "1s", "--gpus-per-job", "0"],
+            Exit.USAGE,
+            "TooSmall: --gpus-per-job: 0",
+        ),
         (["--offered", "1e9", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooLarge: gpus"),
         (["--trace", "/nowhere.csv", "--wait", "1s"], Exit.NOT_FOUND, "FileUnreadable: /nowhere.csv"),
         (["--trace", "/nowhere.csv", "--wait", "1s", "--service", "1s"], Exit.USAGE, "OptionUnused: --service"),
@@ -107,6 +114,7 @@ def test_every_no_has_a_code_and_a_sentence(
         (b"arrival,duration\n0,1\n1,-5\n", "TooSmall: line 3.duration"),
         (b"arrival,seconds_of_work\n0,1\n", "ColumnMissing: duration"),
         (b"\xff\xfe\x00", "FileMalformed"),
+        (b"arrival,duration\n0,1\n1," + b"5" * 131_073, "RowMalformed: line 3.row: field larger"),
     ],
 )
 def test_a_wrong_trace_names_its_line(
@@ -116,6 +124,21 @@ def test_a_wrong_trace_names_its_line(
     path.write_bytes(content)
     assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.FAILED
     assert f"podium: {told}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("damage", ["cut off", "changed"])
+def test_a_damaged_gzip_says_how_far_it_could_be_read(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "arrival,duration\n" + "".join(f"{number},{number * 7919 % 1013}\n" for number in range(20_000))
+    content = gzip.compress(text.encode())
+    half = len(content) // 2
+    path = tmp_path / "trace.csv.gz"
+    path.write_bytes(content[:half] if damage == "cut off" else content[:half] + b"\xff" * 9 + content[half + 9 :])
+    assert run(["capacity", "--trace", str(path), "--wait", "1s"]) is Exit.FAILED
+    said = re.search(r"podium: FileMalformed: .*: after line (\d+): the gzip data is cut", capsys.readouterr().err)
+    assert said is not None
+    assert 1000 < int(said[1]) < 20_000
 
 
 def test_a_file_that_is_no_gzip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,7 @@ def test_every_no_has_a_code_and_a_sentence(
         ("name,cpu,gpu\nprep,-4,1\n", "BadTime: task prep: cpu: -4 s"),
         ("name,cpu,gpu\nprep,4,nan\n", "BadTime: task prep: gpu: nan s"),
         ("task;cpu\n", "BadTable: line 1"),
+        ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "BadTable: line 2: no CSV"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,21 +8,29 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+
+from podium_optimisers.makespan.instance import Instance
+from podium_optimisers.makespan.schedule import Schedule
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 BETTER = {"<": 0.5, "<=": 1.0, ">": 2.0, ">=": 1.0}  # times the bar's value: a figure that holds it
 
 
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("bench_theory", BENCHMARKS / "bench_theory.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["bench_theory"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    return script("bench_theory")
 
 
 def good(bench: ModuleType) -> dict[str, dict[str, Any]]:
@@ -54,3 +62,29 @@ def test_a_part_that_broke_off_is_told(bench: ModuleType) -> None:
 def test_the_parts_are_all_there_are_and_named_in_the_tables(bench: ModuleType) -> None:
     scripts = {path.stem.removeprefix("bench_theory_") for path in BENCHMARKS.glob("bench_theory_*.py")}
     assert set(bench.PARTS) == set(bench.ORDER) == scripts
+
+
+def test_the_result_has_the_share_over_both_kinds_of_fifo(bench: ModuleType) -> None:
+    shares = {"predicted_sjf_share": 0.98, "predicted_sjf_share_over_backfilled": 0.94}
+    found = bench.result({"preemption": shares})
+    assert {key: found[key] for key in shares} == shares
+
+
+@pytest.mark.parametrize(("backfilled", "beaten"), [(430.0, True), (390.0, False)])
+def test_learned_policies_beat_fifo_only_if_they_beat_it_backfilled(backfilled: float, beaten: bool) -> None:
+    learning = script("bench_theory_learning")
+    noise = np.random.default_rng(0).normal(0.0, 1.0, 50)
+    means = dict.fromkeys(learning.METHODS, 400.0 + noise)
+    rivals = {"random": 900.0, "fifo": 1200.0, "fifo, backfilled": backfilled, "sjf": 380.0}
+    report = learning.Report(means=means | {name: np.full(50, mean) for name, mean in rivals.items()})
+    found = learning.summary(report)
+    assert (found["rl_beats_fifo"], found["rl_beats_random"]) == (beaten, True)
+
+
+@pytest.mark.parametrize("method", ["lp", "heteroprio", "dual"])
+def test_a_makespan_above_a_proven_ratio_ends_the_benchmark(method: str) -> None:
+    makespan = script("bench_theory_makespan")
+    instance = Instance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
+    assert makespan._within_proof(instance, Schedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
+    with pytest.raises(AssertionError, match=f"{method}: 16"):
+        makespan._within_proof(instance, Schedule(method, (0, 0), (0.0, 4.0), 16.0, 16.0), 4.0)

@@ -31,6 +31,9 @@ TRACE = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,
         (Job("bad", 0.0, math.inf), "BadValue", "duration"),
         (Job("bad", 0.0, 5.0, 0), "BadValue", "gpus"),
         (Job("bad", 0.0, 5.0, 1.5), "BadValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, math.nan), "BadValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, math.inf), "BadValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, 10**30), "BadValue", "gpus"),
     ],
 )
 def test_a_bad_job_is_named(job: Job, code: str, field: str) -> None:
@@ -39,6 +42,12 @@ def test_a_bad_job_is_named(job: Job, code: str, field: str) -> None:
     assert (refused.value.code, refused.value.job, refused.value.field) == (code, "bad", field)
     assert "bad" in str(refused.value)
     assert "give" in str(refused.value)
+
+
+@pytest.mark.parametrize("width", [math.nan, math.inf, 1.5, 0.0])
+def test_widths_in_a_column_are_whole_numbers(width: float) -> None:
+    with pytest.raises(WorkloadError, match="BadValue: job 1, gpus"):
+        Workload(np.zeros(2), np.ones(2), np.array([1.0, width]))  # type: ignore[arg-type]
 
 
 def test_a_job_wider_than_the_cluster_is_named() -> None:
@@ -91,6 +100,10 @@ def test_philly_is_read(tmp_path: Path, packed: bool) -> None:
         ("yesterday,1.0,8,964.0,6214e9", "line 3", "timestamp"),
         ("2017-10-09 07:00:55,-3,8,964.0,6214e9", "line 3", "duration"),
         ("2017-10-09 07:00:55,3,0,964.0,6214e9", "line 3", "gpus"),
+        ("2017-10-09 07:00:55,3,nan,964.0,6214e9", "line 3", "num_gpus"),
+        ("2017-10-09 07:00:55,3,inf,964.0,6214e9", "line 3", "num_gpus"),
+        ("2017-10-09 07:00:55,3,1.7,964.0,6214e9", "line 3", "num_gpus"),
+        ("2017-10-09 07:00:55,3,1," + "9" * 131_073 + ",6214e9", "line 3", "row"),
         ("2017-10-09 07:00:55", "line 3", "duration"),
     ],
 )
@@ -106,6 +119,14 @@ def test_a_trace_without_its_columns_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "philly.csv"
     path.write_text("when,what\n1,2\n")
     with pytest.raises(WorkloadError, match=r"philly\.csv needs the columns timestamp"):
+        read_philly(path)
+
+
+@pytest.mark.parametrize("content", [gzip.compress(TRACE.encode() * 99)[:-20], b"no gzip", gzip.compress(b"\xff\xfe")])
+def test_a_damaged_trace_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "philly.csv.gz"
+    path.write_bytes(content)
+    with pytest.raises(WorkloadError, match=r"BadTrace: job \(all\), file: philly\.csv\.gz cannot be read"):
         read_philly(path)
 
 

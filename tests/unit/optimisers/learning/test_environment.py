@@ -98,6 +98,22 @@ def test_a_step_without_an_episode_is_refused() -> None:
         env.step(0)
 
 
+@pytest.mark.parametrize("action", [0, np.int64(0), np.array(0)], ids=["int", "scalar", "array of no dimensions"])
+def test_actions_come_as_other_peoples_trainers_give_them(action: int) -> None:
+    env = SchedulingEnv(Episodes(jobs=1))
+    env.reset(seed=0)
+    _, _, over, _, _ = env.step(action)
+    assert over
+
+
+@pytest.mark.parametrize("action", [-1, WAIT + 1, 0.5])
+def test_what_is_no_action_is_refused(action: int) -> None:
+    env = SchedulingEnv(Episodes(jobs=3))
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"BadAction: action is {action}; give a whole number from 0 to {WAIT}"):
+        env.step(action)
+
+
 @pytest.mark.parametrize(("jobs", "load", "field"), [(0, 1.0, "jobs"), (5, float("nan"), "load"), (5, -1.0, "load")])
 def test_bad_episodes_are_named(jobs: int, load: float, field: str) -> None:
     with pytest.raises(ValueError, match=f"{field} is"):

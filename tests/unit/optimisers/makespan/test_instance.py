@@ -77,6 +77,7 @@ def test_csv() -> None:
         ("a,1,1\na,2,2", "BadName", "line 3: task a: name: it is there twice"),
         ("a,1", "BadTable", "line 2: it has not three fields"),
         ("a,1,2,3", "BadTable", "line 2: it has not three fields"),
+        ("ok,1,1\n" + "a" * 131_073 + ",1,2", "BadTable", "line 3: no CSV (field larger than field limit"),
         ("", "NoTasks", "none below the header"),
     ],
 )

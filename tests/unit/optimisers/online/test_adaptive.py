@@ -35,10 +35,10 @@ def streams(draw: st.DrawFn) -> Stream:
     return Stream.of(tasks, cpus, gpus)
 
 
-@given(streams(), st.booleans())
+@given(streams(), st.booleans(), st.booleans())
 @settings(deadline=None, max_examples=50)
-def test_feasible_and_within_the_proven_ratio(stream: Stream, reallocate: bool) -> None:
-    found = run_adaptive(stream, reallocate=reallocate)
+def test_feasible_and_within_the_proven_ratio(stream: Stream, reallocate: bool, longest_first: bool) -> None:
+    found = run_adaptive(stream, reallocate=reallocate, longest_first=longest_first)
     assert list(violations(found.schedule)) == []
     proven = PROVEN if reallocate else stream.spread + 2.0
     assert found.schedule.ratio <= proven * (1.0 + 1e-9)
@@ -103,6 +103,14 @@ def test_waiting_tasks_flee_from_a_side_that_is_gone() -> None:
     assert found.schedule.makespan == 8.5
     assert found.moves >= 1
     assert stayed.schedule.makespan > 100.0
+
+
+@pytest.mark.parametrize(("longest_first", "ends"), [(True, 2.0), (False, 3.0)])
+@pytest.mark.parametrize("reallocate", [True, False])
+def test_the_order_is_a_choice_of_its_own(reallocate: bool, longest_first: bool, ends: float) -> None:
+    stream = Stream.of([Task("a", 1.0, math.inf), Task("b", 1.0, math.inf), Task("c", 2.0, math.inf)], 2, 0)
+    found = run_adaptive(stream, reallocate=reallocate, longest_first=longest_first)
+    assert found.schedule.makespan == ends
 
 
 def test_reallocation_pays_where_the_load_is_high() -> None:

@@ -115,6 +115,8 @@ def test_a_trace_of_every_dialect() -> None:
         (["arrival,duration,gpus", "1,2,-1", "2,3,1"], "TooSmall", "line 2.gpus"),
         (["arrival,duration,gpus", "1,2", "2,3,1"], "RowTooShort", "line 2.row"),
         (["arrival,duration", "1,2,3", "2,3"], "RowTooLong", "line 2.row"),
+        (["arrival,duration", "1,2", "2," + "3" * 131_073], "RowMalformed", "line 3.row: field larger"),
+        (["x" * 131_073], "RowMalformed", "line 1.row: field larger"),
     ],
 )
 def test_a_wrong_trace_is_refused_by_line_and_column(lines: list[str], code: str, said: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
@@ -109,19 +109,34 @@ def raise_one(problem: SharingProblem, gain: Floats, job: int, floor: Floats) ->
     return float(-answer.fun)
 
 
+STEEP = SharingProblem.of(  # the LPs' tolerance grows a thousandfold here
+    "abcde",
+    ["v100", "p100", "k80"],
+    [[0.5, 0.5, 0.0], [0.5, 0.0, 0.0], [0.5, 0.0, 1.0], [0.5, 0.01171875, 0.0], [0.5, 0.0, 8.0]],
+    [2, 2, 2],
+    [2, 1, 1, 1, 2],
+)
+
+
 @given(problems(most=5))
+@example(STEEP)
 @settings(deadline=None, max_examples=60)
 def test_max_min_nobody_gains_but_from_who_has_no_more(problem: SharingProblem) -> None:
     shares = max_min_shares(problem)
     assert_feasible(shares)
     assert abs(shares.gap) <= 1e-6 * shares.objective
     reached = levels(problem, shares.throughput)
-    assert reached.min() == pytest.approx(shares.objective, rel=1e-6)
+    assert reached.min() == shares.objective, "the objective is that of the shares that are given"
     gain = problem.usable * (levels(problem, np.ones(len(problem.jobs))))[:, None]
     for job in range(len(problem.jobs)):
         # all who have no more than this job keep what they have; the others may fall to its level
-        floor = np.minimum(reached, reached[job]) * (1.0 - 1e-6)
-        assert raise_one(problem, gain, job, floor) <= reached[job] * (1.0 + 1e-3) + 1e-6
+        floor, most = np.minimum(reached, reached[job]), reached[job] * (1.0 + 1e-3) + 1e-6
+        found = raise_one(problem, gain, job, floor * (1.0 - 1e-6))
+        if found > most:
+            # where rates differ 40 times, the hair that the solver needs is worth 1000 hairs to this job. What it gets
+            # is concave in the hair, so with none it is at most this
+            found = 2.0 * found - raise_one(problem, gain, job, floor * (1.0 - 2e-6))
+        assert found <= most
 
 
 @given(problems(), st.randoms(use_true_random=False))
