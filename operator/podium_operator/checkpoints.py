@@ -48,6 +48,14 @@ def folder_of_job(job: HyperParamJob) -> str:
     return f"{job.metadata.namespace}-{job.metadata.name}-{job.metadata.uid[:8]}"
 
 
+def folder_of_trial(job: HyperParamJob, trial: HyperParamTrial) -> str:
+    """The same for all attempts of this very trial; one made anew under its name has the same number, but begins anew.
+
+    Under the job's folder, so it goes with it.
+    """
+    return f"{folder_of_job(job)}/{trial.metadata.name}-{trial.metadata.uid[:8]}"
+
+
 def source(volume: CheckpointVolume) -> Manifest:
     if volume.claim_name is not None:
         return {"persistentVolumeClaim": {"claimName": volume.claim_name}}
