@@ -227,7 +227,7 @@ async def play(cluster: Cluster, api: Api, name: str, options: argparse.Namespac
     uid = (await api.get(JOBS, name, "default"))["metadata"]["uid"]
     found = Run(
         lines,
-        weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}")), options.epochs),
+        weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}-*")), options.epochs),
         status.get("losses", {}).get("steps", 0),
         tuple(frozen),
         tuple(out),

@@ -44,6 +44,11 @@ class ApiError(Exception):
         return self.status == 409
 
     @property
+    def transient(self) -> bool:
+        """The same call may succeed later: not reached, too many calls, or the server's own trouble."""
+        return self.status in (0, 429) or self.status >= 500
+
+    @property
     def expired(self) -> bool:
         """A watch asked for a version that the server has forgotten: list again."""
         return self.status == 410
@@ -176,7 +181,12 @@ class Api:
         async with self._response(
             method, path, body=body, query=query, content_type=content_type, timeout=self._timeout
         ) as response:
-            result: Manifest = json.loads(await response.read())
+            answer = await response.read()
+            try:
+                result: Manifest = json.loads(answer)
+            except ValueError as error:  # a proxy's page
+                said = answer[:200].decode(errors="replace")
+                raise ApiError(0, "NotJson", f"{method} {path} was answered with no JSON: {said}") from error
             return result
 
     @asynccontextmanager

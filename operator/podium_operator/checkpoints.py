@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from podium.schema.base import ObjectMeta
 from podium.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
 from podium.schema.saving import outlives_pod
 from podium.schema.trial import HyperParamTrial
@@ -43,9 +44,17 @@ def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: C
     return Resume(str(PurePosixPath(checkpoint.path) / saved.path), saved.node if pinned else None)
 
 
-def folder_of_job(job: HyperParamJob) -> str:
+def folder_of_job(meta: ObjectMeta) -> str:
     """A folder of this very job: a later job of the same name must not go on from old states."""
-    return f"{job.metadata.namespace}-{job.metadata.name}-{job.metadata.uid[:8]}"
+    return f"{meta.namespace}-{meta.name}-{meta.uid[:8]}"
+
+
+def folder_of_trial(job: HyperParamJob, trial: HyperParamTrial) -> str:
+    """The same for all attempts of this very trial; one made anew under its name has the same number, but begins anew.
+
+    Under the job's folder, so it goes with it.
+    """
+    return f"{folder_of_job(job.metadata)}/{trial.metadata.name}-{trial.metadata.uid[:8]}"
 
 
 def source(volume: CheckpointVolume) -> Manifest:

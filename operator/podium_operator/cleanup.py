@@ -10,25 +10,40 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
+from pydantic import Field
+
 from podium.domain.snapshot import JobKey
+from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.job import HyperParamJob
 from podium.schema.saving import saves_at
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS
 from podium_operator.announcements import emit
 from podium_operator.checkpoints import folder_of_job
-from podium_operator.cleanup_pod import CLEANUP_LABEL, make_cleanup_pod
-from podium_operator.finalizers import release, to_be_cleaned
+from podium_operator.finalizers import ORPHAN, release, waits
+from podium_operator.pods import JOB_UID_LABEL
+from podium_operator.removal import Removal
 from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, of_its_job
 
-MANAGER = "podium-operator"
 LONGEST = 60.0  # seconds, for all of it
 ENDING = 20.0  # of these, for the trials' pods: one on a node that is dead never goes
 LOOK = 0.5
 PARALLEL_CALLS = 16
 log = logging.getLogger(__name__)
+
+
+class _Owner(StatusModel):
+    uid: str
+
+
+class _ChildMeta(ObjectMeta):
+    owner_references: list[_Owner] = Field(default_factory=list)
+
+
+class _Child(StatusModel):
+    metadata: _ChildMeta
 
 
 class Cleanup:
@@ -43,42 +58,68 @@ class Cleanup:
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
 
     def begin(self, world: World) -> None:
-        """Take care of every job that was deleted and is not taken care of yet."""
-        there = {job.metadata.uid for job in world.jobs}
-        self._tasks = {uid: task for uid, task in self._tasks.items() if uid in there or not task.done()}
+        """Take care of every job that was deleted and is not taken care of; where that ended badly, once more."""
+        for uid in [uid for uid, task in self._tasks.items() if task.done()]:
+            error = self._tasks.pop(uid).exception()
+            if error is not None:
+                log.error("clean-up of the job with uid %s ended badly", uid, exc_info=error)
         for job in world.jobs:
-            if to_be_cleaned(job) and job.metadata.uid not in self._tasks:
+            if waits(job.metadata) and job.metadata.uid not in self._tasks:
                 nodes = _nodes(world, job)  # known from its trials, so before they go
                 self._tasks[job.metadata.uid] = asyncio.create_task(self._one(job, nodes))
 
     async def _one(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> None:
         meta = job.metadata
+        left, removal = "", Removal(self._api, job, self._image, nodes)
         try:
             async with asyncio.timeout(self._seconds):
-                await self._end_trials(job)
-                left = await self._remove(job, nodes)
+                if not await self._is_orphaning(job):
+                    wrote = await self._end_trials(job) or job.status.started_at is not None
+                    left = await removal.run() if wrote else ""
         except TimeoutError:
-            left = f"it took longer than {self._seconds:g} s"
+            left = f"it took longer than {self._seconds:g} s" + (f", {removal.waits}" if removal.waits else "")
         except Exception as error:  # whatever it is: the job must not stay for ever
             log.exception("clean-up of job %s/%s", meta.namespace, meta.name)
             left = str(error)
         if left:
-            text = f"Folder {folder_of_job(job)} of the checkpoint volume was not removed: {left}. Remove it by hand."
+            text = f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: {left}. Remove it by hand."
             log.warning("job %s/%s: %s", meta.namespace, meta.name, text)
             await emit(self._api, JOBS, meta, "CheckpointsLeft", text, "Warning")
         await self._release(job)
 
-    async def _end_trials(self, job: HyperParamJob) -> None:
-        """Until none is left: a cycle that had begun may still have made one."""
+    async def _is_orphaning(self, job: HyperParamJob) -> bool:
+        """Whether its user keeps the trials, and so their saves (`--cascade=orphan`).
+
+        The caches may miss the moment in which the job says so. When it is over, the trials are the job's no more.
+        """
+        meta = job.metadata
+        if ORPHAN in meta.finalizers:
+            return True
+        while True:
+            try:
+                found = (await self._api.list(TRIALS, meta.namespace, labels=f"{JOB_UID_LABEL}={meta.uid}"))["items"]
+            except ApiError as error:
+                if not error.transient:
+                    raise
+                log.warning("trials of job %s/%s: %s", meta.namespace, meta.name, error)
+                await asyncio.sleep(LOOK)
+            else:
+                owners = [_Child.model_validate(item).metadata.owner_references for item in found]
+                return any(all(owner.uid != meta.uid for owner in of_trial) for of_trial in owners)
+
+    async def _end_trials(self, job: HyperParamJob) -> bool:
+        """Until none is left: a cycle that had begun may still have made one. Says whether there were any."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         told: set[str] = set()
+        any_seen = False
         while loop.time() - begin < min(ENDING, self._seconds / 3):
             world = self._look()
             trials = _trials(world, job)
             pods = _pods(world, trials, job)
             if not trials and not pods:
-                return
+                break
+            any_seen = True
             calls = [self._delete_pod(pod) for pod in pods if pod.uid not in told]
             calls += [self._delete_trial(trial) for trial in trials if trial.metadata.uid not in told]
             for error in await asyncio.gather(*calls, return_exceptions=True):
@@ -88,6 +129,7 @@ class Cleanup:
             else:
                 told |= {pod.uid for pod in pods} | {trial.metadata.uid for trial in trials}
             await asyncio.sleep(LOOK)
+        return any_seen
 
     async def _delete_pod(self, pod: SeenPod) -> None:
         async with self._slots:
@@ -98,33 +140,10 @@ class Cleanup:
         async with self._slots:
             await self._api.delete(TRIALS, meta.name, meta.namespace, uid=meta.uid)
 
-    async def _remove(self, job: HyperParamJob, nodes: tuple[str | None, ...]) -> str:
-        """Empty: all folders are removed; else what went wrong."""
-        if self._image is None:
-            return "PODIUM_IMAGE is not set, so the operator has no image that could do it"
-        namespace = job.metadata.namespace
-        for number, node in enumerate(nodes):
-            try:
-                pod = make_cleanup_pod(job, self._image, number, node)
-                await self._api.create(PODS, pod, manager=MANAGER)
-            except ApiError as error:
-                if not error.conflict:  # it is there: an operator before us made it
-                    return f"the API server refuses the pod that removes it ({error.message})"
-        labels = f"{CLEANUP_LABEL}={job.metadata.uid}"
-        while True:
-            pods = (await self._api.list(PODS, namespace, labels=labels))["items"]
-            phases = {pod["metadata"]["name"]: pod.get("status", {}).get("phase") for pod in pods}
-            failed = sorted(name for name, phase in phases.items() if phase == "Failed")
-            if failed:
-                return f"pod {failed[0]} failed"
-            if all(phase == "Succeeded" for phase in phases.values()):
-                return ""
-            await asyncio.sleep(LOOK)
-
     async def _release(self, job: HyperParamJob) -> None:
         """Until the job is gone: the API server may be away. Its clean-up pods go with it."""
         meta, pause = job.metadata, LOOK
-        while any(there.metadata.uid == meta.uid and to_be_cleaned(there) for there in self._look().jobs):
+        while any(there.metadata.uid == meta.uid and waits(there.metadata) for there in self._look().jobs):
             try:
                 await release(self._api, meta.namespace, meta.name)
             except ApiError as error:

@@ -1,8 +1,9 @@
 """The pod that removes the folder of a deleted job from its volume. Pure; used by `cleanup`.
 
-It sees the volume as the trials saw it and as their user, so it may do what they might, and nothing else: where the
-template says that its user is not root, the pod passes Pod Security `restricted`; else it is root, whose only rights
-are those to remove other users' files.
+It sees the volume as the trials saw it, and runs as the user that the template names (`runAsUser`), so it may do what
+they might, and nothing else. A template that says only `runAsNonRoot` leaves the user to its image, which nobody can
+ask: then the pod is the user of Podium's image (65532), and may remove what others let that one remove (`fsGroup`). In
+both cases it passes Pod Security `restricted`. Else it is root, whose only rights are those to remove others' files.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
             {
                 "name": "remove",
                 "image": image,
-                "command": ["python3", "-m", "podium_operator.remove_folder", MOUNT, folder_of_job(job)],
+                "command": ["python3", "-m", "podium_operator.remove_folder", MOUNT, folder_of_job(job.metadata)],
+                "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for the Event
                 "resources": {"requests": {"cpu": "50m", "memory": "48Mi"}, "limits": {"memory": "256Mi"}},
                 "securityContext": _of_container(template),
                 "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}],
@@ -56,7 +58,7 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": f"{meta.name}-cleanup-{number}",
+            "name": f"{meta.name}-cleanup-{meta.uid[:8]}-{number}",  # not that of an older job's pod
             "namespace": meta.namespace,
             "labels": {CLEANUP_LABEL: meta.uid},
             "ownerReferences": [owner("HyperParamJob", meta.name, meta.uid) | {"blockOwnerDeletion": False}],

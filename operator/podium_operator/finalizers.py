@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from podium.schema.job import HyperParamJob, JobSpec
+from podium.schema.base import ObjectMeta
+from podium.schema.job import JobSpec
 from podium.schema.saving import outlives_pod
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import JOBS
@@ -17,6 +18,7 @@ from podium_cluster.settings import ClusterSettings
 from podium_cluster.startup import read_settings
 
 FINALIZER = "podium.dev/checkpoints"
+ORPHAN = "orphan"  # Kubernetes' own, of `kubectl delete --cascade=orphan`, until its children are taken from it
 MANAGER = "podium-operator-checkpoints"
 log = logging.getLogger(__name__)
 
@@ -26,9 +28,9 @@ def wanted(spec: JobSpec) -> bool:
     return outlives_pod(spec) and spec.checkpoint is not None and not spec.checkpoint.retain
 
 
-def to_be_cleaned(job: HyperParamJob) -> bool:
-    """Deleted, and waiting for us."""
-    return job.metadata.deletion_timestamp is not None and FINALIZER in job.metadata.finalizers
+def waits(meta: ObjectMeta) -> bool:
+    """The job is deleted, and waits for us."""
+    return meta.deletion_timestamp is not None and FINALIZER in meta.finalizers
 
 
 async def hold(api: Api, namespace: str, name: str) -> None:

@@ -1,5 +1,6 @@
 """kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted, and before that the
-finalizer that `cleanup` takes off, where folders are to be removed with it. Nothing else happens here.
+finalizer that `cleanup` takes off, where folders are to be removed with it. Deleted jobs that `cleanup` cannot read are
+let go (`unreadable`). Nothing else happens here.
 
 Without such folders there is no finalizer: deletion is the owner references' work and never waits for the operator.
 """
@@ -21,6 +22,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_operator import finalizers
 from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_operator.unreadable import release_unreadable
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
@@ -35,10 +37,14 @@ def register(api: Api, *, cleans: bool) -> kopf.OperatorRegistry:
     async def accept(body: kopf.Body, **_: Any) -> None:
         await _accept(api, dict(body), cleans=cleans)
 
+    async def look(body: kopf.Body, **_: Any) -> None:
+        await release_unreadable(api, dict(body))
+
     about = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*about, registry=registry, id="accept")(accept)
     kopf.on.create(*about, registry=registry, id="accept")(accept)
     kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
+    kopf.on.event(*about, registry=registry, id="release-unreadable")(look)
     kopf.on.login(registry=registry, id="login")(_login)
     return registry
 
@@ -82,8 +88,9 @@ async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool) -> None:
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
     job = parse_job(manifest)
     try:
-        if cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec):
-            # first: as soon as the job is accepted, its trials may write
+        wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
+        if wants and wanted["status"] == "True":
+            # first: as soon as the job is accepted, its trials may write; one that is not accepted has no trials
             await finalizers.hold(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:

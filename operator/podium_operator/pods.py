@@ -68,7 +68,7 @@ def make_pod(
         if resume is not None and spec.checkpoint.resume_args:
             again = Substitution(trial.spec.parameters, resume.path)
             checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
-        checkpoints.mount(pod, main, spec.checkpoint, f"{checkpoints.folder_of_job(job)}/{trial.metadata.name}")
+        checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
         checkpoints.stay_on(pod, resume.node)
     if rules.priority_class is not None:

@@ -119,7 +119,7 @@ class Scene:
     def folder(self, name: str, trial: str) -> Path:
         """The trial's folder on the volume that all nodes share."""
         uid = self.site.job(name)["metadata"]["uid"][:8]
-        path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}"))
+        path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}-*"))
         return path
 
     def freezer(self, pod: dict[str, Any]) -> Path:

@@ -108,7 +108,7 @@ class Stage:
         """The trial's folder on the node, as the volume has it; with the job's uid, as earlier ones had its name."""
         uid = self.site.job(job)["metadata"]["uid"][:8]
         nodes = [self.site.cluster.node_root(node) / SAVES for node in NODES]
-        return next((path for node in nodes for path in node.glob(f"*-{job}-{uid}/{job}-0")), None)
+        return next((path for node in nodes for path in node.glob(f"*-{job}-{uid}/{job}-0-*")), None)
 
     def pods(self, job: str) -> list[dict[str, Any]]:
         pods: list[dict[str, Any]] = self.site.objects("pods", "-l", f"podium.dev/job={job}")

@@ -512,12 +512,14 @@ def test_a_deleted_job_takes_its_folders_with_it(perform: Callable[[Play], None]
         await stage.api.delete(JOBS, "sweep", stage.name)
 
         async def cleans() -> bool:
-            return await stage.trials() == {} and set(await stage.pods()) == {"sweep-cleanup-0"}
+            pods = await stage.pods()
+            return await stage.trials() == {} and [name[:14] for name in pods] == ["sweep-cleanup-"]
 
         await stage.until("its trials are gone at once", cleans, play=False)
         assert "deletionTimestamp" in (await stage.job())["metadata"]
         status = {"status": {"phase": "Succeeded"}}
-        await stage.api.patch(PODS, "sweep-cleanup-0", stage.name, status, manager="kubelet", subresource="status")
+        (pod,) = await stage.pods()
+        await stage.api.patch(PODS, pod, stage.name, status, manager="kubelet", subresource="status")
 
         async def gone() -> bool:
             return not (await stage.api.list(JOBS, stage.name))["items"]

@@ -184,6 +184,8 @@ def cost_of(job: HyperParamJob, trial: HyperParamTrial) -> str:
     if where == "node" and (status.saved is not None or can_save(job.spec)):
         return "its saves are in a folder of this node, and its next pod would wait for it to come back"
     why = "its job does not save (suspension.methods without app-checkpoint)"
+    if job.spec.gpus.per_trial == 0:
+        why = "it has no GPU (gpus.perTrial: 0), and Podium moves only trials that have one"
     begin = status.saved.step if status.saved is not None and where == "anywhere" else 0.0
     steps = max(0.0, (status.last_step or 0.0) - begin)
     return f"{why}; it would lose {steps:g} steps (it is at {status.last_step or 0.0:g}, saved at {begin:g})"

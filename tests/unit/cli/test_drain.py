@@ -60,7 +60,8 @@ COSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("a folder of the node", ON_NODE, SAVED, "its saves are in a folder of this node"),
     ("a folder of the node, at its gate", ON_NODE, SAVED | {"phase": "Gated"}, "its saves are in a folder of this"),
     ("a folder of the node, new", ON_NODE, {"phase": "Gated"}, ""),
-    ("no GPU", {"gpus": {"perTrial": 0}}, {}, "does not save"),
+    ("no GPU", {"gpus": {"perTrial": 0}}, {}, "it has no GPU (gpus.perTrial: 0)"),
+    ("no GPU, saves", CLAIM | {"gpus": {"perTrial": 0}}, SAVED, "trials that have one; it would lose 3 steps"),
 ]
 
 

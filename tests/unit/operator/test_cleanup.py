@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS, Resource
+from podium_operator import cleanup, removal
 from podium_operator.cleanup import Cleanup
 from podium_operator.cleanup_pod import make_cleanup_pod
 from podium_operator.finalizers import FINALIZER, wanted
@@ -25,24 +27,55 @@ ON_NODE = {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}
 TEMPLATE = {"containers": [{"name": "main", "image": "i", "command": ["t"]}]}
 
 
-def deleted(checkpoint: Mapping[str, Any] = CLAIM, finalizer: str = FINALIZER, **spec: Any) -> HyperParamJob:
-    job = make_job(checkpoint=dict(checkpoint), **spec)
-    gone = {"deletion_timestamp": job.metadata.creation_timestamp, "finalizers": [finalizer]}
+POD = "sweep-cleanup-uid-swee-0"
+
+
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (cleanup, removal):
+        monkeypatch.setattr(module, "LOOK", 0.01)
+
+
+def deleted(checkpoint: Mapping[str, Any] = CLAIM, *finalizers: str, began: bool = True, **spec: Any) -> HyperParamJob:
+    """`began`: it had trials once."""
+    job = make_job(checkpoint=dict(checkpoint), status={"startedAt": moment()} if began else {}, **spec)
+    gone = {"deletion_timestamp": job.metadata.creation_timestamp, "finalizers": list(finalizers or [FINALIZER])}
     return job.model_copy(update={"metadata": job.metadata.model_copy(update=gone)})
 
 
 class Server:
-    """An API server as far as a clean-up goes. `ends`: how clean-up pods end (None: they never do)."""
+    """An API server as far as a clean-up goes.
 
-    def __init__(self, world: World, *, ends: str | None = "Succeeded", refuses: str = "", releases: int = 1) -> None:
+    `ends`: how clean-up pods end (None: they never do); `says`: more of their status; `taken`: names of pods that are
+    not ours; `lost`: how many clean-up pods somebody deletes before they end; `away`: how many calls of `list` fail, of
+    trials and of pods; `orphans`: the garbage collector has taken the trials from the job.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        ends: str | None = "Succeeded",
+        says: Mapping[str, Any] | None = None,
+        refuses: str = "",
+        taken: Collection[str] = (),
+        lost: int = 0,
+        away: tuple[int, int] = (0, 0),
+        orphans: bool = False,
+        releases: Sequence[Exception] = (),
+    ) -> None:
         self.world = world
         self.gone = asyncio.Event()
         self.calls: list[str] = []
         self.made: list[Mapping[str, Any]] = []
         self.events: list[str] = []
-        self._ends = ends
+        self._status = {**({"phase": ends} if ends else {}), **(says or {})}
         self._refuses = refuses
-        self._releases = releases  # how often the finalizer has to be taken off until that succeeds
+        self._taken = taken
+        self._lost = lost
+        self._away = dict(zip((TRIALS, PODS), away, strict=True))
+        self._orphans = orphans
+        self._releases = list(releases)  # what goes wrong with the finalizer until that succeeds
 
     def look(self) -> World:
         return self.world
@@ -58,33 +91,50 @@ class Server:
         if resource is not PODS:
             self.events.append(f"{body['reason']}: {body['message']}")
             return
+        name = body["metadata"]["name"]
         if self._refuses:
             raise ApiError(403, "Forbidden", self._refuses)
-        self.calls.append(f"create {body['metadata']['name']}")
-        self.made.append(body)
+        if name in self._taken or name in [pod["metadata"]["name"] for pod in self.made]:
+            raise ApiError(409, "AlreadyExists", name)
+        self.calls.append(f"create {name}")
+        if self._lost:
+            self._lost -= 1
+        else:
+            self.made.append(body)
 
-    async def list(self, *_: Any, labels: str) -> dict[str, Any]:
+    async def list(self, resource: Resource, namespace: str, *, labels: str) -> dict[str, Any]:
+        assert namespace == "lab"
+        if self._away[resource]:
+            self._away[resource] -= 1
+            raise ApiError(503, "ServiceUnavailable", "the API server is away")
+        if resource is TRIALS:
+            assert labels == "podium.dev/job-uid=uid-sweep"
+            owners = [] if self._orphans else [{"uid": "uid-sweep"}]
+            mine = [trial.metadata.name for trial in self.world.trials if trial.spec.job == "sweep"]
+            return {"items": [{"metadata": {"name": name, "ownerReferences": owners}} for name in mine]}
         assert labels == "podium.dev/cleanup=uid-sweep"
-        return {"items": [{"metadata": pod["metadata"], "status": {"phase": self._ends}} for pod in self.made]}
+        return {"items": [{"metadata": pod["metadata"], "status": self._status} for pod in self.made]}
 
     async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
         assert resource is JOBS
         assert body["metadata"]["finalizers"] == []
-        self._releases -= 1
-        if self._releases > 0:
-            raise ApiError(0, "Timeout", "the API server is away")
+        if self._releases:
+            raise self._releases.pop(0)
         self.calls.append("release")
         self.world = replace(self.world, jobs=())
         self.gone.set()
 
 
 def run(server: Server, *, image: str | None = "podium:1", seconds: float = 5.0) -> Server:
+    """As the cycle does: `begin` again and again until the job is gone."""
+
     async def play() -> None:
-        cleanup = Cleanup(cast(Api, server), server.look, image, seconds)
-        for _ in range(3):
-            cleanup.begin(server.look())
+        each = Cleanup(cast(Api, server), server.look, image, seconds)
         async with asyncio.timeout(20):
-            await server.gone.wait()
+            while not server.gone.is_set():
+                each.begin(server.look())
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(server.gone.wait(), 0.05)
 
     asyncio.run(play())
     return server
@@ -94,16 +144,31 @@ def test_trials_go_at_once_then_the_folder_then_the_job() -> None:
     other = make_trial(0, job="other")
     world = make_world(deleted(), make_trial(), make_pod(), other, make_pod("other-0"), make_node())
     server = run(Server(world))
-    assert server.calls == ["delete sweep-0-0 in 1 s", "delete sweep-0", "create sweep-cleanup-0", "release"]
+    assert server.calls == ["delete sweep-0-0 in 1 s", "delete sweep-0", f"create {POD}", "release"]
     assert server.events == []
     assert server.look().trials == (other,)
 
 
+WAITING = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no pull secret"}}}
+ENDED = {"state": {"terminated": {"reason": "Error", "message": "lab-sweep is not removed: Permission denied\n"}}}
+FULL = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}
 FAILURES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("the pod failed", {"ends": "Failed"}, {}, "pod sweep-cleanup-0 failed"),
+    ("the pod failed", {"ends": "Failed", "says": {"containerStatuses": [ENDED]}}, {}, "denied)"),
+    ("the pod was too slow", {"ends": "Failed", "says": {"reason": "DeadlineExceeded"}}, {}, "(DeadlineExceeded)"),
+    ("no node has room", {"ends": "Pending", "says": {"conditions": [FULL]}}, {"seconds": 0.2}, "(Unschedulable: 0/2)"),
     ("the pod is refused", {"refuses": "no quota"}, {}, "no quota"),
     ("no image", {}, {"image": None}, "PODIUM_IMAGE"),
-    ("it hangs", {"ends": None}, {"seconds": 0.2}, "longer than 0.2 s"),
+    ("it hangs", {"ends": None}, {"seconds": 0.2}, f"longer than 0.2 s, pod {POD} has not ended"),
+    (
+        "its image cannot be had",
+        {"ends": "Pending", "says": {"containerStatuses": [WAITING]}},
+        {"seconds": 0.2},
+        f"pod {POD} has not ended (ImagePullBackOff: no pull secret)",
+    ),
+    ("its name is taken", {"taken": [POD]}, {"seconds": 0.2}, f"{POD} is missing, since another pod has its name"),
+    ("it is deleted each time", {"lost": 10**9}, {"seconds": 0.2}, f"pod {POD} is missing"),
+    ("nobody answers", {"away": (10**9, 0)}, {"seconds": 0.2}, "longer than 0.2 s"),
+    ("nobody answers any more", {"away": (0, 10**9)}, {"seconds": 0.2}, "the API server is away"),
 ]
 
 
@@ -116,13 +181,49 @@ def test_a_job_goes_even_if_its_folder_stays(server: dict[str, Any], how: dict[s
     assert says in event
 
 
+def test_a_folder_on_nodes_that_nobody_knows_any_more_is_not_called_removed() -> None:
+    (event,) = run(Server(make_world(deleted(ON_NODE)))).events
+    assert "no node is known" in event
+
+
+@pytest.mark.parametrize("how", [{"lost": 2}, {"away": (2, 0)}, {"away": (0, 2)}, {"away": (1, 1), "lost": 1}])
+def test_what_goes_wrong_for_a_moment_is_done_again(how: dict[str, Any]) -> None:
+    server = run(Server(make_world(deleted()), **how))
+    assert server.calls == [f"create {POD}"] * (how.get("lost", 0) + 1) + ["release"]
+    assert server.events == []
+
+
+def test_every_node_has_to_succeed() -> None:
+    server = Server(make_world(deleted(ON_NODE), make_node("node-1"), make_node("node-2")), taken=[POD[:-1] + "1"])
+    (event,) = run(server, seconds=0.2).events
+    assert "uid-swee-1 is missing" in event
+
+
+def test_a_job_that_never_had_a_trial_has_no_folder() -> None:
+    server = run(Server(make_world(deleted(began=False))))
+    assert (server.calls, server.events) == (["release"], [])
+    early = run(Server(make_world(deleted(began=False), make_trial())))
+    assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may be late"
+
+
+@pytest.mark.parametrize("finalizers", [(FINALIZER, "orphan"), (FINALIZER,)], ids=["about to", "done"])
+def test_orphans_keep_their_saves(finalizers: tuple[str, ...]) -> None:
+    world = make_world(deleted(CLAIM, *finalizers), make_trial(), make_pod())
+    server = run(Server(world, orphans="orphan" not in finalizers))
+    assert (server.calls, server.events) == (["release"], [])
+
+
+def test_a_clean_up_that_ended_badly_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+    server = run(Server(make_world(deleted()), releases=[ValueError("<html>")]))
+    assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not made again"
+    assert "ended badly" in caplog.text
+
+
 def test_the_finalizer_is_taken_off_until_that_succeeds() -> None:
-    assert run(Server(make_world(deleted()), releases=3)).calls[-1] == "release"
+    assert run(Server(make_world(deleted()), releases=[ApiError(0, "Timeout", "away")] * 2)).calls[-1] == "release"
 
 
-@pytest.mark.parametrize(
-    "job", [make_job(checkpoint=CLAIM), deleted(finalizer="kopf")], ids=["not deleted", "not ours"]
-)
+@pytest.mark.parametrize("job", [make_job(checkpoint=CLAIM), deleted(CLAIM, "kopf")], ids=["not deleted", "not ours"])
 def test_other_jobs_are_left_alone(job: HyperParamJob) -> None:
     async def play() -> None:
         server = Server(make_world(job))
@@ -167,6 +268,7 @@ def test_the_pod_sees_the_volume_and_removes_the_jobs_folder() -> None:
     (container,) = made["spec"]["containers"]
     assert container["command"][-2:] == ["/volume", "lab-sweep-uid-swee"]
     assert made["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "runs"}
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert "nodeName" not in made["spec"]
     (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["blockOwnerDeletion"]) == ("HyperParamJob", "uid-sweep", False)

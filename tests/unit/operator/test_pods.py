@@ -146,19 +146,22 @@ def test_checkpoint_volume(volume: dict[str, Any], source: dict[str, Any]) -> No
     assert made["spec"]["volumes"] == [{"name": "podium-checkpoint", **source}]
     mount = made["spec"]["containers"][0]["volumeMounts"][0]
     assert mount["mountPath"] == "/ckpt"
-    assert mount["subPath"].endswith("/sweep-0")
+    assert mount["subPath"].endswith("/sweep-0-uid-swee")
 
 
 def test_each_trial_of_each_job_has_a_folder_of_its_own_for_all_its_attempts() -> None:
     how = {"checkpoint": {"path": "/ckpt", "volume": {"claimName": "c"}}}
 
-    def folder(uid: str, number: int, attempt: int) -> str:
-        made = make_pod(make_job(uid=uid, **how), trial_of(number), attempt, RULES)
+    def folder(uid: str, number: int, attempt: int, trial_uid: str = "1st") -> str:
+        trial = trial_of(number)
+        trial = trial.model_copy(update={"metadata": trial.metadata.model_copy(update={"uid": trial_uid})})
+        made = make_pod(make_job(uid=uid, **how), trial, attempt, RULES)
         path: str = made["spec"]["containers"][0]["volumeMounts"][0]["subPath"]
         return path
 
     assert folder("a", 0, 0) == folder("a", 0, 1)
-    assert len({folder("a", 0, 0), folder("a", 1, 0), folder("another", 0, 0)}) == 3
+    others = {folder("a", 1, 0), folder("another", 0, 0), folder("a", 0, 0, "made anew")}
+    assert len(others | {folder("a", 0, 0)}) == 4
 
 
 def test_the_reading_tells_the_agent_how_to_read() -> None:

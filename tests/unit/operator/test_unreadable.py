@@ -1,0 +1,108 @@
+"""Deleted jobs that cannot be read are let go, and jobs that are never accepted are not held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import kopf
+import pytest
+from operator_builders import job_manifest, moment
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import CLAIMS, EVENTS, JOBS, Resource
+from podium_operator.finalizers import FINALIZER
+from podium_operator.handlers import _accept
+from podium_operator.unreadable import release_unreadable
+
+CHECKPOINT = {"path": "/c", "volume": {"claimName": "runs"}}
+
+
+class Server:
+    """Notes what is written. `modes`: of the claim (None: it is not there); `fails`: how the first calls end."""
+
+    def __init__(self, modes: Sequence[str] | None = ("ReadWriteMany",), fails: Sequence[ApiError] = ()) -> None:
+        self.done: list[str] = []
+        self._modes = modes
+        self._fails = list(fails)
+
+    async def get(self, resource: Resource, *_: Any) -> dict[str, Any]:
+        assert resource is CLAIMS
+        if self._modes is None:
+            raise ApiError(404, "NotFound", "runs")
+        return {"spec": {"accessModes": list(self._modes)}}
+
+    async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
+        assert resource is JOBS
+        if self._fails:
+            raise self._fails.pop(0)
+        self.done.append(f"finalizers {body['metadata']['finalizers']}")
+
+    async def apply_status(self, _: Resource, body: Mapping[str, Any], **__: Any) -> None:
+        (condition,) = body["status"]["conditions"]
+        self.done.append(f"Accepted {condition['status']}")
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
+        assert resource is EVENTS
+        self.done.append(f"{body['reason']}: {body['message']}")
+
+
+def manifest(*finalizers: str, deleted: bool = True, **spec: Any) -> dict[str, Any]:
+    job = job_manifest(**{"checkpoint": CHECKPOINT, **spec})
+    job["metadata"] |= {"uid": "uid-sweep", "finalizers": list(finalizers)}
+    if deleted:
+        job["metadata"]["deletionTimestamp"] = moment()
+    return job
+
+
+ODD = {"suspension": {"methods": ["of an older version"]}}
+AWAY = ApiError(0, "Timeout", "away")
+
+
+def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
+    asyncio.run(release_unreadable(cast(Api, server), job, pause=0))
+    return server.done
+
+
+def test_it_is_released_and_an_event_says_what_is_left() -> None:
+    released, event = release(Server(fails=[AWAY, AWAY]), manifest(FINALIZER, **ODD))
+    assert released == "finalizers []"
+    assert event.startswith("CheckpointsLeft: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
+    assert "spec.suspension.methods" in event
+
+
+def test_who_keeps_the_trials_keeps_the_folder() -> None:
+    assert release(Server(), manifest(FINALIZER, "orphan", **ODD)) == ["finalizers []"]
+
+
+@pytest.mark.parametrize(
+    "job",
+    [manifest(FINALIZER), manifest(FINALIZER, deleted=False, **ODD), manifest("another", **ODD)],
+    ids=["it can be read", "not deleted", "not held by us"],
+)
+def test_other_jobs_are_left_alone(job: dict[str, Any]) -> None:
+    assert release(Server(), job) == []
+
+
+def test_one_that_is_gone_needs_nothing() -> None:
+    assert release(Server(fails=[ApiError(404, "NotFound", "sweep")]), manifest(FINALIZER, **ODD)) == []
+
+
+def accept(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
+    asyncio.run(_accept(cast(Api, server), dict(job), cleans=True))
+    return server.done
+
+
+def test_a_job_is_held_before_it_is_accepted() -> None:
+    assert accept(Server(), manifest(deleted=False)) == [f"finalizers ['{FINALIZER}']", "Accepted True"]
+
+
+def test_a_job_that_is_not_accepted_is_not_held() -> None:
+    refused, event = accept(Server(["ReadWriteOnce"]), manifest(deleted=False))
+    assert refused == "Accepted False"
+    assert event.startswith("VolumeNotShared")
+    waits = Server(None)
+    with pytest.raises(kopf.TemporaryError, match="runs"):
+        accept(waits, manifest(deleted=False))
+    assert waits.done == ["Accepted Unknown"]
