@@ -207,12 +207,12 @@ def main() -> None:
         "gpu": lambda: realtime_cpu.on_gpu(cuda.availability(), options.seconds, say),
     }
     path = RESULTS / "bench-realtime.md"
-    sections = realtime_report.read(path)
     for name in realtime_report.PARTS:
         if options.only in (None, name):
             lines.clear()
             result = parts[name]()
             ran = f"\n## {name}\n\n`{command}` on {machine}.\n"
+            sections = realtime_report.read(path)  # now: another part may have been written meanwhile
             sections[name] = Section(result, ran + "\n".join(lines) + "\n")
             last = realtime_report.write(path, sections)
     print(last)

@@ -15,6 +15,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import realtime_report
+
 from podium_realtime.record.metrics import Summary
 from podium_realtime.runtime.backend import Availability
 from podium_realtime.runtime.compare import NET, Bench, Candidate
@@ -36,10 +38,17 @@ class Others:
         self._load = os.getloadavg()[0]
         self._begun, self._busy, self._own = perf_counter(), _busy(), sum(os.times()[:4])
 
-    def told(self) -> str:
+    def share(self) -> float:
+        """Of the cores' time since the beginning, 0..1."""
         span = (perf_counter() - self._begun) * (os.cpu_count() or 1)
-        share = max(0.0, _busy() - self._busy - sum(os.times()[:4]) + self._own) / span
-        return f"Load average before: {self._load:.2f}. Others used {100 * share:.1f} % of the cores' time meanwhile."
+        return max(0.0, _busy() - self._busy - sum(os.times()[:4]) + self._own) / span
+
+    def told(self) -> str:
+        return (
+            f"Load average before: {self._load:.2f}. Others used {100 * self.share():.1f} % of the cores' time "
+            f"meanwhile: above {100 * realtime_report.QUIET:.0f} % the ratios say nothing, because who runs more "
+            "processes gets more of a crowded machine."
+        )
 
 
 def _busy() -> float:
@@ -69,12 +78,17 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
                 f"{100 * overload.missed:.1f} % |"
             )
     staying, moving, again = _switch()
+    crowd = others.share()
     say(f"\n{others.told()}")
     say(
         f"\nA stage in the partition where it was: {staying:.0f} us; in the other pre-warmed one: {moving:.0f} us; "
         f"re-creating a partition: {again:.0f} us. In ratios a count of 0 tasks is taken as 1."
     )
-    answer: dict[str, Any] = {"switch_us": round(moving - staying), "recreate_us": round(again)}
+    answer: dict[str, Any] = {
+        "switch_us": round(moving - staying),
+        "recreate_us": round(again),
+        "others_share": round(crowd, 3),
+    }
     for rival, prefix in (("naive", ""), ("naive-single", "single_")):
         for name in ("ahead", "sgprs"):
             mine = "" if name == "ahead" else "sgprs_"

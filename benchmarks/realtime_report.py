@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PARTS = ("simulated", "promises", "cpu", "gpu")
+QUIET = 0.05  # of the cores' time used by others: a measurement on real cores stands up to here
 _SECTION = re.compile(r"<!-- part (\w+) (\{.*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
 
 
@@ -59,11 +60,12 @@ def bars(results: dict[str, Any]) -> list[str]:
     if "promises" in results:
         one = results["promises"]
         found.append((f"promises kept in {one['sets']} sets", f"{one['missed']} broken", one["missed"] == 0))
+    rows = [f"| {bar} | {value} | {'holds' if held else 'DOES NOT HOLD'} |" for bar, value, held in found]
     if "cpu" in results:
         one = results["cpu"]
-        found += [
-            ("cores: tasks without a miss, over naive's", one["zero_miss_ratio"], one["zero_miss_ratio"] > 1),
-            ("cores: fps at 1.5x the pivot, over naive's", one["fps_ratio"], one["fps_ratio"] > 1),
-        ]
-    rows = [f"| {bar} | {value} | {'holds' if held else 'DOES NOT HOLD'} |" for bar, value, held in found]
+        for bar, key in (("tasks without a miss", "zero_miss_ratio"), ("fps at 1.5x the pivot", "fps_ratio")):
+            verdict = "holds" if one[key] > 1 else "DOES NOT HOLD"
+            if one["others_share"] > QUIET:
+                verdict = f"NOT JUDGED: others used {100 * one['others_share']:.0f} % of the cores"
+            rows.append(f"| cores: {bar}, over naive's | {one[key]} | {verdict} |")
     return ["| bar | found | |", "| --- | ---: | --- |", *rows]
