@@ -130,6 +130,12 @@ class CudaNode:
             pytest.skip("no stranger on command on a real driver")
         self._gpud("set", str(gpu), f"memory={memory}")
 
+    def lose(self, gpu: int) -> None:
+        """The GPU falls off the bus."""
+        if self.folder is None:
+            pytest.skip("no GPU of a real driver is lost on command")
+        self._gpud("set", str(gpu), "health=lost")
+
     def _gpud(self, *words: str) -> None:
         command = [str(self.gpud), *words]
         subprocess.run(command, env={"FAKE_GPU_DIR": str(self.folder)}, check=True, timeout=30)

@@ -27,7 +27,7 @@ from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
 from podium_agent.settings import AgentSettings
 from podium_agent.share import install
-from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.choice import open_methods
 from podium_agent.telemetry import Telemetry
 from podium_agent.writer import TrialWriter
 from podium_cluster.client import connect
@@ -78,7 +78,7 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    method = Freeze(settings.freeze_timeout)
+    methods = await open_methods(settings)
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     plugin = DevicePlugin(settings, telemetry)
     node = settings.node_name
@@ -95,9 +95,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
 
         conductor = Conductor(settings, pods, nodes, metrics, open_book)
         gates = Gates(settings.proc, conductor.wake)
-        observer = Observer(settings, gates, method, conductor.wake)
-        carrier = Carrier(observer, gates, method, metrics, settings.retry_seconds, conductor.book_of, conductor.wake)
-        reporter = Reporter(settings, api, telemetry, conductor, metrics, (method.name,), __version__)
+        observer = Observer(settings, gates, methods, conductor.wake)
+        carrier = Carrier(observer, gates, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake)
+        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods.names, __version__)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat

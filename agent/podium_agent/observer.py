@@ -24,7 +24,8 @@ from podium_agent.pods import TrialPod
 from podium_agent.records import Hint, Record, orphan
 from podium_agent.settings import AgentSettings
 from podium_agent.states import derive, reason
-from podium_agent.suspension.base import Standing, SuspensionMethod
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.choice import Methods
 from podium_agent.trials import Acting, Gate, LocalTrial, Work
 
 log = logging.getLogger(__name__)
@@ -34,12 +35,10 @@ LOOK_AGAIN_SECONDS = 0.5
 class Observer:
     """`changed` wakes the conductor: a container's first process has ended."""
 
-    def __init__(
-        self, settings: AgentSettings, gates: Gates, method: SuspensionMethod, changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, settings: AgentSettings, gates: Gates, methods: Methods, changed: Callable[[], None]) -> None:
         self._settings = settings
         self._gates = gates
-        self._method = method
+        self._methods = methods
         self._changed = changed
         self._records: dict[str, Record] = {}
         self._hints: Mapping[str, Hint] = {}
@@ -177,7 +176,7 @@ class Observer:
             trouble=record.trouble,
             memory=pod.memory,
             attempt=pod.attempt,
-            freezable=pod.freezable,
+            method=self._methods.best(pod.methods, len(record.gpus), record.failed),
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
         )
@@ -197,7 +196,7 @@ class Observer:
             record.ended = over
             return Work.ENDED if over else Work.NOT_STARTED
         try:
-            standing = self._method.standing(record.freezers)
+            standing = self._methods.standing(record.freezers)
         except (OSError, ValueError) as error:
             log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
             return record.work

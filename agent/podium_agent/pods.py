@@ -99,7 +99,7 @@ class TrialPod:
 
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
-    and which saves at `checkpoint`. `freezable`: its job's suspension.methods hold freeze.
+    and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
     """
 
     key: TrialKey
@@ -121,7 +121,7 @@ class TrialPod:
     grace: float = 30.0  # seconds that a deleted pod has
     main: str = ""
     checkpoint: str = ""
-    freezable: bool = True
+    methods: tuple[str, ...] = (FREEZE,)
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -156,7 +156,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         grace=30.0 if meta.deletion_grace_period_seconds is None else float(meta.deletion_grace_period_seconds),
         main=_main(pod),
         checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
-        freezable=FREEZE in meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(","),
+        methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
     )
 
 

@@ -31,6 +31,7 @@ from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.pods import TrialPod, parse
+from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -249,13 +250,13 @@ class Agent:
         self.world = world
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
-        method = Freeze(5.0)
+        methods = Methods(Freeze(5.0))
         self.pods = WatchCache(cast(Api, None), PODS, parse)
         self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         self.conductor = Conductor(settings, self.pods, self.nodes, metrics, lambda one: Book(one, "n"))
         gates = _Gates(world)
-        self.observer = Observer(settings, gates, method, lambda: None)
-        self.carrier = Carrier(self.observer, gates, method, metrics, 1.0, self.conductor.book_of, self.conductor.wake)
+        self.observer = Observer(settings, gates, methods, lambda: None)
+        self.carrier = Carrier(self.observer, gates, methods, metrics, 1.0, self.conductor.book_of, self.conductor.wake)
         self.hear()
         self.conductor._hint(self.observer)
 
