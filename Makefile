@@ -11,7 +11,7 @@ RECIPES := $(VENV)/recipes
 # each of these has passed on its own; they join `make test` once they have been repeated often enough
 FAULTS := tests/e2e/test_scripts.py tests/e2e/test_faults.py tests/e2e/test_the_end_of_a_node.py
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-recipes cluster cluster-down images kind \
+.PHONY: help setup demo test lint test-unit test-integration test-e2e test-gpu test-faults test-recipes cluster cluster-down images kind \
 	generate golden bench-demo lock clean
 
 help: ## this list
@@ -44,6 +44,9 @@ test-integration: setup ## with a real kube-apiserver and kube-scheduler
 
 test-e2e: setup ## on the real two-node cluster
 	@$(PYTEST) tests/e2e $(FAULTS:%=--ignore=%)
+
+test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
+	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda.py tests/unit/agent/test_cuda_checkpoint.py
 
 test-faults: setup ## accidents on the real cluster: everything that may die dies (8 minutes)
 	@$(PYTEST) $(FAULTS)
