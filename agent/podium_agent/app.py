@@ -27,7 +27,7 @@ from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
 from podium_agent.settings import AgentSettings
 from podium_agent.share import install
-from podium_agent.suspension.choice import open_methods
+from podium_agent.suspension.opening import Opening
 from podium_agent.telemetry import Telemetry
 from podium_agent.writer import TrialWriter
 from podium_cluster.client import connect
@@ -78,7 +78,9 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    methods = await open_methods(settings)
+    opening = Opening(settings)
+    await opening.look()
+    methods = opening.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     plugin = DevicePlugin(settings, telemetry)
     node = settings.node_name
@@ -97,7 +99,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         gates = Gates(settings.proc, conductor.wake)
         observer = Observer(settings, gates, methods, conductor.wake)
         carrier = Carrier(observer, gates, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake)
-        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods.names, __version__)
+        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
@@ -119,6 +121,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 plugin.run(),
                 conductor.run(observer, carrier, gates),
                 reporter.run(),
+                opening.run(),
                 beat(
                     api,
                     name=f"podium-agent-{node}",

@@ -53,6 +53,7 @@ class AgentSettings(ClusterSettings):
     tick_seconds: float = Field(0.2, gt=0, le=5, description="safety net: changes are acted on at once, not by this")
     settle_seconds: float = Field(2.0, ge=0, le=60, description="after a start, for waiting gates to reconnect")
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
+    driver_seconds: float = Field(15.0, gt=0, le=600, description="between two looks for a CUDA driver that is missing")
     cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="for a trial's submitted GPU work to end")
     cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="for a checkpoint or a restore of one process")
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import podium_agent.suspension.opening
+from podium_agent.cgroups import Freezer
 from podium_agent.settings import AgentSettings
+from podium_agent.suspension.base import Standing
 from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_several
-from podium_agent.suspension.choice import Methods, open_methods
+from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
+from podium_agent.suspension.opening import Opening
 from podium_agent.suspension.parked import Parked
 from podium_agent.suspension.processes import CudaProcesses
 
@@ -93,10 +98,36 @@ def test_without_the_library_it_is_off_with_a_reason(cuda_node: Any, tmp_path: P
 
 def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
-    settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
-    methods = asyncio.run(open_methods(settings))
-    assert methods.names == ("freeze",)
-    assert (methods.why_not_cuda or "").startswith("DriverMissing: ")
+    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share"))
+    asyncio.run(opening.look())
+    assert opening.methods.names == ("freeze",)
+    assert opening.why.startswith("DriverMissing: ")
+
+
+def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thawed(
+    cuda_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cuda_node.folder is None:
+        pytest.skip("a real driver does not go away on command")
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "freezer.state").write_text("FROZEN")
+    (tmp_path / "pod" / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    target = Freezer(tmp_path / "pod", unified=False)
+    Parked(tmp_path / "parked").note("pod", {"GPU-x": 1})
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
+    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share", driver_seconds=0.01))
+
+    async def scene() -> None:
+        await opening.look()
+        assert (await opening.methods.resume((target,))).code == "DriverMissing"
+        assert opening.methods.standing((target,)) is Standing.PARKED
+        monkeypatch.setattr(podium_agent.suspension.opening, "CudaDriver", lambda: CudaDriver(cuda_node.library))
+        monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
+        await asyncio.wait_for(opening.run(), 20)
+        assert opening.methods.names == ("freeze", "cuda-checkpoint")
+        assert (await opening.methods.resume((target,))).code == "NoMemory", "no GPU of that name has room"
+
+    asyncio.run(scene())
 
 
 def test_what_a_trial_holds_is_counted_by_gpu() -> None:
