@@ -157,11 +157,12 @@ static void *serve(void *nothing) {
 
 static struct cuda_process *free_entry(struct state *state, uint32_t own_pid, uint64_t start) {
     struct cuda_process *unused = NULL;
-    for (int i = 0; i < MAX_CUDA_PROCESSES; i++) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
         if (entry->own_pid == own_pid && entry->start_time == start) return entry; /* of before it called exec */
         if (unused == NULL && entry->start_time == 0) unused = entry;
     }
+    if (unused == NULL && state->cuda_used < MAX_CUDA_PROCESSES) unused = &state->cuda[state->cuda_used++];
     return unused;
 }
 

@@ -290,7 +290,7 @@ static void count_memory(const struct sampler *sampler, const struct process *pr
 static void name_cuda_process(const struct process *process, struct state *state) {
     char text[4096];
     uint32_t own_pid = 0;
-    for (int i = 0; i < MAX_CUDA_PROCESSES; i++) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
         if (entry->pid != 0 || entry->start_time == 0 || entry->start_time != process->start_time) continue;
         if (own_pid == 0) {
@@ -306,7 +306,7 @@ static void name_cuda_process(const struct process *process, struct state *state
 
 /* Entries of processes that are gone, and of those that nobody has found. */
 static void clear_cuda_processes(struct state *state, uint64_t now) {
-    for (int i = 0; i < MAX_CUDA_PROCESSES; i++) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
         if (entry->start_time == 0) continue;
         if (entry->pid == 0 ? now - entry->made_ns < UNNAMED_NS : cuda_process_lives(state, entry)) continue;

@@ -125,7 +125,7 @@ int cuda_process_lives(const struct state *state, const struct cuda_process *pro
 }
 
 struct cuda_process *cuda_process_find(struct state *state, uint32_t pid, uint64_t start_time) {
-    for (int i = 0; i < MAX_CUDA_PROCESSES; i++)
+    for (uint32_t i = 0; i < state->cuda_used; i++)
         if (state->cuda[i].pid == pid && state->cuda[i].start_time == start_time) return &state->cuda[i];
     return NULL;
 }
@@ -144,7 +144,7 @@ static void list_process(struct gpu_measured *measured, uint32_t pid, int listed
 }
 
 void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measured *measured) {
-    for (int i = 0; i < MAX_CUDA_PROCESSES; i++) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
         const struct cuda_process *process = &state->cuda[i];
         uint32_t pid = process->pid;
         if (pid == 0 || (process->gpus & (1u << gpu)) == 0 || !cuda_process_lives(state, process)) continue;

@@ -120,6 +120,7 @@ struct state {
     char node[64];
     struct gpu gpus[MAX_GPUS];
     struct checkpoint_faults checkpoint_faults;
+    uint32_t cuda_used; /* so many entries of `cuda` were ever used: nobody needs to look at the others */
     struct cuda_process cuda[MAX_CUDA_PROCESSES];
 };
 
