@@ -11,8 +11,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e test-recipes cluster cluster-down images kind \
-	generate golden bench-demo bench-agent bench-realtime bench-theory lock clean
+.PHONY: help setup demo test lint test-unit test-integration test-e2e test-gpu test-recipes cluster cluster-down \
+	images kind generate golden bench-demo bench-agent bench-realtime bench-theory lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ test-integration: setup ## with a real kube-apiserver and kube-scheduler
 
 test-e2e: setup ## on the real two-node cluster
 	@$(PYTEST) tests/e2e
+
+test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
+	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda.py tests/unit/agent/test_cuda_checkpoint.py
 
 test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)

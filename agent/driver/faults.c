@@ -116,3 +116,57 @@ const char *fault_set(struct gpu_faults *faults, const char *assignment) {
     }
     return "no such field";
 }
+
+const char CHECKPOINT_FAULT_HELP[] =
+    "  pid=PID             the only process concerned; empty: all\n"
+    "  hang=CALLS          of: lock checkpoint restore unlock, with commas: no answer while this is set\n"
+    "  fail=CALLS          refused, nothing changes\n"
+    "  break=CALLS         the process is FAILED for good\n"
+    "  busy=1              work that never ends: a lock waits until its time is over\n"
+    "  lie=1               a checkpoint says success and frees nothing\n"
+    "  latency_ms=N        of each copy; speed=BYTES a second, out and in (8Gi); empty: at once\n"
+    "  all=ok              takes all of them back\n";
+
+static int parse_calls(const char *text, uint64_t *out) {
+    static const char *const NAMES[CALLS] = {
+        [CALL_LOCK] = "lock", [CALL_CHECKPOINT] = "checkpoint", [CALL_RESTORE] = "restore", [CALL_UNLOCK] = "unlock"};
+    for (*out = 0; *text != '\0';) {
+        size_t length = strcspn(text, ",");
+        uint64_t bit = 0;
+        for (unsigned call = 1; call < CALLS; call++)
+            if (strlen(NAMES[call]) == length && strncmp(NAMES[call], text, length) == 0) bit = 1u << call;
+        if (bit == 0) return 0;
+        *out |= bit;
+        text += length + (text[length] == ',');
+    }
+    return 1;
+}
+
+const char *checkpoint_fault_set(struct checkpoint_faults *faults, const char *assignment) {
+    const struct {
+        const char *name;
+        int (*parse)(const char *, uint64_t *);
+        uint32_t *narrow;
+        uint64_t *wide;
+    } KNOWN[] = {
+        {"pid=", parse_bytes, &faults->pid, NULL},         {"hang=", parse_calls, &faults->hang, NULL},
+        {"fail=", parse_calls, &faults->fail, NULL},       {"break=", parse_calls, &faults->breaks, NULL},
+        {"busy=", parse_bytes, &faults->busy, NULL},       {"lie=", parse_bytes, &faults->lie, NULL},
+        {"latency_ms=", parse_bytes, NULL, &faults->latency_ms}, {"speed=", parse_bytes, NULL, &faults->speed},
+    };
+    if (strcmp(assignment, "all=ok") == 0) {
+        *faults = (struct checkpoint_faults){0};
+        return NULL;
+    }
+    for (unsigned i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        size_t length = strlen(KNOWN[i].name);
+        uint64_t value = 0;
+        if (strncmp(KNOWN[i].name, assignment, length) != 0) continue;
+        if (assignment[length] != '\0' && !KNOWN[i].parse(assignment + length, &value)) return "not a value of this field";
+        if (KNOWN[i].narrow != NULL && value > UINT32_MAX) return "not a value of this field";
+        if (KNOWN[i].narrow != NULL) *KNOWN[i].narrow = (uint32_t)value;
+        else *KNOWN[i].wide = value;
+        return NULL;
+    }
+    return "no such field";
+}

@@ -91,6 +91,7 @@ static void make_uuid(const char *node, unsigned index, char out[48]) {
 }
 
 static void describe(struct state *state, const struct settings *s) {
+    state->pid_namespace = own_pid_namespace();
     memcpy(state->magic, STATE_MAGIC, sizeof state->magic);
     state->version = STATE_VERSION;
     state->size = sizeof *state;
@@ -198,6 +199,7 @@ static int run(void) {
         sampler_sample(sampler, view.state, measured);
         if (state_write_begin(&view) == 0) {
             for (unsigned i = 0; i < s.gpus; i++) view.state->gpus[i].measured = measured[i];
+            view.state->pid_namespace = own_pid_namespace();
             view.state->updated_ns = monotonic_ns();
             state_write_end(&view);
         }
@@ -247,6 +249,22 @@ static int set(int count, char **words) {
     return 0;
 }
 
+static int checkpoint(int count, char **words) {
+    struct view view = {0};
+    if (count < 1) fail("checkpoint: give at least one field=value; fields:\n%s", CHECKPOINT_FAULT_HELP);
+    for (int i = 0; i < count; i++) {
+        struct checkpoint_faults probe = {0};
+        const char *why = checkpoint_fault_set(&probe, words[i]);
+        if (why != NULL) fail("checkpoint: %s: %s; fields:\n%s", words[i], why, CHECKPOINT_FAULT_HELP);
+    }
+    open_for_command(&view, 1);
+    int why = state_write_begin(&view);
+    if (why != 0) fail("cannot lock the state: %s", strerror(why));
+    for (int i = 0; i < count; i++) checkpoint_fault_set(&view.state->checkpoint_faults, words[i]);
+    state_write_end(&view);
+    return 0;
+}
+
 static int show(void) {
     struct view view = {0};
     open_for_command(&view, 0);
@@ -273,6 +291,7 @@ int main(int argc, char **argv) {
     const char *command = argc < 2 ? "run" : argv[1];
     if (strcmp(command, "run") == 0) return run();
     if (strcmp(command, "set") == 0) return set(argc - 2, argv + 2);
+    if (strcmp(command, "checkpoint") == 0) return checkpoint(argc - 2, argv + 2);
     if (strcmp(command, "show") == 0) return show();
     if (strcmp(command, "uuid") == 0) return uuid(argc - 2, argv + 2);
     int asked = strcmp(command, "--help") == 0 || strcmp(command, "-h") == 0;
@@ -281,9 +300,10 @@ int main(int argc, char **argv) {
             "  podium-fake-gpud [run]                    be the driver; writes $FAKE_GPU_DIR/state and work.log\n"
             "  podium-fake-gpud show                     what the state says\n"
             "  podium-fake-gpud set GPU field=value ...  put a fault on a GPU (UUID, index or all)\n"
+            "  podium-fake-gpud checkpoint field=value   put a fault on the checkpoints of processes that hold CUDA\n"
             "  podium-fake-gpud uuid NODE INDEX          the UUID that a node's GPU has\n\n"
             "settings (environment): FAKE_GPU_DIR (" DIR_DEFAULT "), FAKE_GPUS (1), FAKE_GPU_MEMORY (16Gi),\n"
-            "FAKE_GPU_PRODUCT (Podium-Fake-GPU), FAKE_GPU_NODE (host name), FAKE_GPU_SAMPLE_MS (20)\n\nfields of set:\n%s",
-            FAULT_HELP);
+            "FAKE_GPU_PRODUCT (Podium-Fake-GPU), FAKE_GPU_NODE (host name), FAKE_GPU_SAMPLE_MS (20)\n\nfields of set:\n%s\nfields of checkpoint:\n%s",
+            FAULT_HELP, CHECKPOINT_FAULT_HELP);
     return asked ? 0 : 2;
 }

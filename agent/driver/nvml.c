@@ -48,6 +48,7 @@ result nvml_read_gpu(device handle, struct gpu *gpu) {
     unsigned index = (unsigned)(offset / sizeof *HANDLES);
     if (index >= view.state->gpu_count) return nvml_leave(NVML_ERROR_NOT_FOUND); /* a new state with fewer GPUs */
     state_read_gpu(view.state, index, gpu);
+    cuda_processes_count(view.state, index, &gpu->measured);
     return nvml_leave(gpu->faults.lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS);
 }
 

@@ -28,6 +28,7 @@
 #define ADOLESCENT_CHECK_NS (100 * MS)
 #define LINE_NS (1000 * MS) /* an interval is written at the latest after this, and goes on in the next line */
 #define UTILIZATION_NS (500 * MS)
+#define UNNAMED_NS (10000 * MS) /* a process that holds CUDA and is on none of our GPUs is given up */
 #define GATE_NAME "podium-gate"
 
 enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NEW_PIDS_MAX = 512, ON_THEIR_WAY = 8 };
@@ -37,6 +38,7 @@ struct process {
     uint32_t listed; /* the listing in which it was last seen */
     uint32_t gpus;   /* bits; 0: not ours */
     int ignored;     /* the gate: waits, uses no GPU */
+    int holds_cuda;  /* it has made a context */
     uint64_t start_time, first_seen, next_check;
     uint64_t memory;
     char container[96];
@@ -67,12 +69,6 @@ struct sampler {
     DIR *proc;
     char environ[ENVIRON_MAX];
 };
-
-uint64_t monotonic_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
-}
 
 static ssize_t read_proc(uint32_t pid, const char *what, char *out, size_t room) {
     char path[48];
@@ -269,26 +265,52 @@ static void list_processes(struct sampler *sampler, uint64_t now) {
 }
 
 /* ---- what they did ---- */
-static int checkpointed(const struct state *state, const struct process *process) {
-    for (int i = 0; i < MAX_CHECKPOINTS; i++)
-        if (state->checkpoints[i].pid == process->pid)
-            return state->checkpoints[i].start_time == process->start_time &&
-                   state->checkpoints[i].state == CHECKPOINT_CHECKPOINTED;
-    return 0;
-}
-
-/* Memory is a container's, not a process's: it is counted with the first process of each container that lives. */
-static void count_memory(const struct sampler *sampler, const struct state *state, const struct process *process,
+/* Memory is a container's, not a process's: what it declares is counted with the first process of each container that
+ * lives. Where a process has made a CUDA context the driver knows better: what is allocated counts. */
+static void count_memory(const struct sampler *sampler, const struct process *process,
                          struct gpu_measured measured[MAX_GPUS]) {
-    uint64_t memory = checkpointed(state, process) ? 0 : process->memory;
-    for (const struct process *other = sampler->processes; other < process; other++)
-        if (other->gpus != 0 && !other->ignored && strcmp(other->container, process->container) == 0) memory = 0;
+    uint64_t memory = process->memory;
+    for (uint32_t place = 0; place < sampler->count; place++) {
+        const struct process *other = &sampler->processes[place];
+        int earlier = other < process, decisive = earlier || other->holds_cuda;
+        if (decisive && other->gpus != 0 && !other->ignored && strcmp(other->container, process->container) == 0)
+            memory = 0;
+    }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) {
         if ((process->gpus & (1u << gpu)) == 0) continue;
         struct gpu_measured *on = &measured[gpu];
         on->memory_used += memory;
         if (on->process_count < MAX_PROCESSES)
             on->processes[on->process_count++] = (struct gpu_process){.pid = process->pid, .memory = memory};
+    }
+}
+
+/* A program in a container does not know its pid here: it is the one that was born in the same clock tick and that calls
+ * itself by the same pid. The kernel lists a process's pids from the outermost namespace to its own. */
+static void name_cuda_process(const struct process *process, struct state *state) {
+    char text[4096];
+    uint32_t own_pid = 0;
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
+        struct cuda_process *entry = &state->cuda[i];
+        if (entry->pid != 0 || entry->start_time == 0 || entry->start_time != process->start_time) continue;
+        if (own_pid == 0) {
+            const char *line = read_proc(process->pid, "status", text, sizeof text) > 0 ? strstr(text, "\nNSpid:") : NULL;
+            if (line == NULL) return;
+            const char *end = line + 1 + strcspn(line + 1, "\n");
+            while (end > line && !isspace((unsigned char)end[-1])) end--;
+            own_pid = (uint32_t)strtoul(end, NULL, 10);
+        }
+        if (entry->own_pid == own_pid) __atomic_store_n(&entry->pid, process->pid, __ATOMIC_RELEASE);
+    }
+}
+
+/* Entries of processes that are gone, and of those that nobody has found. */
+static void clear_cuda_processes(struct state *state, uint64_t now) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
+        struct cuda_process *entry = &state->cuda[i];
+        if (entry->start_time == 0) continue;
+        if (entry->pid == 0 ? now - entry->made_ns < UNNAMED_NS : cuda_process_lives(state, entry)) continue;
+        *entry = (struct cuda_process){0};
     }
 }
 
@@ -309,7 +331,7 @@ static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t no
     measured->worked_ns = sampler->total_ns[gpu];
 }
 
-void sampler_sample(struct sampler *sampler, const struct state *state, struct gpu_measured measured[MAX_GPUS]) {
+void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measured measured[MAX_GPUS]) {
     uint64_t now = monotonic_ns();
     memset(measured, 0, MAX_GPUS * sizeof *measured);
     list_processes(sampler, now);
@@ -329,12 +351,15 @@ void sampler_sample(struct sampler *sampler, const struct state *state, struct g
             if (process->gpus & (1u << gpu)) sampler->total_ns[gpu] += worked;
         process->clock_ns = (uint64_t)clock;
         process->read_at = at;
+        name_cuda_process(process, state);
+        process->holds_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
     }
     for (uint32_t place = 0; place < sampler->count; place++) {
         struct process *process = &sampler->processes[place];
-        if (process->gpus != 0 && !process->ignored) count_memory(sampler, state, process, measured);
+        if (process->gpus != 0 && !process->ignored) count_memory(sampler, process, measured);
     }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) count_utilization(sampler, gpu, now, &measured[gpu]);
+    clear_cuda_processes(state, now);
     sampler->sampled_at = now;
     fflush(sampler->log);
 }

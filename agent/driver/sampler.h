@@ -11,10 +11,9 @@ struct sampler;
 /* `log` gets the intervals (see README.md for its format). */
 struct sampler *sampler_new(const struct state *state, FILE *log);
 /* One sample: closes and writes intervals, and fills `measured` of every GPU (memory, processes, utilisation). */
-void sampler_sample(struct sampler *sampler, const struct state *state, struct gpu_measured measured[MAX_GPUS]);
+void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_measured measured[MAX_GPUS]);
 /* Writes the intervals that are still open. */
 void sampler_finish(struct sampler *sampler);
 void sampler_free(struct sampler *sampler);
-uint64_t monotonic_ns(void);
 
 #endif

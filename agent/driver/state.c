@@ -100,6 +100,62 @@ uint64_t process_start_time(uint32_t pid) {
     if (n <= 0) return 0;
     text[n] = '\0';
     char *field = strrchr(text, ')'); /* the name before it may hold blanks and parentheses */
+    if (field != NULL && (field[2] == 'Z' || field[2] == 'X')) return 0; /* dead, and not yet waited for */
     for (int skip = 0; field != NULL && skip < 20; skip++) field = strchr(field + 1, ' ');
     return field == NULL ? 0 : strtoull(field + 1, NULL, 10);
+}
+
+uint64_t monotonic_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000ull + (uint64_t)t.tv_nsec;
+}
+
+uint64_t own_pid_namespace(void) {
+    static uint64_t inode; /* a process never changes its own */
+    struct stat file;
+    if (inode == 0 && stat("/proc/self/ns/pid", &file) == 0) inode = file.st_ino;
+    return inode;
+}
+
+int cuda_process_lives(const struct state *state, const struct cuda_process *process) {
+    if (process->start_time == 0) return 0;
+    if (process->pid == 0 || state->pid_namespace != own_pid_namespace()) return 1;
+    return process_start_time(process->pid) == process->start_time;
+}
+
+struct cuda_process *cuda_process_find(struct state *state, uint32_t pid, uint64_t start_time) {
+    for (uint32_t i = 0; i < state->cuda_used; i++)
+        if (state->cuda[i].pid == pid && state->cuda[i].start_time == start_time) return &state->cuda[i];
+    return NULL;
+}
+
+/* Once in the list, with what it holds; not in it at all if that is checkpointed. */
+static void list_process(struct gpu_measured *measured, uint32_t pid, int listed, uint64_t memory) {
+    uint32_t at = 0;
+    while (at < measured->process_count && measured->processes[at].pid != pid) at++;
+    if (!listed) {
+        if (at < measured->process_count) measured->processes[at] = measured->processes[--measured->process_count];
+        return;
+    }
+    if (at == MAX_PROCESSES) return;
+    if (at == measured->process_count) measured->process_count++;
+    measured->processes[at] = (struct gpu_process){.pid = pid, .memory = memory};
+}
+
+void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measured *measured) {
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
+        const struct cuda_process *process = &state->cuda[i];
+        uint32_t pid = process->pid;
+        if (pid == 0 || (process->gpus & (1u << gpu)) == 0 || !cuda_process_lives(state, process)) continue;
+        list_process(measured, pid, process->resident != 0, process->bytes[gpu]);
+        if (process->resident) measured->memory_used += process->bytes[gpu];
+    }
+}
+
+uint64_t gpu_free(const struct state *state, unsigned gpu) {
+    struct gpu_measured measured = state->gpus[gpu].measured;
+    cuda_processes_count(state, gpu, &measured);
+    uint64_t total = state->gpus[gpu].memory_total, used = measured.memory_used + state->gpus[gpu].faults.memory;
+    return used < total ? total - used : 0;
 }

@@ -4,7 +4,8 @@
  * Who writes what, so that no writer can undo another:
  *   measured part of a GPU   the daemon, each sample
  *   faults of a GPU          `podium-fake-gpud set`
- *   checkpoints              libcuda.so.1 (the checkpoint state machine of each process)
+ *   faults of checkpoints    `podium-fake-gpud checkpoint`
+ *   processes that hold CUDA libcuda.so.1: in the process itself (memory, moves) and in whoever asks it to move (requests)
  * Every writer holds an OFD lock on the file (the kernel drops it when the writer dies) and makes `sequence` odd while it
  * writes. Readers copy and try again while it is odd or has moved. A writer that was killed midway leaves it odd: the next
  * writer makes it even again, and readers give up after 50 ms and take what is there: every field is written whole,
@@ -17,14 +18,15 @@
 #include <stdint.h>
 
 #define STATE_MAGIC "PODFAKE"
-#define STATE_VERSION 1u
+#define STATE_VERSION 2u
 #define STATE_PATH_ENV "PODIUM_FAKE_DRIVER_STATE"
 #define STATE_PATH_DEFAULT "/var/lib/podium-fake-driver/state"
 #define DRIVER_VERSION "610.43.02"
 #define CUDA_VERSION 13030
 
-enum { MAX_GPUS = 16, MAX_PROCESSES = 128, MAX_CHECKPOINTS = 1024 };
+enum { MAX_GPUS = 16, MAX_PROCESSES = 128, MAX_CUDA_PROCESSES = 1024 };
 enum { CHECKPOINT_RUNNING = 0, CHECKPOINT_LOCKED = 1, CHECKPOINT_CHECKPOINTED = 2, CHECKPOINT_FAILED = 3 };
+enum checkpoint_call { CALL_LOCK = 1, CALL_CHECKPOINT, CALL_RESTORE, CALL_UNLOCK, CALLS };
 
 /* Which faults are set; a field without its bit is as measured. */
 enum fault {
@@ -75,10 +77,36 @@ struct gpu {
     struct gpu_faults faults;
 };
 
-struct checkpoint {
-    uint32_t pid; /* 0: free */
+/* A process that has made a CUDA context. A thread of its own libcuda carries out what `asked` says: a process that the
+ * cgroup freezer has stopped answers nobody, as with the real driver. */
+struct cuda_process {
+    uint64_t start_time; /* 0: free; so that a pid used again is another process */
+    uint64_t made_ns;    /* CLOCK_MONOTONIC */
+    uint32_t pid;        /* as the daemon sees it, who finds that out; 0: not yet */
+    uint32_t own_pid;    /* as it sees itself */
     uint32_t state;
-    uint64_t start_time; /* of the process, so that a pid used again is another process */
+    uint32_t thread;     /* that carries out */
+    uint32_t gpus;       /* bits: where it has a context */
+    uint32_t resident;   /* 1: its bytes lie on the GPUs */
+    uint32_t asked;      /* serial number of the last request: a futex of the thread */
+    uint32_t answered;   /* of the last one carried out: a futex of whoever asked */
+    uint32_t call;       /* enum checkpoint_call */
+    uint32_t timeout_ms; /* of a lock; 0: for ever */
+    int32_t code;        /* the last answer, a CUresult */
+    uint8_t map[MAX_GPUS]; /* of a restore: what lay on GPU i goes to map[i] */
+    uint64_t bytes[MAX_GPUS];
+};
+
+/* What goes wrong with moves, and how long they take. A set of calls has the bit 1 << call. */
+struct checkpoint_faults {
+    uint32_t pid;    /* the only one concerned; 0: all */
+    uint32_t hang;   /* calls without an answer */
+    uint32_t fail;   /* calls that are refused and change nothing */
+    uint32_t breaks; /* calls that leave the process FAILED */
+    uint32_t busy;   /* its work never ends: a lock waits until its time is over */
+    uint32_t lie;    /* a checkpoint that says success and frees nothing */
+    uint64_t latency_ms;
+    uint64_t speed; /* bytes a second, out and in; 0: at once */
 };
 
 struct state {
@@ -88,9 +116,12 @@ struct state {
     uint32_t sequence;
     uint32_t gpu_count;
     uint64_t updated_ns; /* CLOCK_MONOTONIC of the daemon's last sample */
+    uint64_t pid_namespace; /* of the daemon: all pids here are as it sees them */
     char node[64];
     struct gpu gpus[MAX_GPUS];
-    struct checkpoint checkpoints[MAX_CHECKPOINTS];
+    struct checkpoint_faults checkpoint_faults;
+    uint32_t cuda_used; /* so many entries of `cuda` were ever used: nobody needs to look at the others */
+    struct cuda_process cuda[MAX_CUDA_PROCESSES];
 };
 
 /* A mapping that follows the file: when the daemon has made a new one, the next `view_refresh` maps that. */
@@ -109,7 +140,18 @@ void view_close(struct view *view);
 void state_read_gpu(const struct state *state, unsigned index, struct gpu *out);
 int state_write_begin(struct view *view);
 void state_write_end(struct view *view);
-/* Start time of a process in clock ticks since boot; 0 if there is none. */
+/* Start time of a process in clock ticks since boot; 0 if there is none, or none that lives. */
 uint64_t process_start_time(uint32_t pid);
+uint64_t monotonic_ns(void);
+/* Of the PID namespace that this process is in: its inode. */
+uint64_t own_pid_namespace(void);
+/* Whether the process of an entry lives; where /proc shows other pids than the daemon's, the daemon is believed. */
+int cuda_process_lives(const struct state *state, const struct cuda_process *process);
+/* The entry of a process; NULL if it has made no context. */
+struct cuda_process *cuda_process_find(struct state *state, uint32_t pid, uint64_t start_time);
+/* Adds to what was measured of a GPU the memory and the processes that hold CUDA there. */
+void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measured *measured);
+/* Bytes that are free on a GPU, strangers and all. */
+uint64_t gpu_free(const struct state *state, unsigned gpu);
 
 #endif

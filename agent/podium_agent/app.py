@@ -28,7 +28,7 @@ from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
 from podium_agent.settings import AgentSettings
 from podium_agent.share import install
-from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.opening import Opening
 from podium_agent.telemetry import Telemetry
 from podium_agent.writer import TrialWriter
 from podium_cluster.client import connect
@@ -79,7 +79,9 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    method = Freeze(settings.freeze_timeout)
+    opening = Opening(settings)
+    await opening.look()
+    methods = opening.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     plugin = DevicePlugin(settings, telemetry)
     node = settings.node_name
@@ -97,11 +99,11 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         conductor = Conductor(settings, pods, nodes, metrics, open_book)
         gates = Gates(settings.proc, conductor.wake)
         passages = Passages(settings.passages_dir)
-        observer = Observer(settings, gates, passages, method, conductor.wake)
+        observer = Observer(settings, gates, passages, methods, conductor.wake)
         carrier = Carrier(
-            observer, gates, passages, method, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
+            observer, gates, passages, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
         )
-        reporter = Reporter(settings, api, telemetry, conductor, metrics, (method.name,), __version__)
+        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
@@ -123,6 +125,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 plugin.run(),
                 conductor.run(observer, carrier, gates),
                 reporter.run(),
+                opening.run(),
                 beat(
                     api,
                     name=f"podium-agent-{node}",

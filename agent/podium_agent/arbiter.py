@@ -14,7 +14,7 @@ ever looks at what is, never at what it has said before. The rules:
   holder is just starting, could not be suspended, or may not be) is it thawed beside the holder, for what is left.
 - A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
   is in the way already, so that puts nobody else on its GPUs.
-- A trial whose job does not allow `freeze` is never suspended: it works until it ends, and the others wait.
+- A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
   its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
   thawed: another pod may go on with its saves by now.
@@ -32,7 +32,7 @@ from podium_agent.trials import Gate, LocalTrial
 
 LAST_CALL_SECONDS = 3.0
 LAST_CALL_PART = 1 / 3  # of a short grace period: before that, the holder has time to make room
-NOT_FREEZABLE = "its job's suspension.methods do not name freeze"
+NOT_FREEZABLE = "its job's suspension.methods name none that this node carries out"
 ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works has ended what is over
 
 

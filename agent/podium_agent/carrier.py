@@ -19,7 +19,8 @@ from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.passages import Passages
 from podium_agent.records import Record
-from podium_agent.suspension.base import Outcome, SuspensionMethod
+from podium_agent.suspension.base import Outcome
+from podium_agent.suspension.choice import Methods
 from podium_agent.trials import Acting
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Carrier:
         observer: Observer,
         gates: Gates,
         passages: Passages,
-        method: SuspensionMethod,
+        methods: Methods,
         metrics: Metrics,
         retry_seconds: float,
         book_of: Callable[[str], Book | None],
@@ -42,7 +43,7 @@ class Carrier:
         self._observer = observer
         self._gates = gates
         self._passages = passages
-        self._method = method
+        self._methods = methods
         self._metrics = metrics
         self._retry_seconds = retry_seconds
         self._book_of = book_of
@@ -82,19 +83,23 @@ class Carrier:
 
     async def _suspend(self, record: Record, step: Suspend) -> None:
         at = time.time()
-        outcome = await self._try(self._method.suspend, record)
+        method = step.trial.method
+        outcome = await self._try(lambda targets: self._methods.suspend(method, targets), record)
         self._finish(record, "suspend", outcome)
-        if outcome.ok:
-            self._metrics.suspend.labels(self._method.name).observe(outcome.seconds)
+        if not outcome.ok:
+            record.failed.add(method)
+        else:
+            record.method = method
+            self._metrics.suspend.labels(method).observe(outcome.seconds)
             book = self._book_of(step.trial.pod_uid)
             if book is not None:
-                book.suspended(Cost(self._method.name, at, outcome.seconds, freed=outcome.freed))
+                book.suspended(Cost(method, at, outcome.seconds, freed=outcome.freed))
 
     async def _resume(self, record: Record, step: Resume) -> None:
-        outcome = await self._try(self._method.resume, record)
+        outcome = await self._try(self._methods.resume, record)
         self._finish(record, "resume", outcome)
         if outcome.ok:
-            self._metrics.resume.labels(self._method.name).observe(outcome.seconds)
+            self._metrics.resume.labels(record.method or step.trial.method or "unknown").observe(outcome.seconds)
             book = self._book_of(step.trial.pod_uid)
             if book is not None:
                 book.resumed(outcome.seconds)

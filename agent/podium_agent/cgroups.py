@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -69,6 +70,15 @@ class Freezer:
                 raise OSError(error.errno, error.strerror, str(self.path)) from error
             return Frost.GONE
         return {"FROZEN": Frost.FROZEN, "FREEZING": Frost.FREEZING}.get(state, Frost.THAWED)
+
+    def processes(self) -> frozenset[int]:
+        """All that live in it and below, as this process knows them. Raises OSError as `frost` does."""
+        try:
+            return frozenset(_processes(self.path))
+        except OSError as error:
+            if not _removed(error):
+                raise OSError(error.errno, error.strerror, str(self.path)) from error
+            return frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +173,20 @@ def _status(proc: Path, pid: int) -> dict[str, str]:
 
 def _populated(path: Path) -> bool:
     """v1 has no `populated`: a process in the cgroup or in one below it."""
-    if (path / "cgroup.procs").read_text(errors="replace").strip():
-        return True
+    return next(_processes(path), None) is not None
+
+
+def _processes(path: Path) -> Iterator[int]:
+    """Those of the cgroup, then of each below it."""
+    yield from map(int, (path / "cgroup.procs").read_text(errors="replace").split())
     with os.scandir(path) as children:
         below = [Path(child.path) for child in children if child.is_dir(follow_symlinks=False)]
     for child in below:
         try:
-            if _populated(child):
-                return True
+            yield from _processes(child)
         except OSError as error:
             if not _removed(error):
                 raise  # a child that went away says nothing of its siblings
-    return False
 
 
 def _removed(error: OSError) -> bool:

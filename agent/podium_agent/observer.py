@@ -25,7 +25,8 @@ from podium_agent.pods import TrialPod
 from podium_agent.records import Hint, Record, orphan
 from podium_agent.settings import AgentSettings
 from podium_agent.states import derive, reason
-from podium_agent.suspension.base import Standing, SuspensionMethod
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.choice import Methods
 from podium_agent.trials import Acting, Gate, LocalTrial, Work
 
 log = logging.getLogger(__name__)
@@ -40,13 +41,13 @@ class Observer:
         settings: AgentSettings,
         gates: Gates,
         passages: Passages,
-        method: SuspensionMethod,
+        methods: Methods,
         changed: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._gates = gates
         self._passages = passages
-        self._method = method
+        self._methods = methods
         self._changed = changed
         self._records: dict[str, Record] = {}
         self._hints: Mapping[str, Hint] = {}
@@ -190,7 +191,7 @@ class Observer:
             trouble=record.trouble,
             memory=pod.memory,
             attempt=pod.attempt,
-            freezable=pod.freezable,
+            method=self._methods.best(pod.methods, len(record.gpus), record.failed),
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
         )
@@ -213,7 +214,7 @@ class Observer:
             record.ended = over
             return Work.ENDED if over else Work.NOT_STARTED
         try:
-            standing = self._method.standing(record.freezers)
+            standing = self._methods.standing(record.freezers)
         except (OSError, ValueError) as error:
             log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
             return record.work

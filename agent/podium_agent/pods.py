@@ -100,7 +100,7 @@ class TrialPod:
 
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
-    and which saves at `checkpoint`. `freezable`: its job's suspension.methods hold freeze.
+    and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
     """
 
     key: TrialKey
@@ -122,7 +122,7 @@ class TrialPod:
     grace: float = 30.0  # seconds that it has from SIGTERM to SIGKILL
     main: str = ""
     checkpoint: str = ""
-    freezable: bool = True
+    methods: tuple[str, ...] = (FREEZE,)
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -157,7 +157,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         grace=_grace(pod),
         main=_main(pod),
         checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
-        freezable=FREEZE in meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(","),
+        methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
     )
 
 

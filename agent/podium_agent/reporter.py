@@ -14,6 +14,7 @@ from podium_agent.conductor import Conductor, View
 from podium_agent.metrics import Metrics
 from podium_agent.nodestatus import build, decisive, moved, to_json
 from podium_agent.settings import AgentSettings
+from podium_agent.suspension.choice import Methods
 from podium_agent.telemetry import Telemetry
 from podium_agent.trials import LocalTrial
 from podium_cluster.client import Api, ApiError, Manifest
@@ -34,7 +35,7 @@ class Reporter:
         telemetry: Telemetry,
         conductor: Conductor,
         metrics: Metrics,
-        methods: tuple[str, ...],
+        methods: Methods,
         version: str,
     ) -> None:
         self._settings = settings
@@ -68,7 +69,7 @@ class Reporter:
             lambda uuid: self._epochs.get(uuid, 0),
             self._held_since,
             self._settings.shares,
-            self._methods,
+            self._methods.names,
             self._version,
             time.time(),
         )

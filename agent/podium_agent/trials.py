@@ -55,9 +55,14 @@ class LocalTrial:
     trouble: str = ""  # why that failed
     memory: int = 0  # bytes of GPU memory that it declared
     attempt: int = 0  # of its pod
-    freezable: bool = True  # its job allows it to be frozen
+    method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
     torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
     over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
+
+    @property
+    def freezable(self) -> bool:
+        """There is a way to suspend it in place."""
+        return bool(self.method)
 
     @property
     def occupies(self) -> bool:

@@ -17,14 +17,16 @@ from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
 
 ACCEPTED = "Accepted"
+FREEZE = "freeze"  # every agent's
 FINISHED = ("Succeeded", "Failed")
 
 
 def build_snapshot(world: World, sights: Mapping[TrialKey, Sight], requeue: float | None = None) -> Snapshot:
     """`requeue`: measured seconds of one; None: none was measured yet."""
+    in_place = _in_place(world.nodes)
     return Snapshot(
         now=world.now,
-        jobs=tuple(_job(job) for job in world.jobs if job.metadata.deletion_timestamp is None),
+        jobs=tuple(_job(job, in_place) for job in world.jobs if job.metadata.deletion_timestamp is None),
         trials=tuple(
             _trial(trial, sights[trial_key(trial)])
             for trial in world.trials
@@ -45,7 +47,13 @@ def is_finished(job: HyperParamJob) -> bool:
     return job.status.phase in FINISHED and job.status.observed_generation >= job.metadata.generation
 
 
-def _job(job: HyperParamJob) -> JobView:
+def _in_place(nodes: Iterable[GPUNode]) -> frozenset[str]:
+    """The methods that keep a trial where it is, wherever that may be: those that every node with GPUs carries out."""
+    carried_out = [frozenset(node.status.methods) for node in nodes if node.status.gpus]
+    return frozenset({FREEZE}).union(frozenset.intersection(*carried_out) if carried_out else ())
+
+
+def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
     spec = job.spec
     points = SEARCHERS[spec.search.algorithm].size(spec)
     created = job.metadata.creation_timestamp
@@ -70,7 +78,7 @@ def _job(job: HyperParamJob) -> JobView:
         deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
         products=tuple(spec.gpus.products),
         memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
-        freezes="freeze" in spec.suspension.methods,
+        freezes=not in_place.isdisjoint(spec.suspension.methods),
         saves=can_save(spec),
         saves_at=saves_at(spec),
     )

@@ -1,6 +1,7 @@
 """What every suspension method must do, tried on real processes in real cgroups of this machine (v1 and v2).
 
-A new method is added to METHODS, a further kind of cgroup to KINDS.
+A new method is added to `way`, a further kind of cgroup to KINDS. What `cuda-checkpoint` is tried on holds GPU memory:
+of the fake driver, or with PODIUM_TEST_DRIVER=real of this machine's.
 """
 
 from __future__ import annotations
@@ -13,21 +14,39 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cuda_node import PROGRAM
 
 from podium_agent.cgroups import Freezer, Frost, find_containers, find_leftovers, heeds_sigterm, peer_of, sigterm_waits
 from podium_agent.suspension.base import Standing, SuspensionMethod
+from podium_agent.suspension.cuda import CudaDriver
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.processes import CudaProcesses
 
-METHODS: list[Callable[[], SuspensionMethod]] = [lambda: Freeze(5.0)]
 COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"
 MOUNTS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
+MIB = 1 << 20
 V2 = next((path for path in MOUNTS if (path / "cgroup.procs").exists()), None)
 KINDS = {"v1": Path("/sys/fs/cgroup/freezer"), "v2": V2}
+
+
+def cuda_checkpoint(folder: Path, library: str) -> SuspensionMethod:
+    freeze = Freeze(5.0)
+    return CudaCheckpoint(CudaProcesses(CudaDriver(library), 5.0, 20.0), freeze, Parked(folder / "parked"))
+
+
+@dataclass
+class Way:
+    """A method, and what a process does that it is tried on."""
+
+    method: SuspensionMethod
+    command: list[str]
 
 
 @dataclass
@@ -52,8 +71,17 @@ class Cell:
         return False
 
 
+@pytest.fixture(params=["freeze", "cuda-checkpoint"])
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
+    if request.param == "freeze":
+        return Way(Freeze(5.0), [sys.executable, "-c", COUNTER])
+    library = request.getfixturevalue("cuda_node").library
+    program = [sys.executable, "-S", "-E", "-c", PROGRAM, library, str(4 * MIB), "0"]
+    return Way(cuda_checkpoint(tmp_path, library), program)
+
+
 @pytest.fixture(params=KINDS)
-def cells(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Cell]]:
+def cells(request: pytest.FixtureRequest, way: Way, tmp_path: Path) -> Iterator[list[Cell]]:
     root = KINDS[request.param]
     if os.geteuid() != 0 or root is None or not root.is_dir():
         pytest.skip(f"needs root and a cgroup {request.param} freezer")
@@ -66,9 +94,11 @@ def cells(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Cell]
         path.mkdir(parents=True)
         output = tmp_path / f"out{number}"
         with output.open("wb") as file:
-            process = subprocess.Popen([sys.executable, "-c", COUNTER], stdout=file)
+            process = subprocess.Popen(way.command, stdout=file)
         (path / "cgroup.procs").write_text(str(process.pid))
         made.append(Cell(Freezer(path, request.param == "v2"), container, pod_uid, process, output))
+    for cell in made:
+        assert cell.grows(20.0), "it does not begin"
     yield made
     for cell in made:
         cell.freezer.ask(False)
@@ -85,9 +115,9 @@ def cells(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[Cell]
                 time.sleep(0.01)
 
 
-@pytest.fixture(params=range(len(METHODS)))
-def method(request: pytest.FixtureRequest) -> SuspensionMethod:
-    return METHODS[request.param]()
+@pytest.fixture
+def method(way: Way) -> SuspensionMethod:
+    return way.method
 
 
 def freezers(cells: list[Cell]) -> tuple[Freezer, ...]:

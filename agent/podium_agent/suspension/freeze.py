@@ -32,13 +32,13 @@ class Freeze:
                 target.ask(True)
             left = await self._until(targets, Frost.FROZEN, begin)
         except OSError as error:
-            self._undo(targets)
+            self.let_go(targets)
             return Outcome(False, time.monotonic() - begin, "FreezerRefused", f"{error.filename}: {error.strerror}")
         except BaseException:  # cancelled, or what nobody has thought of: never half of them stopped
-            self._undo(targets)
+            self.let_go(targets)
             raise
         if left:
-            self._undo(targets)
+            self.let_go(targets)
             message = f"{left[0].path} was not frozen within {self._timeout:g} s; it was thawed again"
             return Outcome(False, time.monotonic() - begin, "FreezeTimeout", message)
         return Outcome(True, time.monotonic() - begin, "Frozen")
@@ -74,7 +74,8 @@ class Freeze:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LONGEST_POLL)
 
-    def _undo(self, targets: tuple[Freezer, ...]) -> None:
+    def let_go(self, targets: tuple[Freezer, ...]) -> None:
+        """Ask for all to be thawed, and wait for nothing."""
         for target in targets:
             with suppress(OSError):  # the cgroup went away, and its processes with it
                 target.ask(False)

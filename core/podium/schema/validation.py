@@ -25,7 +25,7 @@ from podium.schema.template_checks import placeholder_refusals, template_refusal
 
 __all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
 
-AVAILABLE_METHODS = ("freeze", "app-checkpoint")
+AVAILABLE_METHODS = ("freeze", "cuda-checkpoint", "app-checkpoint")
 AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
 
@@ -68,8 +68,10 @@ def notes(spec: JobSpec) -> tuple[str, ...]:
     said: list[str] = []
     idle = [method for method in spec.suspension.methods if method not in AVAILABLE_METHODS]
     if idle and len(idle) < len(spec.suspension.methods):
-        used = " and ".join(AVAILABLE_METHODS)
+        used = f"{', '.join(AVAILABLE_METHODS[:-1])} and {AVAILABLE_METHODS[-1]}"
         said.append(f"suspension.methods: this version carries out {used}; not used: {', '.join(idle)}.")
+    if "cuda-checkpoint" in spec.suspension.methods and "freeze" not in spec.suspension.methods:
+        said.append("suspension.methods: a node whose GPUNode lists no cuda-checkpoint suspends no trial: add freeze.")
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
     if points is not None and points < spec.trials.max:
         said.append(f"trials.max is {spec.trials.max}, but the grid has {points} points: {points} trials will be made.")

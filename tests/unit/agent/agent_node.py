@@ -16,6 +16,7 @@ from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
+from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.trials import LocalTrial
 
@@ -36,12 +37,12 @@ class Node(Machine):
         self._start_agent()
 
     def _start_agent(self) -> None:
-        settings, method = self.settings(), Freeze(1.0)
+        settings, methods = self.settings(), Methods(Freeze(1.0))
         self.gates = Gates(settings.proc, lambda: None)
         passages = Passages(settings.passages_dir)
-        self.observer = Observer(settings, self.gates, passages, method, lambda: None)
+        self.observer = Observer(settings, self.gates, passages, methods, lambda: None)
         self.carrier = Carrier(
-            self.observer, self.gates, passages, method, Metrics(), 5.0, self.books.get, lambda: self.settled.set()
+            self.observer, self.gates, passages, methods, Metrics(), 5.0, self.books.get, lambda: self.settled.set()
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:

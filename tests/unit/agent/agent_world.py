@@ -33,6 +33,7 @@ from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
 from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod, parse
+from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -262,15 +263,15 @@ class Agent:
         self.world = world
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
-        method = Freeze(5.0)
+        methods = Methods(Freeze(5.0))
         self.pods = WatchCache(cast(Api, None), PODS, parse)
         self.nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         self.conductor = Conductor(settings, self.pods, self.nodes, metrics, lambda one: Book(one, "n"))
         gates = _Gates(world)
         passages = Passages(settings.passages_dir)
-        self.observer = Observer(settings, gates, passages, method, lambda: None)
+        self.observer = Observer(settings, gates, passages, methods, lambda: None)
         book_of, wake = self.conductor.book_of, self.conductor.wake
-        self.carrier = Carrier(self.observer, gates, passages, method, metrics, 1.0, book_of, wake)
+        self.carrier = Carrier(self.observer, gates, passages, methods, metrics, 1.0, book_of, wake)
         self.hear()
         self.conductor._hint(self.observer)
 

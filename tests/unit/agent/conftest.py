@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
 
 from agent_builders import TrialServer
 from agent_node import Node
 from agent_writing import Writing
+from cuda_node import cuda_machine, cuda_node, driver
+
+__all__ = ["cuda_machine", "cuda_node", "driver"]
 
 
 @pytest.fixture

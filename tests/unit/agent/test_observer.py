@@ -112,6 +112,7 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
         await asyncio.wait_for(node.settled.wait(), 5)
         assert record.acting is Acting.NOTHING
         assert record.trouble.startswith("Crashed: ValueError")
+        assert record.failed == {"freeze"}, "another method comes first from now on, if there is one"
         assert record.retry_at > 0.0
 
     on_node(scene)

@@ -25,6 +25,8 @@ from podium_agent.losses import Loss, Losses, Mark, Said
 from podium_agent.nodestatus import build, decisive, moved
 from podium_agent.pods import parse
 from podium_agent.states import EDGES, derive, reason
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.freeze import Freeze
 from podium_agent.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
 from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
 
@@ -139,14 +141,14 @@ def test_gate_attempt_and_grace_of_a_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("methods", "freezable"),
-    [(None, True), ("freeze", True), ("app-checkpoint,freeze", True), ("app-checkpoint", False), ("", False)],
+    ("methods", "best"),
+    [(None, "freeze"), ("freeze", "freeze"), ("app-checkpoint,freeze", "freeze"), ("app-checkpoint", ""), ("", "")],
 )
-def test_whether_a_pod_may_be_frozen(methods: str | None, freezable: bool) -> None:
+def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     payload = pod_payload()
     if methods is not None:
         payload["metadata"]["annotations"]["podium.dev/methods"] = methods
-    assert parse(payload).freezable == freezable
+    assert Methods(Freeze(1.0)).best(parse(payload).methods, 1) == best
 
 
 def test_where_a_pod_saves() -> None:

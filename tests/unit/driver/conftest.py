@@ -15,6 +15,11 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
+
+from cuda_node import cuda_machine, cuda_node, driver
+
+__all__ = ["cuda_machine", "cuda_node", "driver"]
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -117,15 +122,6 @@ class Gpud:
 
     def log(self) -> list[Interval]:
         return parse_log((self.folder / "work.log").read_text())
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("make") is None or shutil.which("gcc") is None:
-        pytest.skip("no C compiler")
-    out = tmp_path_factory.mktemp("fake-driver")
-    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/driver"), f"OUT={out}"], check=True, timeout=120)
-    return out
 
 
 @pytest.fixture(scope="session")

@@ -1,114 +1,308 @@
-"""libcuda.so.1 of the fake driver: the checkpoint state machine of each process, as cuda-bindings reach it."""
+"""libcuda.so.1: the checkpoint states of a process that holds CUDA, and each move between them.
+
+With PODIUM_TEST_DRIVER=real the same tests ask a real driver (those without faults on command).
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pynvml
 import pytest
 
-RUNNING, LOCKED, CHECKPOINTED = 0, 1, 2
-OK, INVALID_VALUE, NOT_INITIALIZED, NO_DEVICE, ILLEGAL_STATE, NOT_FOUND = 0, 1, 3, 100, 401, 500
-GI = 1 << 30
+RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
+CALLS = ("Lock", "Checkpoint", "Restore", "Unlock")
+LEGAL = {
+    (RUNNING, "Lock"): LOCKED,
+    (LOCKED, "Checkpoint"): CHECKPOINTED,
+    (CHECKPOINTED, "Restore"): LOCKED,
+    (LOCKED, "Unlock"): RUNNING,
+}
+WAY = {
+    RUNNING: (),
+    LOCKED: ("Lock",),
+    CHECKPOINTED: ("Lock", "Checkpoint"),
+    FAILED: ("Lock", "Checkpoint", "Restore"),
+}
+OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE = 0, 1, 2, 3, 100
+OPERATING_SYSTEM, ILLEGAL_STATE, NOT_FOUND, NOT_READY, UNKNOWN = 304, 401, 500, 600, 999
+MI = 1 << 20
+SIZE = 64 * MI
+
+
+class Pair(ctypes.Structure):
+    """CUcheckpointGpuPair."""
+
+    _fields_ = (("old", ctypes.c_ubyte * 16), ("new", ctypes.c_ubyte * 16))
+
+
+class RestoreArguments(ctypes.Structure):
+    """CUcheckpointRestoreArgs of CUDA 13.0."""
+
+    _fields_ = (
+        ("pairs", ctypes.POINTER(Pair)),
+        ("count", ctypes.c_uint),
+        ("reserved", ctypes.c_char * 44),
+        ("reserved1", ctypes.c_uint64),
+    )
 
 
 class Cuda:
     """The library, its functions looked up as cuda-bindings do: through cuGetProcAddress_v2 only."""
 
-    def __init__(self, library: Path) -> None:
-        self._library = ctypes.CDLL(str(library))
+    def __init__(self, library: str) -> None:
+        self._library = ctypes.CDLL(library)
 
-    def function(self, name: str) -> tuple[int, Callable[..., int]]:
+    def function(self, name: str) -> tuple[int, Any]:
         pointer = ctypes.c_void_p()
         code = self._library.cuGetProcAddress_v2(name.encode(), ctypes.byref(pointer), 13000, ctypes.c_uint64(0), None)
         return code, ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(pointer.value or 0)
 
-    def move(self, name: str, pid: int) -> int:
+    def move(self, name: str, pid: int, arguments: Any = None) -> int:
         code, function = self.function(f"cuCheckpointProcess{name}")
         assert code == OK
-        return function(pid, None)
+        if name == "Lock" and arguments is None:
+            arguments = (ctypes.c_uint * 16)(5000)  # never without a time limit
+        return int(function(pid, None if arguments is None else ctypes.addressof(arguments)))
+
+    def asked(self, name: str, pid: int) -> tuple[int, int]:
+        out = ctypes.c_int(-1)
+        return self.function(f"cuCheckpointProcess{name}")[1](pid, ctypes.addressof(out)), out.value
 
     def state(self, pid: int) -> int:
-        out = ctypes.c_int(-1)
-        assert self.function("cuCheckpointProcessGetState")[1](pid, ctypes.addressof(out)) == OK
-        return out.value
+        return self.asked("GetState", pid)[1]
 
     def init(self) -> int:
         return int(self._library.cuInit(0))
 
 
 @pytest.fixture
-def cuda(driver: Path, gpud: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cuda:
+def cuda(cuda_node: Any) -> Cuda:
+    cuda = Cuda(cuda_node.library)
+    assert cuda.init() == OK
+    return cuda
+
+
+def held(gpu: int = 0) -> dict[int, int]:
+    """Bytes by process, as NVML lists them."""
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
+    listed = {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
+    pynvml.nvmlShutdown()
+    return listed
+
+
+def uuid(gpu: int) -> Any:
+    pynvml.nvmlInit()
+    text = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu))
+    pynvml.nvmlShutdown()
+    return (ctypes.c_ubyte * 16)(*bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))
+
+
+@pytest.mark.parametrize("state", [RUNNING, LOCKED, CHECKPOINTED, FAILED])
+def test_every_move_from_every_state(cuda: Cuda, cuda_node: Any, state: int) -> None:
+    if state == FAILED:
+        cuda_node.fault("break=restore")
+    pid = cuda_node.start(SIZE).pid
+    answers = [cuda.move(name, pid) for name in WAY[state]]
+    assert answers == ([OK, OK, UNKNOWN] if state == FAILED else [OK] * len(answers))
+    assert cuda.state(pid) == state
+    for call in [call for call in CALLS if (state, call) not in LEGAL]:
+        assert cuda.move(call, pid) == ILLEGAL_STATE
+        assert cuda.state(pid) == state, f"{call} changed it"
+    for call, after in [(call, after) for (before, call), after in LEGAL.items() if before == state]:
+        assert cuda.move(call, pid) == OK
+        assert cuda.state(pid) == after
+        if after == LOCKED and state == RUNNING:
+            continue
+        back = {CHECKPOINTED: "Restore", RUNNING: "Lock", LOCKED: "Checkpoint"}[after]
+        assert cuda.move(back, pid) == OK
+
+
+def test_a_checkpoint_takes_a_program_and_its_bytes_off_the_gpu_and_a_restore_puts_them_back(
+    cuda: Cuda, cuda_node: Any
+) -> None:
+    program = cuda_node.start(SIZE)
+    assert held()[program.pid] >= SIZE
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    steps = program.steps()
+    assert program.pid not in held()
+    for call in ("Restore", "Unlock"):
+        assert cuda.move(call, program.pid) == OK
+    assert held()[program.pid] >= SIZE
+    assert program.goes_on()
+    assert program.steps()[: len(steps)] == steps
+
+
+def test_a_locked_program_computes_nothing_and_each_has_a_state_of_its_own(cuda: Cuda, cuda_node: Any) -> None:
+    locked, free = cuda_node.start(MI), cuda_node.start(MI)
+    assert cuda.move("Lock", locked.pid) == OK
+    before = len(locked.steps())
+    assert free.goes_on()
+    assert (cuda.state(locked.pid), cuda.state(free.pid)) == (LOCKED, RUNNING)
+    assert len(locked.steps()) <= before + 1, "a line that was on its way"
+    assert cuda.move("Unlock", locked.pid) == OK
+    assert locked.goes_on()
+
+
+def test_who_holds_cuda(cuda: Cuda, cuda_node: Any) -> None:
+    program, other = cuda_node.start(MI), subprocess.Popen(["sleep", "60"])
+    code, thread = cuda.asked("GetRestoreThreadId", program.pid)
+    assert code == OK
+    assert Path(f"/proc/{program.pid}/task/{thread}").exists()
+    assert cuda.asked("GetRestoreThreadId", other.pid)[0] != OK
+    assert cuda.move("Lock", other.pid) != OK
+    other.kill()
+    other.wait(timeout=10)
+    assert [cuda.move("Lock", pid) for pid in (0, -1, other.pid)] == [INVALID_VALUE] * 3
+
+
+def test_a_lock_waits_for_work_until_its_time_is_over(cuda: Cuda, cuda_node: Any) -> None:
+    pid = cuda_node.start(MI).pid
+    cuda_node.fault("busy=1")
+    begin = time.monotonic()
+    assert cuda.move("Lock", pid, (ctypes.c_uint * 16)(50)) == NOT_READY
+    assert time.monotonic() - begin >= 0.05
+    assert cuda.state(pid) == RUNNING
+    cuda_node.fault("busy=0")
+    assert cuda.move("Lock", pid) == OK
+
+
+def test_a_restore_without_the_memory_is_the_end_of_it(cuda: Cuda, cuda_node: Any) -> None:
+    program = cuda_node.start(SIZE)
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    cuda_node.stranger(0, (16 << 30) - SIZE + 1)
+    assert cuda.move("Restore", program.pid) == OUT_OF_MEMORY
+    cuda_node.stranger(0, 0)
+    assert [cuda.move(call, program.pid) for call in CALLS] == [ILLEGAL_STATE] * 4
+    assert cuda.state(program.pid) == FAILED
+
+
+def test_a_map_moves_a_program_to_another_gpu(cuda: Cuda, cuda_node: Any) -> None:
+    program = cuda_node.start(SIZE)
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    wrong, right = Pair(uuid(1), uuid(0)), Pair(uuid(0), uuid(1))
+    for pair, code in ((wrong, INVALID_VALUE), (right, OK)):
+        arguments = RestoreArguments(ctypes.pointer(pair), 1)
+        assert cuda.move("Restore", program.pid, arguments) == code
+    assert cuda.move("Unlock", program.pid) == OK
+    assert program.pid not in held(0)
+    assert held(1)[program.pid] >= SIZE
+    assert program.goes_on()
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_reserved_fields_must_be_zero(cuda: Cuda, cuda_node: Any, call: str) -> None:
+    pid = cuda_node.start(MI).pid
+    assert cuda.move(call, pid, (ctypes.c_uint * 16)(*[0] * 15, 1)) == INVALID_VALUE
+    assert cuda.state(pid) == RUNNING
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_that_is_refused_changes_nothing(cuda: Cuda, cuda_node: Any, call: str) -> None:
+    pid = cuda_node.start(MI).pid
+    before = next(state for state, name in LEGAL if name == call)
+    for name in WAY[before]:
+        assert cuda.move(name, pid) == OK
+    cuda_node.fault(f"fail={call.lower()}")
+    assert cuda.move(call, pid) == OPERATING_SYSTEM
+    assert cuda.state(pid) == before
+    cuda_node.fault("fail=")
+    assert cuda.move(call, pid) == OK
+
+
+def test_a_call_that_hangs_hangs_until_it_is_let_go_or_the_program_dies(cuda: Cuda, cuda_node: Any) -> None:
+    first, second = cuda_node.start(MI), cuda_node.start(MI)
+    cuda_node.fault(f"pid={first.pid}", "hang=lock")
+    with ThreadPoolExecutor(2) as pool:
+        call = pool.submit(cuda.move, "Lock", first.pid)
+        assert cuda.move("Lock", second.pid) == OK
+        assert not call.done()
+        first.end()
+        assert call.result(timeout=20) in (INVALID_VALUE, OPERATING_SYSTEM)
+        cuda_node.fault(f"pid={second.pid}", "hang=unlock")
+        call = pool.submit(cuda.move, "Unlock", second.pid)
+        cuda_node.fault("all=ok")
+        assert call.result(timeout=20) == OK
+
+
+def test_a_stopped_program_gives_no_answer(cuda: Cuda, cuda_node: Any) -> None:
+    """So it must not be frozen before: the driver needs a thread of it."""
+    program = cuda_node.start(MI)
+    program.process.send_signal(signal.SIGSTOP)
+    os.waitpid(program.pid, os.WUNTRACED)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(cuda.move, "Lock", program.pid)
+        time.sleep(0.1)
+        assert not call.done()
+        program.process.send_signal(signal.SIGCONT)
+        assert call.result(timeout=20) == OK
+
+
+def test_a_lie_says_success_and_keeps_the_memory(cuda: Cuda, cuda_node: Any) -> None:
+    program = cuda_node.start(SIZE)
+    cuda_node.fault("lie=1")
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    assert cuda.state(program.pid) == CHECKPOINTED
+    assert held()[program.pid] == SIZE
+    for call in ("Restore", "Unlock"):
+        assert cuda.move(call, program.pid) == OK
+
+
+def test_copies_take_what_their_bytes_take(cuda: Cuda, cuda_node: Any) -> None:
+    program = cuda_node.start(SIZE)
+    cuda_node.fault("latency_ms=10", f"speed={SIZE * 20}")
+    assert cuda.move("Lock", program.pid) == OK
+    begin = time.monotonic()
+    assert cuda.move("Checkpoint", program.pid) == OK
+    assert time.monotonic() - begin >= 0.06, "a twentieth of a second, and the latency"
+
+
+def test_a_program_in_a_container_is_known_by_the_pid_of_the_host(cuda: Cuda, cuda_node: Any) -> None:
+    if cuda_node.folder is None:
+        pytest.skip("of the fake driver: in a real one the kernel's part knows")
+    gpu = "GPU-" + str(UUID(bytes=bytes(uuid(1))))
+    container = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    shell = cuda_node.start(SIZE, container=container, environment={"NVIDIA_VISIBLE_DEVICES": gpu})
+    pid = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
+    assert cuda.asked("GetRestoreThreadId", pid)[0] == OK
+    assert held(1)[pid] == SIZE
+    for call, listed in (("Lock", True), ("Checkpoint", False), ("Restore", True), ("Unlock", True)):
+        assert cuda.move(call, pid) == OK
+        assert (pid in held(1)) == listed
+    assert shell.goes_on()
+    assert shell.steps()
+
+
+def test_no_more_can_be_allocated_than_there_is(cuda: Cuda, cuda_node: Any) -> None:
+    cuda_node.stranger(0, (16 << 30) - 4 * MI)
+    cuda_node.start(4 * MI)
+    with pytest.raises(AssertionError, match="it does not run"):
+        cuda_node.start(MI)
+
+
+def test_without_a_start_without_a_driver_and_without_a_function(
+    driver: Path, gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(gpud.folder / "state"))
-    copy = tmp_path / "libcuda.so.1"  # a copy each: a library loaded twice would be one, initialised already
+    copy = tmp_path / "libcuda.so.1"  # a copy: a library loaded twice would be one, initialised already
     copy.write_bytes((driver / "libcuda.so.1").read_bytes())
-    return Cuda(copy)
-
-
-@pytest.fixture
-def process() -> Iterator[int]:
-    sleeper = subprocess.Popen(["sleep", "60"])
-    yield sleeper.pid
-    sleeper.kill()
-    sleeper.wait(timeout=10)
-
-
-def test_there_and_back(cuda: Cuda, process: int) -> None:
+    cuda = Cuda(str(copy))
+    assert cuda.move("Lock", os.getpid()) == NOT_INITIALIZED
     assert cuda.init() == OK
-    steps = [("Lock", LOCKED), ("Checkpoint", CHECKPOINTED), ("Restore", LOCKED), ("Unlock", RUNNING)]
-    assert cuda.state(process) == RUNNING
-    for name, state in steps:
-        assert cuda.move(name, process) == OK
-        assert cuda.state(process) == state
-
-
-@pytest.mark.parametrize(
-    ("way", "illegal"),
-    [
-        ([], ["Checkpoint", "Restore", "Unlock"]),
-        (["Lock"], ["Lock", "Restore"]),
-        (["Lock", "Checkpoint"], ["Lock", "Checkpoint", "Unlock"]),
-    ],
-)
-def test_illegal_moves_change_nothing(cuda: Cuda, process: int, way: list[str], illegal: list[str]) -> None:
-    cuda.init()
-    assert [cuda.move(name, process) for name in way] == [OK] * len(way)
-    before = cuda.state(process)
-    assert [cuda.move(name, process) for name in illegal] == [ILLEGAL_STATE] * len(illegal)
-    assert cuda.state(process) == before
-
-
-def test_each_process_has_its_own_state(cuda: Cuda, process: int) -> None:
-    cuda.init()
-    assert cuda.move("Lock", process) == OK
-    assert (cuda.state(process), cuda.state(os.getpid())) == (LOCKED, RUNNING)
-
-
-def test_no_process_no_driver_no_function(cuda: Cuda, gpud: Any, process: int) -> None:
-    assert cuda.move("Lock", process) == NOT_INITIALIZED
-    assert cuda.init() == OK
-    gone = subprocess.Popen(["true"])
-    gone.wait(timeout=10)
-    assert [cuda.move("Lock", pid) for pid in (0, -1, gone.pid)] == [INVALID_VALUE] * 3
-    assert cuda.function("cuMemAlloc_v2")[0] == NOT_FOUND
+    assert cuda.function("cuMemAllocManaged")[0] == NOT_FOUND
     gpud.stop()
     (gpud.folder / "state").unlink()
-    assert cuda.move("Lock", process) == NO_DEVICE
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="the daemon reads other processes' environments: root only")
-def test_a_checkpointed_process_gives_its_memory_back(cuda: Cuda, gpud: Any, until: Callable[..., None]) -> None:
-    worker = gpud.work(gpud.uuid(0), memory=2 * GI)
-    used = "answer = n.nvmlDeviceGetMemoryInfo(h[0]).used >> 30"
-    until(lambda: gpud.nvml(used) == 2, "memory in use")
-    cuda.init()
-    for name in ("Lock", "Checkpoint"):
-        assert cuda.move(name, worker.pid) == OK
-    until(lambda: gpud.nvml(used) == 0, "memory free")
-    for name in ("Restore", "Unlock"):
-        assert cuda.move(name, worker.pid) == OK
-    until(lambda: gpud.nvml(used) == 2, "memory in use again")
+    assert cuda.move("Lock", os.getpid()) == NO_DEVICE

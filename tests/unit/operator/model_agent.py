@@ -148,7 +148,7 @@ class Agent:
             deadline=pod.deadline,
             grace=pod.grace,
             attempt=pod.attempt,
-            freezable=pod.freezable,
+            method="freeze" if "freeze" in pod.methods else "",
             over_since=record.over_since,
         )
 

@@ -61,6 +61,22 @@ def test_job(how: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert seen == replace(seen, **wanted)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "freezes"), [((), False), ((True,), True), ((True, True), True), ((True, False), False)]
+)
+def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
+    nodes: tuple[bool, ...], freezes: bool
+) -> None:
+    seen = []
+    for number, has in enumerate(nodes):
+        node = make_node(f"node-{number}")
+        methods = ["freeze", "cuda-checkpoint"] if has else ["freeze"]
+        seen.append(node.model_copy(update={"status": node.status.model_copy(update={"methods": methods})}))
+    job = make_job(suspension={"methods": ["cuda-checkpoint"]})
+    assert snap(job, *seen).jobs[0].freezes is freezes
+    assert snap(make_job(), *seen).jobs[0].freezes
+
+
 def test_a_trial_on_a_gpu() -> None:
     points = [{"step": 1, "value": 0.5, "time": NOW}]
     trial = make_trial(phase="Gated", pod="sweep-0-0", curve={"points": points}, gpuSeconds=7.5)

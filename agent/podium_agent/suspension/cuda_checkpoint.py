@@ -1,0 +1,240 @@
+"""Method `cuda-checkpoint`: the driver moves what a trial holds on its GPUs to host memory, then the trial is frozen.
+
+Out: lock all > checkpoint all > freeze, then the proof: NVML lists no byte of any process of the trial. In: the memory
+is free, thaw > restore all > unlock all. Never a driver call on a frozen process: it would wait for ever. A step that
+fails is undone before the outcome is told; what could not be undone stands as Torn, and `resume` makes it whole.
+A process that the driver calls FAILED is lost for good: it is killed, and the trial goes on from its last save.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from podium_agent.cgroups import Freezer
+from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.calls import GivenUpError, give_up_after
+from podium_agent.suspension.cuda import ProcessState
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
+from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.processes import LOOK_SECONDS, CudaProcesses, Step, Trouble
+
+log = logging.getLogger(__name__)
+
+Targets = tuple[Freezer, ...]
+_TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
+
+
+class CudaCheckpoint:
+    """`memory` is read in a thread. A trial that has nothing in `parked` is left to `freeze` in all but `suspend`."""
+
+    name = "cuda-checkpoint"
+
+    def __init__(
+        self, processes: CudaProcesses, freeze: Freeze, parked: Parked, memory: Callable[[], GpuMemory] = read_memory
+    ) -> None:
+        self._processes = processes
+        self._freeze = freeze
+        self._parked = parked
+        self._memory = memory
+
+    async def suspend(self, targets: Targets) -> Outcome:
+        begin = time.monotonic()
+        try:
+            outcome = await self._suspend(targets)
+        except _TROUBLES as error:
+            outcome = _refusal(error)
+        except BaseException:  # cancelled, or what nobody has thought of
+            await self._go_back(targets)
+            raise
+        if not outcome.ok:
+            left = await self._go_back(targets)
+            outcome = replace(outcome, message=f"{outcome.message}; {left or 'it works again'}")
+        return replace(outcome, seconds=time.monotonic() - begin)
+
+    async def _suspend(self, targets: Targets) -> Outcome:
+        if await self._is_parked_already(targets):
+            return Outcome(True, 0.0, "Frozen")
+        states = await self._processes.of(targets)
+        trouble = self._processes.waiting_for(states) or _failed(states)
+        if trouble is not None:
+            return Outcome(False, 0.0, trouble.code, trouble.message)
+        if not states:  # it does not use its GPU now: there is nothing to move
+            return await self._freeze.suspend(targets)
+        before = await self._read_memory()
+        self._note(targets, states, before)
+        for step, state in ((Step.LOCK, ProcessState.RUNNING), (Step.CHECKPOINT, ProcessState.LOCKED)):
+            states = await self._processes.of(targets)
+            trouble = await self._processes.make(step, _in_state(states, state))
+            if trouble is not None:
+                return Outcome(False, 0.0, trouble.code, trouble.message)
+        frozen = await self._freeze.suspend(targets)
+        if not frozen.ok:
+            return frozen
+        left = (await self._read_memory()).of(_everyone(targets))
+        if left:
+            uuid, count = max(left.items(), key=lambda item: item[1])
+            return Outcome(False, 0.0, "NotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint")
+        return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
+
+    async def resume(self, targets: Targets) -> Outcome:
+        begin = time.monotonic()
+        try:
+            outcome = await self._resume(targets)
+        except _TROUBLES as error:
+            outcome = _refusal(error)
+        return replace(outcome, seconds=time.monotonic() - begin)
+
+    async def _resume(self, targets: Targets) -> Outcome:
+        if not self._has_note(targets):
+            return await self._freeze.resume(targets)
+        short = await self._lacks_memory(targets)
+        if short is not None:
+            return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
+        thawed = await self._freeze.resume(targets)
+        if not thawed.ok:
+            return thawed
+        trouble = await self._bring_back(targets)
+        if trouble is None:
+            return Outcome(True, 0.0, "Thawed")
+        if trouble.code == "CudaFailed":
+            await self._kill(targets)
+        elif not trouble.pending and trouble.code == f"{Step.RESTORE}Refused":
+            await self._park_again(targets)
+        return Outcome(False, 0.0, trouble.code, trouble.message)
+
+    def standing(self, targets: Targets) -> Standing:
+        """A note of a trial whose processes are not stopped: somewhere between its first and its last step."""
+        standing = self._freeze.standing(targets)
+        if standing is Standing.GONE:
+            self._forget(targets)
+        return Standing.TORN if standing is Standing.WORKING and self._has_note(targets) else standing
+
+    async def _is_parked_already(self, targets: Targets) -> bool:
+        """All frozen: done before. Some frozen: thawed first, since the driver cannot move what is frozen."""
+        standing = self._freeze.standing(targets)
+        if standing is Standing.TORN:
+            await self._freeze.resume(targets)
+        return standing is Standing.PARKED
+
+    def _note(self, targets: Targets, states: Mapping[int, ProcessState], memory: GpuMemory) -> None:
+        """What each container is about to give back. Of one that has begun to, the note is there already."""
+        for target in targets:
+            here = target.processes() & states.keys()
+            moved = any(states[pid] is ProcessState.CHECKPOINTED for pid in here)
+            if here and not (moved and self._parked.has(target.path.name)):
+                self._parked.note(target.path.name, memory.of(here))
+
+    async def _lacks_memory(self, targets: Targets) -> str | None:
+        """A sentence that names a GPU without room for what is to come back to it."""
+        needed = self._noted(targets)
+        if not needed:
+            return None
+        memory = await self._read_memory()
+        held = memory.of(_everyone(targets))
+        for uuid, count in sorted(needed.items()):
+            missing, free = count - held.get(uuid, 0), memory.free.get(uuid, 0)
+            if missing > free:
+                return f"GPU {uuid} has {free} bytes free, and {missing} are to come back to it"
+        return None
+
+    async def _bring_back(self, targets: Targets) -> Trouble | None:
+        """Restore all, then unlock all, from wherever each of them stands."""
+        states = await self._processes.of(targets)
+        trouble = self._processes.waiting_for(states) or await self._restore_and_unlock(targets, states)
+        if trouble is None:
+            self._forget(targets)
+        return trouble
+
+    async def _restore_and_unlock(self, targets: Targets, states: Mapping[int, ProcessState]) -> Trouble | None:
+        trouble = _failed(states)
+        for step, state in ((Step.RESTORE, ProcessState.CHECKPOINTED), (Step.UNLOCK, ProcessState.LOCKED)):
+            if trouble is None:
+                asked = [pid for pid in _in_state(states, state) if self._processes.waiting_for([pid]) is None]
+                trouble = await self._processes.make(step, asked)
+                states = await self._processes.of(targets)
+                trouble = _failed(states) or trouble
+        return trouble
+
+    async def _go_back(self, targets: Targets) -> str:
+        """After a suspension that failed: all at work again, but for one that the driver does not let go of.
+
+        Gives what is left undone as a sentence, or nothing.
+        """
+        self._freeze.let_go(targets)
+        if not self._has_note(targets):
+            return ""
+        try:
+            await self._freeze.resume(targets)
+            short = await self._lacks_memory(targets)
+            if short is not None:
+                return f"not undone yet: {short}"
+            states = await self._processes.of(targets)
+            trouble = await self._restore_and_unlock(targets, states) or self._processes.waiting_for(states)
+            if trouble is None:
+                self._forget(targets)
+                return ""
+            if trouble.code == "CudaFailed":
+                await self._kill(targets)
+            return f"not undone yet: {trouble.message}"
+        except _TROUBLES as error:
+            return f"not undone yet: {error}"
+
+    async def _park_again(self, targets: Targets) -> None:
+        """A restore was refused and its process is as before: those that are back go out again, and all are frozen."""
+        states = await self._processes.of(targets)
+        if await self._processes.make(Step.CHECKPOINT, _in_state(states, ProcessState.LOCKED)) is None:
+            await self._freeze.suspend(targets)
+
+    async def _kill(self, targets: Targets) -> None:
+        """The driver has lost a process: nothing that it computed since its last save can be had any more."""
+        for pid in await self._processes.of(targets):
+            log.error("process %d is killed: CUDA has FAILED in its trial, for good", pid)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def _read_memory(self) -> GpuMemory:
+        return await give_up_after(LOOK_SECONDS, self._memory)
+
+    def _has_note(self, targets: Targets) -> bool:
+        return any(self._parked.has(target.path.name) for target in targets)
+
+    def _noted(self, targets: Targets) -> Mapping[str, int]:
+        """Bytes by GPU, of all of them together."""
+        total: dict[str, int] = {}
+        for target in targets:
+            for uuid, count in self._parked.read(target.path.name).items():
+                total[uuid] = total.get(uuid, 0) + count
+        return total
+
+    def _forget(self, targets: Targets) -> None:
+        for target in targets:
+            self._parked.forget(target.path.name)
+
+
+def _everyone(targets: Targets) -> frozenset[int]:
+    return frozenset(pid for target in targets for pid in target.processes())
+
+
+def _in_state(states: Mapping[int, ProcessState], wanted: ProcessState) -> Iterable[int]:
+    return [pid for pid, state in states.items() if state is wanted]
+
+
+def _failed(states: Mapping[int, ProcessState]) -> Trouble | None:
+    lost = _in_state(states, ProcessState.FAILED)
+    if not lost:
+        return None
+    return Trouble("CudaFailed", f"the driver has lost process {min(lost)} for good; its last save is left")
+
+
+def _refusal(error: Exception) -> Outcome:
+    if isinstance(error, OSError):
+        return Outcome(False, 0.0, "FreezerRefused", f"{error.filename}: {error.strerror}")
+    code = "MemoryUnknown" if isinstance(error, MemoryUnknownError) else "DriverHung"
+    return Outcome(False, 0.0, code, str(error))

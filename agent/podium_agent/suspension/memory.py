@@ -1,0 +1,72 @@
+"""Who holds how much memory of which GPU, by NVML: the proof that a suspension freed what it says.
+
+Used by the method `cuda-checkpoint`. Blocking: read through `calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pynvml
+
+
+class MemoryUnknownError(Exception):
+    """NVML does not say; the sentence says what it said instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free`: by GPU."""
+
+    held: Mapping[int, Mapping[str, int]]
+    free: Mapping[str, int]
+
+    def of(self, pids: frozenset[int]) -> Mapping[str, int]:
+        """What these processes hold together, by GPU."""
+        total: dict[str, int] = {}
+        for pid in pids & self.held.keys():
+            for uuid, count in self.held[pid].items():
+                total[uuid] = total.get(uuid, 0) + count
+        return total
+
+
+def read_memory() -> GpuMemory:
+    """Of all GPUs now. Raises MemoryUnknownError."""
+    held: dict[int, dict[str, int]] = {}
+    free: dict[str, int] = {}
+    with _nvml():
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                _read_gpu(index, held, free)
+            except pynvml.NVMLError_GpuIsLost:
+                continue  # nothing is on it any more; the others still say what is on them
+    return GpuMemory(held, free)
+
+
+def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int]) -> None:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+    free[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+    for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
+        if process.usedGpuMemory is None:
+            raise MemoryUnknownError(f"NVML does not tell the memory of process {process.pid}")
+        held.setdefault(int(process.pid), {})[uuid] = int(process.usedGpuMemory)
+
+
+@contextmanager
+def _nvml() -> Iterator[None]:
+    try:
+        pynvml.nvmlInit()
+        try:
+            yield
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise MemoryUnknownError(f"NVML: {error}") from error
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,79 @@
+"""Finds out which suspension methods this node has: at the agent's start, and while there is no driver yet.
+
+Used by app. What is off is logged with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.calls import GivenUpError, give_up_after
+from podium_agent.suspension.capability import read_facts, why_not, why_not_several
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.processes import CudaProcesses
+
+log = logging.getLogger(__name__)
+OPEN_SECONDS = 30.0  # cuInit on a node with many GPUs takes seconds
+MISSING = "DriverMissing"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The driver, or why there is none to be used; `several`: why not for trials with several GPUs."""
+
+    driver: CudaDriver | None = None
+    why: str = ""
+    several: str | None = None
+
+
+def probe(settings: AgentSettings) -> Finding:
+    """Blocking."""
+    facts = read_facts(settings.proc)
+    why = why_not(facts)
+    if why is not None:
+        return Finding(why=why)
+    try:
+        return Finding(CudaDriver(), several=why_not_several(facts.driver))
+    except CudaMissingError as error:
+        return Finding(why=f"{MISSING}: {error}")
+
+
+class Opening:
+    """`methods` has what was found so far; `run` is a task of the agent that ends when there is nothing to wait for."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._freeze = Freeze(settings.freeze_timeout)
+        self._parked = Parked(settings.share_dir.parent / "parked")
+        self.methods = Methods(self._freeze, parked=self._parked)
+        self.why = f"{MISSING}: the driver has not been asked yet"
+
+    async def look(self) -> None:
+        """Ask the driver once."""
+        before = self.why
+        try:
+            found = await give_up_after(OPEN_SECONDS, lambda: probe(self._settings))
+        except (GivenUpError, OSError) as error:
+            found = Finding(why=f"DriverHung: {error}; the agent asks again when it is started anew")
+        self.why = found.why
+        if found.driver is None:
+            if self.why != before:
+                log.info("method cuda-checkpoint is off: %s", self.why)
+            return
+        settings = self._settings
+        processes = CudaProcesses(found.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
+        self.methods.adopt(CudaCheckpoint(processes, self._freeze, self._parked), found.several)
+        log.info("method cuda-checkpoint is on%s", f", with one GPU a trial ({found.several})" if found.several else "")
+
+    async def run(self) -> None:
+        """While the driver is missing, look for it again."""
+        while self.why.startswith(MISSING):
+            await asyncio.sleep(self._settings.driver_seconds)
+            await self.look()

@@ -1,0 +1,208 @@
+"""A GPU node for tests of CUDA checkpoints: a driver, and programs that hold CUDA on it.
+
+The driver is the fake one, built once and run for real, or with PODIUM_TEST_DRIVER=real (`make test-gpu`) the machine's
+own; the programs are the same on both. Folders of tests that use it import its fixtures in their conftest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+REAL = os.environ.get("PODIUM_TEST_DRIVER") == "real"
+MI = 1 << 20
+
+# Holds a block of GPU memory whose first word is the step: read back, counted up, written again, then printed. What is
+# printed goes on without a gap only if the memory came back as it was. The last word of the block must stay as well.
+PROGRAM = """
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1])
+size = int(sys.argv[2])
+def ok(code):
+    if code: sys.exit(f"CUDA error {code}")
+device, context, block = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+ok(cuda.cuInit(0))
+ok(cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[3])))
+ok(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+ok(cuda.cuCtxSetCurrent(context))
+ok(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)))
+step, last, eight = ctypes.c_uint64(0), ctypes.c_uint64(0x5eed), ctypes.c_size_t(8)
+end = ctypes.c_uint64(block.value + size - 8)
+ok(cuda.cuMemcpyHtoD_v2(block, ctypes.byref(step), eight))
+ok(cuda.cuMemcpyHtoD_v2(end, ctypes.byref(last), eight))
+while True:
+    ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(step), block, eight))
+    ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(last), end, eight))
+    if last.value != 0x5eed: sys.exit("the block is not what it was")
+    step.value += 1
+    ok(cuda.cuMemcpyHtoD_v2(block, ctypes.byref(step), eight))
+    sys.stdout.write(f"{step.value}\\n"); sys.stdout.flush()
+"""
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+    """Waits for a condition and says what did not come."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        time.sleep(0.002)
+
+
+@dataclass(slots=True)
+class Program:
+    """One running PROGRAM and what it has printed."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def steps(self) -> list[int]:
+        """All whole lines; a gap or a repetition is a failure."""
+        steps = [int(line) for line in self.output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        assert steps == list(range(1, len(steps) + 1)), "steps were lost or done twice"
+        return steps
+
+    def goes_on(self) -> bool:
+        """Whether it prints within a second or so."""
+        before, end = self.output.stat().st_size, time.monotonic() + 20.0
+        while time.monotonic() < end:
+            if self.output.stat().st_size > before:
+                return True
+            time.sleep(0.002)
+        return False
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=20)
+
+
+@dataclass(slots=True)
+class CudaNode:
+    """`library`: what to load as libcuda. `folder`: of the fake driver's state, None with a real one."""
+
+    library: str
+    scratch: Path
+    folder: Path | None = None
+    gpud: Path | None = None
+    programs: list[Program] = field(default_factory=list)
+
+    def start(
+        self,
+        size: int = 64 * MI,
+        gpu: int = 0,
+        container: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Program:
+        """A program that has begun to work; `container` is a command that runs it, `environment` comes on top."""
+        output = self.scratch / f"program-{len(self.programs)}"
+        command = [*container, sys.executable, "-S", "-E", "-c", PROGRAM, self.library, str(size), str(gpu)]
+        with output.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, env={**os.environ, **(environment or {})})
+            program = Program(process, output)
+        self.programs.append(program)
+        until(lambda: output.stat().st_size > 0 or program.process.poll() is not None, "the first step")
+        assert program.process.poll() is None, "it does not run"
+        return program
+
+    def fault(self, *assignments: str) -> None:
+        """Faults of checkpoints; a real driver has none on command."""
+        if self.folder is None:
+            pytest.skip("a real driver makes no faults on command")
+        self._gpud("checkpoint", *assignments)
+
+    def stranger(self, gpu: int, memory: int) -> None:
+        """Somebody else takes (or with 0 gives back) memory of a GPU."""
+        if self.folder is None:
+            pytest.skip("no stranger on command on a real driver")
+        self._gpud("set", str(gpu), f"memory={memory}")
+
+    def lose(self, gpu: int) -> None:
+        """The GPU falls off the bus."""
+        if self.folder is None:
+            pytest.skip("no GPU of a real driver is lost on command")
+        self._gpud("set", str(gpu), "health=lost")
+
+    def _gpud(self, *words: str) -> None:
+        command = [str(self.gpud), *words]
+        subprocess.run(command, env={"FAKE_GPU_DIR": str(self.folder)}, check=True, timeout=30)
+
+    def clear(self) -> None:
+        for program in self.programs:
+            program.end()
+        self.programs.clear()
+        self.clear_faults()
+
+    def clear_faults(self) -> None:
+        if self.folder is not None:
+            self._gpud("checkpoint", "all=ok")
+            self._gpud("set", "all", "health=ok")
+
+
+# each conftest that imports a session's fixture has one of its own: they share what was made first
+_BUILT: list[Path] = []
+_MACHINES: list[CudaNode] = []
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the fake driver was built."""
+    if _BUILT:
+        return _BUILT[0]
+    if shutil.which("make") is None or shutil.which("gcc") is None:
+        pytest.skip("no C compiler")
+    out = tmp_path_factory.mktemp("fake-driver")
+    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/driver"), f"OUT={out}"], check=True, timeout=300)
+    _BUILT.append(out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[CudaNode]:
+    """The driver at work."""
+    if _MACHINES:
+        yield _MACHINES[0]
+        return
+    scratch = tmp_path_factory.mktemp("cuda")
+    if REAL:
+        try:
+            ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            pytest.fail(f"PODIUM_TEST_DRIVER=real, and there is none: {error}")
+        yield CudaNode("libcuda.so.1", scratch)
+        return
+    built, folder = request.getfixturevalue("driver"), scratch / "node"
+    environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": "node-a", "FAKE_GPUS": "2"}
+    program = built / "podium-fake-gpud"
+    daemon = subprocess.Popen([str(program), "run"], env=environment, stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline().startswith("podium-fake-gpud: node")
+    # a library that is asked for by its name later (pynvml does) is the one loaded already
+    ctypes.CDLL(str(built / "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
+    _MACHINES.append(CudaNode(str(built / "libcuda.so.1"), scratch, folder, program))
+    yield _MACHINES[0]
+    daemon.terminate()
+    daemon.communicate(timeout=20)
+
+
+@pytest.fixture
+def cuda_node(cuda_machine: CudaNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaNode]:
+    """The node for one test; its programs end and its faults go with it."""
+    if cuda_machine.folder is not None:
+        monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_machine.folder / "state"))
+    node = CudaNode(cuda_machine.library, tmp_path, cuda_machine.folder, cuda_machine.gpud)
+    yield node
+    node.clear()

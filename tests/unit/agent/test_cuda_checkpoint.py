@@ -1,0 +1,244 @@
+"""The method cuda-checkpoint when something goes wrong at each of its steps: fake driver, real processes and cgroups.
+
+The second of a trial's two processes is the one with the fault, so that there is always one to be brought back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_node import until
+
+from podium_agent.cgroups import Freezer
+from podium_agent.suspension import processes as cuda_processes
+from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.cuda import CudaDriver, ProcessState
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.processes import CudaProcesses
+
+SIZE = 4 << 20
+V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
+
+
+@dataclass
+class Trial:
+    """Two processes, each in a container of its own, and an agent's method for them."""
+
+    node: Any
+    folder: Path
+    programs: list[Any]
+    targets: tuple[Freezer, ...]
+    method: CudaCheckpoint
+
+    def fresh(self) -> CudaCheckpoint:
+        """The method of an agent that has just started: it has the notes of the one before."""
+        processes = CudaProcesses(CudaDriver(self.node.library), lock_seconds=0.2, copy_seconds=0.5)
+        return CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"))
+
+    def suspend(self) -> Outcome:
+        return asyncio.run(self.method.suspend(self.targets))
+
+    def resume(self) -> Outcome:
+        return asyncio.run(self.method.resume(self.targets))
+
+    @property
+    def standing(self) -> Standing:
+        return self.method.standing(self.targets)
+
+    def fault(self, *assignments: str) -> None:
+        """On the second process."""
+        self.node.fault(f"pid={self.programs[1].pid}", *assignments)
+
+    def held(self) -> int:
+        """Bytes that its processes hold now."""
+        return sum(read_memory().of(frozenset(program.pid for program in self.programs)).values())
+
+    def all_work(self) -> bool:
+        """All go on, and none has lost or repeated a step."""
+        return all(program.goes_on() and program.steps() for program in self.programs)
+
+
+@pytest.fixture
+def trial(cuda_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Trial]:
+    monkeypatch.setattr(cuda_processes, "GRACE_SECONDS", 0.1)
+    unified = not V1.is_dir()
+    root = (V2 if unified else V1) / f"podium-cuda-{uuid.uuid4().hex[:8]}"
+    programs, targets = [], []
+    for number in range(2):
+        path = root / f"container-{number}"
+        path.mkdir(parents=True)
+        programs.append(cuda_node.start(SIZE))
+        (path / "cgroup.procs").write_text(str(programs[-1].pid))
+        targets.append(Freezer(path, unified))
+    made = Trial(cuda_node, tmp_path, programs, tuple(targets), None)  # type: ignore[arg-type]
+    made.method = made.fresh()
+    yield made
+    cuda_node.clear_faults()
+    for target in targets:
+        target.ask(False)
+    for program in programs:
+        program.end()
+
+    def removed(path: Path) -> bool:
+        with suppress(OSError):
+            path.rmdir()
+        return not path.exists()
+
+    for path in (*(target.path for target in targets), root):
+        until(lambda path=path: removed(path), "an empty cgroup")
+
+
+def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) -> None:
+    held = trial.held()
+    assert held >= 2 * SIZE, "and with a real driver what a context takes"
+    outcome = trial.suspend()
+    assert (outcome.ok, outcome.code, outcome.freed) == (True, "Checkpointed", held), outcome
+    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert trial.resume().ok
+    assert (trial.standing, trial.held()) == (Standing.WORKING, held)
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        ("fail=lock", "LockRefused"),
+        ("busy=1", "LockTimeout"),
+        ("hang=lock", "LockTimeout"),
+        ("fail=checkpoint", "CheckpointRefused"),
+        ("hang=checkpoint", "CheckpointTimeout"),
+        ("lie=1", "NotReleased"),
+    ],
+)
+def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) -> None:
+    trial.fault(fault)
+    outcome = trial.suspend()
+    assert (outcome.ok, outcome.code) == (False, code), outcome
+    assert trial.programs[0].goes_on(), "the one without a fault works again at once"
+    trial.node.clear_faults()
+    if trial.standing is Standing.TORN:  # a call that hung: the arbiter has it resumed until that is done
+        until(lambda: trial.resume().ok, "made whole")
+    assert trial.standing is Standing.WORKING
+    assert trial.all_work()
+    until(lambda: trial.suspend().ok, "and it can be suspended after all")
+    assert trial.held() == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "standing"),
+    [
+        ("fail=restore", "RestoreRefused", Standing.PARKED),
+        ("hang=restore", "RestoreTimeout", Standing.TORN),
+        ("fail=unlock", "UnlockRefused", Standing.TORN),
+        ("hang=unlock", "UnlockTimeout", Standing.TORN),
+    ],
+)
+def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, code: str, standing: Standing) -> None:
+    assert trial.suspend().ok
+    trial.fault(fault)
+    outcome = trial.resume()
+    assert (outcome.ok, outcome.code) == (False, code), outcome
+    assert trial.standing is standing
+    assert trial.fresh().standing(trial.targets) is standing, "an agent that has just started sees it as well"
+    if standing is Standing.PARKED:
+        assert trial.held() == 0
+    trial.node.clear_faults()
+    until(lambda: trial.resume().ok, "resumed")
+    assert trial.all_work()
+
+
+def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> None:
+    """The driver would lose the process for good: it is not asked."""
+    assert trial.suspend().ok
+    trial.node.stranger(0, (16 << 30) - SIZE)
+    trial.method = trial.fresh()
+    for _ in range(2):
+        outcome = trial.resume()
+        assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
+        assert trial.standing is Standing.PARKED
+    trial.node.stranger(0, 0)
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize("when", ["checkpoint", "restore"])
+def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -> None:
+    if when == "restore":
+        assert trial.suspend().ok
+    trial.fault(f"break={when}")
+    outcome = trial.suspend() if when == "checkpoint" else trial.resume()
+    assert not outcome.ok
+    for program in trial.programs:
+        assert program.process.wait(20) == -9
+    assert trial.standing is Standing.GONE
+    assert not list((trial.folder / "parked").iterdir()), "nothing is noted of what is gone"
+
+
+@pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
+def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -> None:
+    out = step in ("lock", "checkpoint")
+    if not out:
+        assert trial.suspend().ok
+    trial.fault(f"hang={step}")
+    states = {"lock": ProcessState.RUNNING, "checkpoint": ProcessState.LOCKED}
+    states |= {"restore": ProcessState.CHECKPOINTED, "unlock": ProcessState.LOCKED}
+    driver, dying = CudaDriver(trial.node.library), trial.programs[1]
+
+    async def act() -> Outcome:
+        act = trial.method.suspend if out else trial.method.resume
+        task = asyncio.ensure_future(act(trial.targets))
+        await asyncio.sleep(0.05)
+        assert driver.state(dying.pid) is states[step]
+        dying.process.kill()
+        return await task
+
+    assert asyncio.run(act()).ok
+    assert trial.standing is (Standing.PARKED if out else Standing.WORKING)
+    if out:
+        assert trial.resume().ok
+    assert trial.programs[0].goes_on()
+
+
+@pytest.mark.parametrize("steps", [("lock",), ("lock", "checkpoint")])
+def test_what_an_agent_left_when_it_died_is_torn_and_made_whole(trial: Trial, steps: tuple[str, ...]) -> None:
+    driver, dead = CudaDriver(trial.node.library), Parked(trial.folder / "parked")
+    for program, target in zip(trial.programs, trial.targets, strict=True):
+        dead.note(target.path.name, read_memory().of(frozenset({program.pid})))
+    driver.lock(trial.programs[0].pid, 5.0)
+    if "checkpoint" in steps:
+        driver.checkpoint(trial.programs[0].pid)
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.standing is Standing.WORKING
+    assert trial.all_work()
+
+
+def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
+    trial.fault("hang=checkpoint")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(trial.method.suspend(trial.targets))
+        driver = CudaDriver(trial.node.library)
+        while driver.state(trial.programs[1].pid) is not ProcessState.LOCKED:  # noqa: ASYNC110 - the driver tells nobody
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+
+    asyncio.run(cancel())
+    trial.node.clear_faults()
+    until(lambda: trial.resume().ok, "made whole")
+    assert trial.all_work()

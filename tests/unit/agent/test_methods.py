@@ -1,0 +1,175 @@
+"""Which suspension methods a node has, which of them a trial gets, and calls that may never return."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import podium_agent.suspension.opening
+from podium_agent.cgroups import Freezer
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.calls import GivenUpError, give_up_after
+from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_several
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.memory import GpuMemory, read_memory
+from podium_agent.suspension.opening import Opening
+from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.processes import CudaProcesses
+
+SIZE = 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("facts", "code"),
+    [
+        (Facts("610.43.02"), None),
+        (Facts("570.86.10"), None),
+        (Facts("565.57.01"), "DriverTooOld"),
+        (Facts(""), "DriverTooOld"),
+        (Facts("580.95", machine="aarch64"), "DriverTooOld"),
+        (Facts("595.10", machine="aarch64"), None),
+        (Facts("610.43.02", mig=("GPU-1",)), "MigOn"),
+        (Facts("610.43.02", mps=True), "MpsOn"),
+        (Facts(trouble="NVML: Driver Not Loaded"), "DriverMissing"),
+    ],
+)
+def test_why_a_node_cannot(facts: Facts, code: str | None) -> None:
+    why = why_not(facts)
+    assert (why is None) if code is None else (why or "").startswith(f"{code}: ")
+
+
+def test_several_gpus_need_a_newer_driver() -> None:
+    assert why_not_several("610.43.02") is None
+    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForSeveral: ")
+
+
+def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
+    for pid, name in (("1", "init"), ("22", "nvidia-cuda-mps"), ("self", "x")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "comm").write_text(f"{name}\n")
+    assert read_facts(tmp_path).mps
+    (tmp_path / "22" / "comm").write_text("python\n")
+    assert not read_facts(tmp_path).mps
+
+
+@pytest.mark.parametrize(
+    ("wanted", "gpus", "here", "best"),
+    [
+        (("freeze",), 1, True, "freeze"),
+        (("cuda-checkpoint", "freeze"), 1, True, "cuda-checkpoint"),
+        (("freeze", "cuda-checkpoint"), 1, True, "freeze"),
+        (("cuda-checkpoint", "freeze"), 1, False, "freeze"),
+        (("cuda-checkpoint",), 1, False, ""),
+        (("app-checkpoint", "cuda-checkpoint"), 1, True, "cuda-checkpoint"),
+        (("app-checkpoint",), 1, True, ""),
+        (("cuda-checkpoint", "freeze"), 2, True, "freeze"),
+    ],
+)
+def test_the_first_that_the_job_names_and_the_node_has(
+    cuda_node: Any, tmp_path: Path, wanted: tuple[str, ...], gpus: int, here: bool, best: str
+) -> None:
+    freeze = Freeze(1.0)
+    cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 1.0, 1.0), freeze, Parked(tmp_path))
+    methods = Methods(freeze, cuda if here else None, several="an old driver")
+    assert methods.best(wanted, gpus) == best
+    assert methods.best(wanted, gpus, {"freeze", "cuda-checkpoint"}) == best, "all have failed: from the first again"
+    if here and gpus == 1 and {"freeze", "cuda-checkpoint"} <= set(wanted):
+        assert methods.best(wanted, gpus, {best}) != best
+    assert set(methods.names) == ({"freeze", "cuda-checkpoint"} if here else {"freeze"})
+
+
+def test_without_the_library_it_is_off_with_a_reason(cuda_node: Any, tmp_path: Path) -> None:
+    with pytest.raises(CudaMissingError, match="cannot be loaded"):
+        CudaDriver(str(tmp_path / "libcuda.so.1"))
+    not_cuda = next(Path(cuda_node.library).parent.glob("libnvidia-ml.so.1"), None)
+    if not_cuda is not None:
+        with pytest.raises(CudaMissingError, match="older than driver 570"):
+            CudaDriver(str(not_cuda))
+
+
+def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
+    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share"))
+    asyncio.run(opening.look())
+    assert opening.methods.names == ("freeze",)
+    assert opening.why.startswith("DriverMissing: ")
+
+
+def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thawed(
+    cuda_node: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if cuda_node.folder is None:
+        pytest.skip("a real driver does not go away on command")
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "freezer.state").write_text("FROZEN")
+    (tmp_path / "pod" / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    target = Freezer(tmp_path / "pod", unified=False)
+    Parked(tmp_path / "parked").note("pod", {"GPU-x": 1})
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
+    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share", driver_seconds=0.01))
+
+    async def scene() -> None:
+        await opening.look()
+        assert (await opening.methods.resume((target,))).code == "DriverMissing"
+        assert opening.methods.standing((target,)) is Standing.PARKED
+        monkeypatch.setattr(podium_agent.suspension.opening, "CudaDriver", lambda: CudaDriver(cuda_node.library))
+        monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
+        await asyncio.wait_for(opening.run(), 20)
+        assert opening.methods.names == ("freeze", "cuda-checkpoint")
+        assert (await opening.methods.resume((target,))).code == "NoMemory", "no GPU of that name has room"
+
+    asyncio.run(scene())
+
+
+def test_what_a_trial_holds_is_counted_by_gpu() -> None:
+    memory = GpuMemory({1: {"A": 3, "B": 1}, 2: {"A": 4}, 3: {"A": 100}}, {"A": 0, "B": 0})
+    assert memory.of(frozenset({1, 2, 99})) == {"A": 7, "B": 1}
+
+
+def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
+    program = cuda_node.start(SIZE, gpu=0)
+    cuda_node.lose(1)
+    memory = read_memory()
+    assert len(memory.free) == 1
+    assert sum(memory.of(frozenset({program.pid})).values()) == SIZE
+
+
+def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
+    folder = tmp_path / "parked"
+    Parked(folder).note("c1", {"A": 5})
+    after = Parked(folder)
+    assert (after.has("c1"), after.has("c2"), after.read("c1"), after.read("c2")) == (True, False, {"A": 5}, {})
+    after.forget("c1")
+    assert not Parked(folder).has("c1")
+
+
+def test_a_call_that_is_given_up_is_made_up_for_when_it_succeeds_after_all() -> None:
+    let_go, amended = threading.Event(), threading.Event()
+
+    async def scene() -> None:
+        with pytest.raises(GivenUpError):
+            await give_up_after(0.01, let_go.wait, amended.set)
+        assert not amended.is_set()
+        let_go.set()
+        await asyncio.to_thread(amended.wait, 10)
+
+    asyncio.run(scene())
+    assert amended.is_set()
+
+
+def test_the_answer_and_the_error_of_a_call_come_through() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    assert asyncio.run(give_up_after(10, lambda: 7)) == 7
+    with pytest.raises(KeyError):
+        asyncio.run(give_up_after(10, fail))
