@@ -77,8 +77,9 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
     events = scene.site.objects(
         "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialRequeued"
     )
-    told = {event["message"] for event in events if event["involvedObject"]["name"].startswith(JOB)}
-    assert any("drains" in message for message in told), told
+    told = " ".join(event["message"] for event in events if event["involvedObject"]["name"].startswith(JOB))
+    for who in ("EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet", "NodeDraining"):
+        assert who in told, f"{who}: {told}"
     scene.nothing_leaks(JOB)
     scene.finish(JOB)
 
