@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
-from podium.placement.views import NodeView, PodNeed, Refusal
-from podium_extender.decide import Filtered, filter_nodes, prioritize_nodes
+from podium.placement.base import Question
+from podium.placement.needs import BadPodError, need_of
+from podium.placement.scores import MIDDLE
+from podium.placement.views import Refusal
+from podium_extender.decide import Filtered, Judge
 from podium_extender.metrics import Metrics
-from podium_extender.needs import BadPodError, need_of
 from podium_extender.telemetry import Telemetry
 from podium_extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, Trouble
 
 log = logging.getLogger(__name__)
 _SCORES = TypeAdapter(list[HostPriority])
-MIDDLE = 5
 SHOWN_ERRORS = 5
 
 
@@ -35,8 +35,8 @@ class RequestError(Exception):
         self.status = status
 
 
-def create_app(telemetry: Telemetry, metrics: Metrics, *, stale_after: float, body_limit: int) -> FastAPI:
-    """`stale_after` seconds make a node's telemetry unknown; requests over `body_limit` bytes are refused."""
+def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_limit: int) -> FastAPI:
+    """Requests over `body_limit` bytes are refused."""
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
 
     @app.post("/filter")
@@ -47,7 +47,7 @@ def create_app(telemetry: Telemetry, metrics: Metrics, *, stale_after: float, bo
             # reaches the pod's own condition, unlike a status code; the scheduler asks again
             answer = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
         else:
-            answer = _filter(args, telemetry, metrics, stale_after)
+            answer = _filter(args, telemetry, metrics, judge)
         return _reply("filter", metrics, started, answer.model_dump_json(by_alias=True).encode())
 
     @app.post("/prioritize")
@@ -56,7 +56,7 @@ def create_app(telemetry: Telemetry, metrics: Metrics, *, stale_after: float, bo
         args = await _read(request, body_limit)
         if cold := telemetry.cold():
             raise RequestError(503, f"not ready yet: {cold}")
-        scores = _prioritize(args, telemetry, stale_after)
+        scores = _prioritize(args, telemetry, judge)
         return _reply("prioritize", metrics, started, _SCORES.dump_json(scores, by_alias=True))
 
     @app.exception_handler(RequestError)
@@ -70,33 +70,33 @@ def create_app(telemetry: Telemetry, metrics: Metrics, *, stale_after: float, bo
     return app
 
 
-def _filter(args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, stale_after: float) -> FilterResult:
-    views = telemetry.views(args.names)
+def _filter(args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge) -> FilterResult:
     try:
-        decided = filter_nodes(need_of(args.pod), views, telemetry.clock(), stale_after)
+        question = _question(args, telemetry)
+        decided = judge.filter(question, telemetry.views(args.names), telemetry.clock())
     except BadPodError as error:
         decided = Filtered((), {}, dict.fromkeys(args.names, Refusal(error.code, str(error))))
     for refusal in (*decided.failed.values(), *decided.unresolvable.values()):
         metrics.rejections.labels(refusal.code).inc()
-    passed = frozenset(decided.passed)
     return FilterResult(
-        nodes=_only(args.nodes, passed) if args.node_names is None else None,
+        nodes=_only(args.nodes, frozenset(decided.passed)) if args.node_names is None else None,
         node_names=list(decided.passed) if args.node_names is not None else None,
         failed_nodes=_sentences(decided.failed),
         failed_and_unresolvable_nodes=_sentences(decided.unresolvable),
     )
 
 
-def _prioritize(args: ExtenderArgs, telemetry: Telemetry, stale_after: float) -> list[HostPriority]:
+def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[HostPriority]:
     try:
-        need: PodNeed = need_of(args.pod)
+        question = _question(args, telemetry)
     except BadPodError:  # filter says why; nothing is better than anything else for such a pod
         return [HostPriority(host=name, score=MIDDLE) for name in args.names]
-    views: Sequence[NodeView] = telemetry.views(args.names)
-    return [
-        HostPriority(host=score.node, score=score.value)
-        for score in prioritize_nodes(need, views, telemetry.clock(), stale_after)
-    ]
+    scores = judge.prioritize(question, telemetry.views(args.names), telemetry.clock())
+    return [HostPriority(host=name, score=score) for name, score in zip(args.names, scores, strict=True)]
+
+
+def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:
+    return Question(need_of(args.pod), args.pod.metadata.uid, telemetry.typical())
 
 
 def _only(nodes: NodeList | None, passed: frozenset[str]) -> NodeList:

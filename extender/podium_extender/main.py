@@ -10,26 +10,30 @@ from collections.abc import Sequence
 
 import uvicorn
 
+from podium.placement.registry import placement_policy
 from podium_cluster import health
 from podium_cluster.client import Api, connect
-from podium_cluster.resources import GPUNODES, LEASES, PODS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
+from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
 
 log = logging.getLogger(__name__)
 
 
 def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
-    """The three caches that the answers come from; their `run` is up to the caller."""
+    """The four caches that the answers come from; their `run` is up to the caller."""
     beats = Heartbeats(time.time)
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}"),
         WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
+        WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
     )
@@ -40,7 +44,8 @@ async def serve(settings: ExtenderSettings) -> None:
     metrics = Metrics()
     async with connect(settings) as api:
         telemetry = watch_cluster(api, settings)
-        app = create_app(telemetry, metrics, stale_after=settings.stale_seconds, body_limit=settings.body_limit)
+        judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
+        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit)
         config = uvicorn.Config(
             app,
             host=settings.extender_host,
@@ -53,7 +58,7 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
-        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches]
+        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
         async with health.serve(

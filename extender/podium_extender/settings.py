@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.settings import ClusterSettings
 
 
@@ -17,3 +18,9 @@ class ExtenderSettings(ClusterSettings):
     )
     body_limit: int = Field(64 * 2**20, gt=0, description="bytes; a larger request is answered 413")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
+    placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
+
+    @field_validator("placement")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return placement_policy(name).name

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel, to_pascal
+from pydantic.alias_generators import to_pascal
+
+from podium.schema.pod import Pod
 
 
 class GoModel(BaseModel):
@@ -21,55 +23,6 @@ class GoModel(BaseModel):
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
-class ApiModel(GoModel):
-    """A Kubernetes object inside a message: only what Podium reads of it."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-
-class PodMeta(ApiModel):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
-
-
-class EnvVar(ApiModel):
-    name: str
-    value: str = ""
-
-
-class Resources(ApiModel):
-    """An extended resource with only a limit arrives with the request filled in, so requests are enough."""
-
-    requests: dict[str, str | int | float] = Field(default_factory=dict)
-
-
-class Container(ApiModel):
-    name: str = ""
-    resources: Resources = Field(default_factory=Resources)
-    env: list[EnvVar] = Field(default_factory=list)
-
-
-class PodSpec(ApiModel):
-    containers: list[Container] = Field(default_factory=list)
-    init_containers: list[Container] = Field(default_factory=list)
-    node_name: str = ""
-
-
-class PodStatus(ApiModel):
-    phase: str = "Pending"
-
-
-class Pod(ApiModel):
-    """Also what the pod cache parses, so that both see the same needs."""
-
-    metadata: PodMeta
-    spec: PodSpec
-    status: PodStatus = Field(default_factory=PodStatus)
 
 
 class NodeMeta(BaseModel):
