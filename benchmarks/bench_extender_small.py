@@ -75,7 +75,7 @@ async def measure(calls: int) -> dict[str, float]:
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    app = create_app(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20)
+    app = create_app(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
 
     @app.post("/empty")
     async def empty() -> Response:

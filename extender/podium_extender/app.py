@@ -1,63 +1,92 @@
-"""The two verbs over HTTP. Everything is answered from memory: no API call and no wait inside a request.
+"""The verbs over HTTP. Everything is answered from memory: no API call and no wait inside a request.
 
 kube-scheduler takes anything but 200 as an error of the whole cycle, so 200 is used wherever a pod can be told
-something useful (`Error`, `FailedNodes`), 400 and 413 for a request that is not the protocol's, 503 while cold.
+something useful (`Error`, `FailedNodes`), 400 and 413 for a request that is not the protocol's, 503 while cold and
+where too many come at once.
 """
 
 from __future__ import annotations
 
 import logging
-import time
+from collections.abc import Callable
+from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
 from podium.placement.scores import MIDDLE
 from podium.placement.views import Refusal
+from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge
 from podium_extender.metrics import Metrics
+from podium_extender.preempt import preempt
 from podium_extender.telemetry import Telemetry
-from podium_extender.wire import ExtenderArgs, FilterResult, HostPriority, NodeList, Trouble
+from podium_extender.wire import (
+    ExtenderArgs,
+    FilterResult,
+    HostPriority,
+    NodeList,
+    PreemptArgs,
+    Trouble,
+)
 
 log = logging.getLogger(__name__)
+A = TypeVar("A", bound=BaseModel)
 _SCORES = TypeAdapter(list[HostPriority])
-SHOWN_ERRORS = 5
+VERBS = ("filter", "prioritize", "preempt")
 
 
-class RequestError(Exception):
-    """The request itself cannot be served: a status and a sentence."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_limit: int) -> FastAPI:
-    """Requests over `body_limit` bytes are refused."""
+def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_limit: int, max_requests: int) -> FastAPI:
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused."""
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
+    door = Door(max_requests)
+
+    async def answer(verb: str, request: Request, model: type[A], decide: Callable[[A], bytes]) -> Response:
+        """One verb: read, parse and decide, each timed. `decide` gives the body of the answer."""
+        async with door.enter():
+            with metrics.phase(verb, "read"):
+                body = await read(request, body_limit)
+            with metrics.phase(verb, "parse"):
+                args = parse(body, model)
+            with metrics.phase(verb, "decide"):
+                said = decide(args)
+        metrics.requests.labels(verb, "200").inc()
+        return Response(said, media_type="application/json")
 
     @app.post("/filter")
     async def filter_verb(request: Request) -> Response:
-        started = time.perf_counter()
-        args = await _read(request, body_limit)
-        if cold := telemetry.cold():
-            # reaches the pod's own condition, unlike a status code; the scheduler asks again
-            answer = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
-        else:
-            answer = _filter(args, telemetry, metrics, judge)
-        return _reply("filter", metrics, started, answer.model_dump_json(by_alias=True).encode())
+        def decide(args: ExtenderArgs) -> bytes:
+            if cold := telemetry.cold():
+                # reaches the pod's own condition, unlike a status code; the scheduler asks again
+                result = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
+            else:
+                result = _filter(args, telemetry, metrics, judge)
+            return result.model_dump_json(by_alias=True).encode()
+
+        with metrics.whole("filter"):
+            return await answer("filter", request, ExtenderArgs, decide)
 
     @app.post("/prioritize")
     async def prioritize_verb(request: Request) -> Response:
-        started = time.perf_counter()
-        args = await _read(request, body_limit)
-        if cold := telemetry.cold():
-            raise RequestError(503, f"not ready yet: {cold}")
-        scores = _prioritize(args, telemetry, judge)
-        return _reply("prioritize", metrics, started, _SCORES.dump_json(scores, by_alias=True))
+        def decide(args: ExtenderArgs) -> bytes:
+            _warm(telemetry)
+            return _SCORES.dump_json(_prioritize(args, telemetry, judge), by_alias=True)
+
+        with metrics.whole("prioritize"):
+            return await answer("prioritize", request, ExtenderArgs, decide)
+
+    @app.post("/preempt")
+    async def preempt_verb(request: Request) -> Response:
+        def decide(args: PreemptArgs) -> bytes:
+            _warm(telemetry)
+            result = preempt(args, telemetry, metrics, judge.stale_after)
+            return result.model_dump_json(by_alias=True).encode()
+
+        with metrics.whole("preempt"):
+            return await answer("preempt", request, PreemptArgs, decide)
 
     @app.exception_handler(RequestError)
     async def refused(request: Request, error: RequestError) -> Response:
@@ -65,9 +94,16 @@ def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_lim
 
     @app.exception_handler(HTTPException)
     async def not_here(request: Request, error: HTTPException) -> Response:
-        return _trouble(request, metrics, error.status_code, f"{error.detail}: POST /filter, POST /prioritize")
+        known = ", ".join(f"POST /{verb}" for verb in VERBS)
+        return _trouble(request, metrics, error.status_code, f"{error.detail}: {known}")
 
     return app
+
+
+def _warm(telemetry: Telemetry) -> None:
+    """Whose victims would be named, or which node called idle, is not guessed."""
+    if cold := telemetry.cold():
+        raise RequestError(503, f"not ready yet: {cold}")
 
 
 def _filter(args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge) -> FilterResult:
@@ -115,29 +151,9 @@ def _sentences(refusals: dict[str, Refusal]) -> dict[str, str]:
     }
 
 
-async def _read(request: Request, body_limit: int) -> ExtenderArgs:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > body_limit:
-            raise RequestError(413, f"the request is larger than {body_limit} bytes (PODIUM_BODY_LIMIT)")
-    try:
-        return ExtenderArgs.model_validate_json(bytes(body))
-    except ValidationError as error:
-        found = [f"{'.'.join(map(str, item['loc'])) or 'body'}: {item['msg']}" for item in error.errors()]
-        more = f"; and {len(found) - SHOWN_ERRORS} more" if len(found) > SHOWN_ERRORS else ""
-        raise RequestError(400, "; ".join(found[:SHOWN_ERRORS]) + more) from error
-
-
-def _reply(verb: str, metrics: Metrics, started: float, body: bytes) -> Response:
-    metrics.seconds.labels(verb).observe(time.perf_counter() - started)
-    metrics.requests.labels(verb, "200").inc()
-    return Response(body, media_type="application/json")
-
-
 def _trouble(request: Request, metrics: Metrics, status: int, message: str) -> Response:
     verb = request.url.path.strip("/")
-    metrics.requests.labels(verb if verb in ("filter", "prioritize") else "other", str(status)).inc()
+    metrics.requests.labels(verb if verb in VERBS else "other", str(status)).inc()
     log.warning("%s %s answered %d: %s", request.method, request.url.path, status, message)
     body: BaseModel = Trouble(error=message)
     return Response(body.model_dump_json(by_alias=True), status, media_type="application/json")

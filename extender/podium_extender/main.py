@@ -45,7 +45,8 @@ async def serve(settings: ExtenderSettings) -> None:
     async with connect(settings) as api:
         telemetry = watch_cluster(api, settings)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
-        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit)
+        metrics.watch(telemetry.caches)
+        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit, max_requests=settings.max_requests)
         config = uvicorn.Config(
             app,
             host=settings.extender_host,
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = read_settings(
         ExtenderSettings,
         "podium-extender",
-        "Podium's scheduler extender: filter and prioritize for kube-scheduler.",
+        "Podium's scheduler extender: filter, prioritize and preempt for kube-scheduler.",
         arguments,
     )
     asyncio.run(serve(settings))

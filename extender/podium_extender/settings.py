@@ -17,6 +17,9 @@ class ExtenderSettings(ClusterSettings):
         60.0, gt=0, description="a node whose agent was silent for longer counts as unknown: middle score, never idle"
     )
     body_limit: int = Field(64 * 2**20, gt=0, description="bytes; a larger request is answered 413")
+    max_requests: int = Field(
+        32, gt=0, description="at once; more are answered 503, as they would be late: the scheduler has one or two"
+    )
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 

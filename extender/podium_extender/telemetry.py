@@ -22,6 +22,7 @@ from podium.placement.readings import (
     reported,
     view,
 )
+from podium.placement.victims import Occupant
 from podium.placement.views import NodeView, PodNeed
 from podium.schema.gpunode import GPUNode
 from podium.schema.pod import Pod
@@ -114,6 +115,16 @@ class Telemetry:
         self._changed.clear()
         known = self._views
         return [known.get(name) or NodeView(name, (), None) for name in names]
+
+    def occupants(self, name: str) -> dict[str, Occupant]:
+        """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
+        return {pod.uid: self._occupant(pod) for pod in self._on_node.get(name, {}).values()}
+
+    def _occupant(self, pod: PlacedPod) -> Occupant:
+        trial = self._trials.get(*pod.trial) if pod.trial else None
+        if trial is None:  # nothing is known of it, or its object is gone: nobody waits for what it would save
+            return Occupant(pod)
+        return Occupant(pod, trial.rank, trial.unsaved_seconds)
 
     def typical(self) -> tuple[tuple[PodNeed, float], ...]:
         """The most frequent needs of the pods that there are, for the policy `fragmentation`."""

@@ -87,3 +87,41 @@ class Trouble(GoModel):
     """The body of every answer that is not 200."""
 
     error: str
+
+
+class MetaPod(GoModel):
+    uid: str = Field(alias="UID")
+
+
+class MetaVictims(GoModel):
+    """Victims by uid: the question of a cache-capable scheduler, and every answer."""
+
+    pods: list[MetaPod] = Field(default_factory=list)
+    num_pdb_violations: int = Field(0, alias="NumPDBViolations")
+
+
+class Victims(GoModel):
+    """Victims as whole pods."""
+
+    pods: list[Pod] = Field(default_factory=list)
+    num_pdb_violations: int = Field(0, alias="NumPDBViolations")
+
+
+class PreemptArgs(GoModel):
+    """The question of preempt: for each node the pods whose end would make room there, in one of two forms."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    @model_validator(mode="after")
+    def _some_nodes(self) -> PreemptArgs:
+        if self.node_name_to_victims is None and self.node_name_to_meta_victims is None:
+            raise ValueError("NodeNameToMetaVictims or NodeNameToVictims must be given: both are missing or null")
+        return self
+
+
+class PreemptResult(GoModel):
+    """At most one node: the scheduler would else choose by its own criteria. No node: the pod waits."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] = Field(default_factory=dict)

@@ -61,12 +61,14 @@ async def _ask(
     body_limit: int = 2**20,
     method: str = "POST",
     placement: str = DEFAULT,
+    max_requests: int = 32,
 ) -> httpx.Response:
     telemetry = caches(objects)
     runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()] if warm else []
     if warm:
         await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
-    app = create_app(telemetry, metrics or Metrics(), Judge(placement_policy(placement), 60.0), body_limit=body_limit)
+    judge = Judge(placement_policy(placement), 60.0)
+    app = create_app(telemetry, metrics or Metrics(), judge, body_limit=body_limit, max_requests=max_requests)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
             if isinstance(body, bytes):
