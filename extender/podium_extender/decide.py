@@ -88,8 +88,6 @@ class Judge:
 
     def _look(self, question: Question, node: NodeView, freshness: int, now: float) -> _Found:
         refusal = refuse(question.need, node, now, self.stale_after)
-        if refusal is not None:
-            refusal = _with_causes(refusal, node)
         return _Found(node.gpus, freshness, refusal, cost_of(self.policy, question, node, freshness == 2))
 
     def _kept_for(self, question: Question) -> dict[str, _Found]:
@@ -100,11 +98,3 @@ class Judge:
         if len(self._kept) > KINDS_OF_PODS:
             self._kept.popitem(last=False)
         return kept
-
-
-def _with_causes(refusal: Refusal, node: NodeView) -> Refusal:
-    """What is wrong with the broken GPUs, where the agent knows it (an Xid, say)."""
-    causes = sorted({gpu.health_reason for gpu in node.gpus if gpu.health == "Unhealthy" and gpu.health_reason})
-    if refusal.code != "Unhealthy" or not causes:
-        return refusal
-    return Refusal(refusal.code, f"{refusal.message.rstrip('.')} ({', '.join(causes)})")
