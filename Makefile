@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAULTS := tests/e2e/test_scripts.py tests/e2e/test_faults.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-recipes cluster cluster-down images kind \
-	generate golden bench-demo lock clean
+	generate golden bench-demo bench-extender lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ golden: setup ## accept the present output as the golden files
 
 bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
 	@$(BIN)/python benchmarks/bench_demo.py
+
+bench-extender: setup ## how long filter and prioritize take over synthetic caches, in one process
+	@$(BIN)/python benchmarks/bench_extender.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
@@ -35,7 +36,6 @@ from podium_extender.wire import (
 
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
-_SCORES = TypeAdapter(list[HostPriority])
 VERBS = ("filter", "prioritize", "preempt")
 
 
@@ -73,7 +73,7 @@ def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_lim
     async def prioritize_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             _warm(telemetry)
-            return _SCORES.dump_json(_prioritize(args, telemetry, judge), by_alias=True)
+            return to_json(_prioritize(args, telemetry, judge))
 
         with metrics.whole("prioritize"):
             return await answer("prioritize", request, ExtenderArgs, decide)
@@ -126,9 +126,9 @@ def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[
     try:
         question = _question(args, telemetry)
     except BadPodError:  # filter says why; nothing is better than anything else for such a pod
-        return [HostPriority(host=name, score=MIDDLE) for name in args.names]
+        return [{"Host": name, "Score": MIDDLE} for name in args.names]
     scores = judge.prioritize(question, telemetry.views(args.names), telemetry.clock())
-    return [HostPriority(host=name, score=score) for name, score in zip(args.names, scores, strict=True)]
+    return [{"Host": name, "Score": score} for name, score in zip(args.names, scores, strict=True)]
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:

@@ -92,7 +92,8 @@ class Judge:
 
     def _kept_for(self, question: Question) -> dict[str, _Found]:
         """What was found for pods of this kind; the kind that was asked for longest ago is forgotten first."""
-        kind = question if self.policy.reads_pod else (question.need, question.typical)
+        typical = question.typical if self.policy.reads_typical else ()
+        kind = (question.need, typical, question.pod if self.policy.reads_pod else "")
         kept = self._kept.setdefault(kind, {})
         self._kept.move_to_end(kind)
         if len(self._kept) > KINDS_OF_PODS:

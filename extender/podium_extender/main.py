@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import uvicorn
 
@@ -15,7 +17,7 @@ from podium_cluster import health
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.startup import read_settings
-from podium_cluster.watch import WatchCache
+from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
@@ -37,6 +39,15 @@ def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
         namespace=settings.namespace,
         clock=time.time,
     )
+
+
+def settle_memory() -> None:
+    """What the caches hold now stays for long and has no cycles: the collector need not walk through it again and again
+    (200 ms a time at 5,000 nodes, in the middle of an answer).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 async def serve(settings: ExtenderSettings) -> None:
@@ -62,6 +73,7 @@ async def serve(settings: ExtenderSettings) -> None:
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        settling = asyncio.create_task(_when_warm(telemetry.caches.values()))
         async with health.serve(
             settings.http_host,
             settings.http_port,
@@ -71,7 +83,12 @@ async def serve(settings: ExtenderSettings) -> None:
         ) as port:
             log.info("verbs on %s:%d, health on port %d", settings.extender_host, settings.extender_port, port)
             await server.serve()
-        await _stop(watches)
+        await _stop([*watches, settling])
+
+
+async def _when_warm(caches: Iterable[WatchCache[Any]]) -> None:
+    await wait_all_synced(caches)
+    settle_memory()
 
 
 async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:

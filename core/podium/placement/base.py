@@ -37,6 +37,7 @@ class Policy:
     cost: Callable[[Question, NodeView], float | None]
     one_best: bool = False
     reads_telemetry: bool = True
+    reads_typical: bool = False  # the cost depends on `Question.typical`
     reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
 
 

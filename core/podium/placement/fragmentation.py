@@ -53,4 +53,5 @@ FRAGMENTATION = Policy(
     says="the node where the free shares stay of most use to the pods seen lately (FGD)",
     cost=cost,
     one_best=True,
+    reads_typical=True,
 )

@@ -22,6 +22,8 @@ def expected_wait(gpu: GpuReading, need: PodNeed) -> float:
     """Turns before a newcomer's, in shares: each trial on the GPU counts by `turns_ahead`. Hermes' load balance."""
     if gpu.shares <= 0:
         return 1.0
+    if gpu.trials <= 0:
+        return 0.0
     known = gpu.ranks[: gpu.trials]
     turns = sum(turns_ahead(rank) for rank in known) + (gpu.trials - len(known)) * turns_ahead(None)
     return min(1.0, turns / gpu.shares)
@@ -86,4 +88,4 @@ TERMS: tuple[Term, ...] = (
 
 def load_of(gpu: GpuReading, need: PodNeed) -> float:
     """The weighted sum of all terms, from 0 (idle, cool, empty) to 1."""
-    return sum(term.weight * term.value(gpu, need) for term in TERMS)
+    return sum([term.weight * term.value(gpu, need) for term in TERMS])

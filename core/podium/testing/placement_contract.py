@@ -100,6 +100,12 @@ def reads_the_pod_only_if_it_says_so(policy: Policy, question: Question, nodes: 
     assert same is not policy.reads_pod or not nodes
 
 
+def reads_what_is_typical_only_if_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
+    other = replace(question, typical=((PodNeed(3, 70 * GIB), 1.0),))
+    same = all(policy.cost(question, node) == policy.cost(other, node) for node in nodes)
+    assert same or policy.reads_typical
+
+
 CHECKS: tuple[Check, ...] = (
     scores_each_node_once,
     is_deterministic,
@@ -108,4 +114,5 @@ CHECKS: tuple[Check, ...] = (
     takes_the_unknown_for_the_middle,
     has_one_best_where_it_says_so,
     reads_the_pod_only_if_it_says_so,
+    reads_what_is_typical_only_if_it_says_so,
 )
