@@ -286,8 +286,8 @@ Bar of issue 6 at 5,000 nodes, mean <= {MEAN_BAR:g} ms and p99 <= {P99_BAR:g} ms
 
 `first`: a pod of a kind that was not seen before: every node is looked at. RSS: with the synthetic objects.
 
-Work that grows with the trials: 1,000 nodes with {GPUS * (SHARES - 1) * 1000:,} trials take {growth:.2f} times as long as
-with none (mean).
+Work that grows with the trials: 1,000 nodes with {GPUS * (SHARES - 1) * 1000:,} trials take {growth:.2f} times as
+long as with none (mean).
 
 | policy, 1,000 nodes | mean ms | p99 ms | first, ms |
 | --- | --- | --- | --- |

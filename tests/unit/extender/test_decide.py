@@ -32,7 +32,7 @@ def _gpu(chance: random.Random, name: str) -> GpuReading:
 
 def _node(chance: random.Random, name: str, now: float) -> NodeView:
     gpus = tuple(_gpu(chance, f"{name}-{i}") for i in range(chance.randrange(4)))
-    age = chance.choice([None, 0.0, 59.0, 61.0, -5.0, -500.0])
+    age = chance.choice([None, 0.0, 0.0, 31.0, 59.0, 61.0, -5.0, -31.0, -500.0])
     return NodeView(name, gpus, None if age is None else now - age)
 
 
@@ -43,9 +43,10 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
     judge = Judge(placement_policy(policy), STALE)
     now = NOW
     nodes = {name: _node(chance, name, now) for name in "abcd"}
-    for _ in range(4):
+    for _ in range(6):
         for question in QUESTIONS:
-            asked = [nodes[name] for name in chance.sample("abcd", chance.randint(0, 4))]
+            names = chance.choice(["abcd", "abcd", "abc", chance.sample("abcd", chance.randint(0, 4))])
+            asked = [nodes[name] for name in names]
             plain = score_nodes(judge.policy, question, asked, now, STALE)
             assert judge.prioritize(question, asked, now) == [score.value for score in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
