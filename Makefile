@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-gpu test-recipes cluster cluster-down \
-	images kind generate golden bench-demo bench-agent bench-realtime bench-theory lock clean
+	images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promis
 
 bench-theory: setup ## the optimisers against optima, formulas and one another: tables, plots, bars (no cluster; 10 minutes)
 	@$(BIN)/python benchmarks/bench_theory.py
+
+bench-extender: setup ## how long filter and prioritize take over synthetic caches, in one process
+	@$(BIN)/python benchmarks/bench_extender.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

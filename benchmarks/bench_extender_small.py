@@ -20,12 +20,15 @@ from typing import Any, cast
 import uvicorn
 from fastapi import Response
 
+from podium.placement.load_balance import LOAD_BALANCE
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
+from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
 
 NODES = ("node-a", "node-b")
 NAGLE_MS = 40.0
@@ -67,11 +70,12 @@ async def measure(calls: int) -> dict[str, float]:
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod),
         WatchCache(api, LEASES, Heartbeats(time.time).parse),
+        WatchCache(api, TRIALS, parse_trial),
         namespace="podium-system",
         clock=time.time,
     )
-    watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches]
-    app = create_app(telemetry, Metrics(), stale_after=60.0, body_limit=2**20)
+    watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+    app = create_app(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
 
     @app.post("/empty")
     async def empty() -> Response:

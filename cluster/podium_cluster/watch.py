@@ -47,6 +47,7 @@ class WatchCache(Generic[T]):
         self._items: dict[Key, T] = {}
         self._synced = asyncio.Event()
         self._listeners: list[Listener] = []
+        self._followers: list[Callable[[Key, T | None, T | None], None]] = []
         self._heard = time.monotonic()
 
     def get(self, namespace: str, name: str) -> T | None:
@@ -59,6 +60,12 @@ class WatchCache(Generic[T]):
     def subscribe(self, listener: Listener) -> None:
         """Call `listener` (quick, on the event loop) after every change."""
         self._listeners.append(listener)
+
+    def follow(self, follower: Callable[[Key, T | None, T | None], None]) -> None:
+        """Call `follower(key, before, after)` (quick, on the event loop) for each object that changed; None: it is not
+        there. For indexes that are kept rather than made anew after every change.
+        """
+        self._followers.append(follower)
 
     @property
     def synced(self) -> bool:
@@ -92,7 +99,9 @@ class WatchCache(Generic[T]):
         fresh: dict[Key, T] = {}
         for payload in answer["items"]:
             self._put(fresh, payload)
-        self._items = fresh
+        before, self._items = self._items, fresh
+        for key in before.keys() | fresh.keys():
+            self._tell(key, before.get(key), fresh.get(key))
         self._touched()
         self._synced.set()
         version: str = answer["metadata"]["resourceVersion"]
@@ -115,10 +124,13 @@ class WatchCache(Generic[T]):
             self._heard = time.monotonic()
             if event["type"] == "BOOKMARK":
                 continue
+            key = _key(payload)
+            before = self._items.get(key)
             if event["type"] == "DELETED":
-                self._items.pop(_key(payload), None)
+                self._items.pop(key, None)
             else:
                 self._put(self._items, payload)
+            self._tell(key, before, self._items.get(key))
             self._touched()
         return version
 
@@ -129,6 +141,10 @@ class WatchCache(Generic[T]):
         except ValueError as error:
             items.pop(key, None)
             log.error("%s %s/%s cannot be read and is left out: %s", self._resource.kind, *key, error)
+
+    def _tell(self, key: Key, before: T | None, after: T | None) -> None:
+        for follower in self._followers:
+            follower(key, before, after)
 
     def _touched(self) -> None:
         self._heard = time.monotonic()

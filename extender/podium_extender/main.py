@@ -4,35 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import uvicorn
 
+from podium.placement.registry import placement_policy
 from podium_cluster import health
 from podium_cluster.client import Api, connect
-from podium_cluster.resources import GPUNODES, LEASES, PODS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.startup import read_settings
-from podium_cluster.watch import WatchCache
+from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.app import create_app
+from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
 
 log = logging.getLogger(__name__)
 
 
 def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
-    """The three caches that the answers come from; their `run` is up to the caller."""
+    """The four caches that the answers come from; their `run` is up to the caller."""
     beats = Heartbeats(time.time)
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}"),
         WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
+        WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
     )
+
+
+def settle_memory() -> None:
+    """What the caches hold now stays for long and has no cycles: the collector need not walk through it again and again
+    (200 ms a time at 5,000 nodes, in the middle of an answer).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 async def serve(settings: ExtenderSettings) -> None:
@@ -40,7 +55,9 @@ async def serve(settings: ExtenderSettings) -> None:
     metrics = Metrics()
     async with connect(settings) as api:
         telemetry = watch_cluster(api, settings)
-        app = create_app(telemetry, metrics, stale_after=settings.stale_seconds, body_limit=settings.body_limit)
+        judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
+        metrics.watch(telemetry.caches)
+        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit, max_requests=settings.max_requests)
         config = uvicorn.Config(
             app,
             host=settings.extender_host,
@@ -53,9 +70,10 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
-        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches]
+        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        settling = asyncio.create_task(_when_warm(telemetry.caches.values()))
         async with health.serve(
             settings.http_host,
             settings.http_port,
@@ -65,7 +83,12 @@ async def serve(settings: ExtenderSettings) -> None:
         ) as port:
             log.info("verbs on %s:%d, health on port %d", settings.extender_host, settings.extender_port, port)
             await server.serve()
-        await _stop(watches)
+        await _stop([*watches, settling])
+
+
+async def _when_warm(caches: Iterable[WatchCache[Any]]) -> None:
+    await wait_all_synced(caches)
+    settle_memory()
 
 
 async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:
@@ -81,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = read_settings(
         ExtenderSettings,
         "podium-extender",
-        "Podium's scheduler extender: filter and prioritize for kube-scheduler.",
+        "Podium's scheduler extender: filter, prioritize and preempt for kube-scheduler.",
         arguments,
     )
     asyncio.run(serve(settings))

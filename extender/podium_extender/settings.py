@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.settings import ClusterSettings
 
 
@@ -16,4 +17,13 @@ class ExtenderSettings(ClusterSettings):
         60.0, gt=0, description="a node whose agent was silent for longer counts as unknown: middle score, never idle"
     )
     body_limit: int = Field(64 * 2**20, gt=0, description="bytes; a larger request is answered 413")
+    max_requests: int = Field(
+        32, gt=0, description="at once; more are answered 503, as they would be late: the scheduler has one or two"
+    )
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
+    placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
+
+    @field_validator("placement")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        return placement_policy(name).name

@@ -1,75 +1,44 @@
-"""What the extender knows of each node, kept in memory by three watches: GPUNodes (telemetry), the scheduler's own pods
-(placed, perhaps not yet seen by an agent) and the agents' heartbeats. `app` asks it for views; nothing here does I/O.
+"""What the extender knows of each node, kept in memory by four watches: GPUNodes (telemetry), the scheduler's own pods
+(placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank). `app` asks it for views; nothing
+here does I/O.
+
+An event changes the view of its own node and no other, so a request costs the same however many trials there are.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from podium.placement.views import GpuReading, NodeView, PodNeed
-from podium.schema.gpunode import GPUNode, GpuStatus
-from podium_cluster.watch import WatchCache
-from podium_extender.needs import BadPodError, need_of
-from podium_extender.wire import Pod
+from podium.placement.readings import (
+    LEASE_PREFIX,
+    PlacedPod,
+    Reported,
+    TrialName,
+    gpus_now,
+    placed,
+    reported,
+    view,
+)
+from podium.placement.victims import Occupant
+from podium.placement.views import NodeView, PodNeed
+from podium.schema.gpunode import GPUNode
+from podium.schema.pod import Pod
+from podium_cluster.watch import Key, WatchCache
+from podium_extender.trials import SeenTrial
+from podium_extender.typical import typical_needs
 
-LEASE_PREFIX = "podium-agent-"
-_OVER = frozenset({"Succeeded", "Failed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """One GPUNode as its agent last wrote it."""
-
-    gpus: tuple[GpuReading, ...]
-    pods: frozenset[str]  # uids of the pods that the agent counts already
-    written_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """A pod of our scheduler; `node` is empty while it waits or when it is over."""
-
-    uid: str
-    node: str
-    need: PodNeed
+NEW_PODS = 0.1  # part of all pods that must have come or gone before what is typical is counted anew
 
 
 def parse_gpunode(payload: Mapping[str, Any]) -> Reported:
-    status = GPUNode.model_validate(payload).status
-    return Reported(
-        gpus=tuple(_reading(gpu) for gpu in status.gpus),
-        pods=frozenset(trial.pod_uid for gpu in status.gpus for trial in gpu.trials),
-        written_at=status.updated_at.timestamp() if status.updated_at else None,
-    )
-
-
-def _reading(gpu: GpuStatus) -> GpuReading:
-    return GpuReading(
-        uuid=gpu.uuid,
-        product=gpu.product,
-        memory_total=gpu.memory_total,
-        memory_reserved=gpu.memory_reserved,
-        memory_used=gpu.memory_used,
-        sm_utilization=gpu.sm_utilization,
-        health=gpu.health,
-        health_reason=gpu.health_reason,
-        shares=gpu.shares,
-        trials=len(gpu.trials),
-        throttled=bool(gpu.throttle),
-    )
+    return reported(GPUNode.model_validate(payload))
 
 
 def parse_pod(payload: Mapping[str, Any]) -> PlacedPod:
-    pod = Pod.model_validate(payload)
-    try:
-        need = need_of(pod)
-    except BadPodError:  # it is on its node all the same, with whatever the scheduler counted
-        need = PodNeed(gpus=1)
-    return PlacedPod(pod.metadata.uid, "" if pod.status.phase in _OVER else pod.spec.node_name, need)
+    return placed(Pod.model_validate(payload))
 
 
 class Heartbeats:
@@ -106,6 +75,7 @@ class Telemetry:
         nodes: WatchCache[Reported],
         pods: WatchCache[PlacedPod],
         beats: WatchCache[float],
+        trials: WatchCache[SeenTrial],
         *,
         namespace: str,
         clock: Callable[[], float],
@@ -113,58 +83,108 @@ class Telemetry:
         self._nodes = nodes
         self._pods = pods
         self._beats = beats
+        self._trials = trials
         self._namespace = namespace
         self.clock = clock
-        self._placed: Mapping[str, Sequence[PlacedPod]] | None = None
-        pods.subscribe(self._forget_placed)
+        self._views: dict[str, NodeView] = {}
+        self._changed: set[str] = set()  # nodes whose view has to be made anew
+        self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
+        self._ranks: dict[TrialName, int] = {}
+        self._seats: defaultdict[TrialName, set[str]] = defaultdict(set)  # nodes whose agents report the trial
+        self._needs: Counter[PodNeed] = Counter()
+        self._typical: tuple[tuple[PodNeed, float], ...] = ()
+        self._uncounted = 0  # pods that came or went since `_typical` was counted
+        nodes.follow(self._node_changed)
+        pods.follow(self._pod_changed)
+        beats.follow(self._beat)
+        trials.follow(self._trial_changed)
 
     @property
-    def caches(self) -> tuple[WatchCache[Any], ...]:
-        return (self._nodes, self._pods, self._beats)
+    def caches(self) -> Mapping[str, WatchCache[Any]]:
+        return {"GPUNodes": self._nodes, "pods": self._pods, "heartbeats": self._beats, "trials": self._trials}
 
     def cold(self) -> str | None:
         """None once every cache has its first list; before that, the sentence that says what is awaited."""
-        names = ("GPUNodes", "pods", "heartbeat leases")
-        waiting = [name for name, cache in zip(names, self.caches, strict=True) if not cache.synced]
+        waiting = [name for name, cache in self.caches.items() if not cache.synced]
         return f"waiting for the first list of {' and '.join(waiting)}" if waiting else None
 
     def views(self, names: Iterable[str]) -> list[NodeView]:
         """One view a name, in the same order; a node without a GPUNode has no GPUs and was never heard."""
-        if self._placed is None:
-            self._placed = _by_node(self._pods.values())
-        return [self._view(name, self._placed.get(name, ())) for name in names]
+        for name in self._changed:
+            self._make(name)
+        self._changed.clear()
+        known = self._views
+        return [known.get(name) or NodeView(name, (), None) for name in names]
 
-    def _view(self, name: str, placed: Sequence[PlacedPod]) -> NodeView:
+    def occupants(self, name: str) -> dict[str, Occupant]:
+        """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
+        return {pod.uid: self._occupant(pod) for pod in self._on_node.get(name, {}).values()}
+
+    def _occupant(self, pod: PlacedPod) -> Occupant:
+        trial = self._trials.get(*pod.trial) if pod.trial else None
+        if trial is None:  # nothing is known of it, or its object is gone: nobody waits for what it would save
+            return Occupant(pod)
+        return Occupant(pod, trial.rank, trial.unsaved_seconds)
+
+    def typical(self) -> tuple[tuple[PodNeed, float], ...]:
+        """The most frequent needs of the pods that there are, for the policy `fragmentation`."""
+        if not self._typical or self._uncounted > NEW_PODS * self._needs.total():
+            self._typical, self._uncounted = typical_needs(self._needs), 0
+        return self._typical
+
+    def _make(self, name: str) -> None:
         node = self._nodes.get("", name)
         if node is None:
-            return NodeView(name=name, gpus=(), reported_at=None)
-        beat = self._beats.get(self._namespace, LEASE_PREFIX + name)
-        heard = [at for at in (beat, node.written_at) if at is not None]
-        unseen = [pod.need for pod in placed if pod.uid not in node.pods]
-        gpus = charge(node.gpus, unseen) if unseen else node.gpus
-        return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None)
+            self._views.pop(name, None)
+            return
+        pods = self._on_node.get(name, {})
+        gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
+        self._views[name] = view(name, gpus, node.written_at, self._heard(name), self.clock())
 
-    def _forget_placed(self) -> None:
-        self._placed = None
+    def _heard(self, name: str) -> float | None:
+        return self._beats.get(self._namespace, LEASE_PREFIX + name)
+
+    def _node_changed(self, key: Key, before: Reported | None, after: Reported | None) -> None:
+        name = key[1]
+        self._changed.add(name)
+        for trial in _trials_of(before) - _trials_of(after):
+            self._seats[trial].discard(name)
+            if not self._seats[trial]:
+                del self._seats[trial]
+        for trial in _trials_of(after):
+            self._seats[trial].add(name)
+
+    def _pod_changed(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> None:
+        if before is not None:
+            self._needs.subtract((before.need,))
+            if before.node:
+                self._on_node[before.node].pop(key, None)
+                self._changed.add(before.node)
+        if after is not None:
+            self._needs[after.need] += 1
+            if after.node:
+                self._on_node[after.node][key] = after
+                self._changed.add(after.node)
+        self._uncounted += before is None or after is None
+
+    def _beat(self, key: Key, before: float | None, after: float | None) -> None:
+        """Most events are these: what is known of the GPUs stays the same object, so that no cost is found anew."""
+        name = key[1].removeprefix(LEASE_PREFIX)
+        node, known = self._nodes.get("", name), self._views.get(name)
+        if node is not None and known is not None:
+            self._views[name] = view(name, known.gpus, node.written_at, after, self.clock())
+
+    def _trial_changed(self, key: Key, before: SeenTrial | None, after: SeenTrial | None) -> None:
+        """A curve grows every few seconds and moves nothing; a rank does."""
+        ranks = (before.rank if before else None, after.rank if after else None)
+        if ranks[0] == ranks[1]:
+            return
+        if ranks[1] is None:
+            self._ranks.pop(key, None)
+        else:
+            self._ranks[key] = ranks[1]
+        self._changed.update(self._seats.get(key, ()))
 
 
-def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuReading, ...]:
-    """Add pods that the agent has not reported yet, each where the device plugin would put it: on the least loaded."""
-    charged = list(gpus)
-    for need in needs:
-        order = sorted(
-            range(len(charged)),
-            key=lambda i: (charged[i].health == "Unhealthy", charged[i].trials, charged[i].memory_reserved, i),
-        )
-        for i in order[: need.gpus]:
-            gpu = charged[i]
-            charged[i] = replace(gpu, trials=gpu.trials + 1, memory_reserved=gpu.memory_reserved + (need.memory or 0))
-    return tuple(charged)
-
-
-def _by_node(pods: Iterable[PlacedPod]) -> Mapping[str, Sequence[PlacedPod]]:
-    placed: defaultdict[str, list[PlacedPod]] = defaultdict(list)
-    for pod in pods:
-        if pod.node:
-            placed[pod.node].append(pod)
-    return placed
+def _trials_of(node: Reported | None) -> frozenset[TrialName]:
+    return frozenset(name for names in node.trials for name in names) if node else frozenset()

@@ -6,10 +6,12 @@ Unknown fields are ignored and Go's `null` for an empty list or map is taken as 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic.alias_generators import to_camel, to_pascal
+from pydantic.alias_generators import to_pascal
+
+from podium.schema.pod import Pod
 
 
 class GoModel(BaseModel):
@@ -21,55 +23,6 @@ class GoModel(BaseModel):
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
         return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
-
-
-class ApiModel(GoModel):
-    """A Kubernetes object inside a message: only what Podium reads of it."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
-
-
-class PodMeta(ApiModel):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] = Field(default_factory=dict)
-    annotations: dict[str, str] = Field(default_factory=dict)
-
-
-class EnvVar(ApiModel):
-    name: str
-    value: str = ""
-
-
-class Resources(ApiModel):
-    """An extended resource with only a limit arrives with the request filled in, so requests are enough."""
-
-    requests: dict[str, str | int | float] = Field(default_factory=dict)
-
-
-class Container(ApiModel):
-    name: str = ""
-    resources: Resources = Field(default_factory=Resources)
-    env: list[EnvVar] = Field(default_factory=list)
-
-
-class PodSpec(ApiModel):
-    containers: list[Container] = Field(default_factory=list)
-    init_containers: list[Container] = Field(default_factory=list)
-    node_name: str = ""
-
-
-class PodStatus(ApiModel):
-    phase: str = "Pending"
-
-
-class Pod(ApiModel):
-    """Also what the pod cache parses, so that both see the same needs."""
-
-    metadata: PodMeta
-    spec: PodSpec
-    status: PodStatus = Field(default_factory=PodStatus)
 
 
 class NodeMeta(BaseModel):
@@ -123,14 +76,54 @@ class FilterResult(GoModel):
     error: str = ""
 
 
-class HostPriority(GoModel):
-    """One node's score, 0 to 10 (the scheduler does not clamp it)."""
+class HostPriority(TypedDict):
+    """One node's score, 0 to 10 (the scheduler does not clamp it). No model: 5,000 of them would take longer than all
+    the rest of an answer.
+    """
 
-    host: str
-    score: int
+    Host: str
+    Score: int
 
 
 class Trouble(GoModel):
     """The body of every answer that is not 200."""
 
     error: str
+
+
+class MetaPod(GoModel):
+    uid: str = Field(alias="UID")
+
+
+class MetaVictims(GoModel):
+    """Victims by uid: the question of a cache-capable scheduler, and every answer."""
+
+    pods: list[MetaPod] = Field(default_factory=list)
+    num_pdb_violations: int = Field(0, alias="NumPDBViolations")
+
+
+class Victims(GoModel):
+    """Victims as whole pods."""
+
+    pods: list[Pod] = Field(default_factory=list)
+    num_pdb_violations: int = Field(0, alias="NumPDBViolations")
+
+
+class PreemptArgs(GoModel):
+    """The question of preempt: for each node the pods whose end would make room there, in one of two forms."""
+
+    pod: Pod
+    node_name_to_victims: dict[str, Victims] | None = None
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+    @model_validator(mode="after")
+    def _some_nodes(self) -> PreemptArgs:
+        if self.node_name_to_victims is None and self.node_name_to_meta_victims is None:
+            raise ValueError("NodeNameToMetaVictims or NodeNameToVictims must be given: both are missing or null")
+        return self
+
+
+class PreemptResult(GoModel):
+    """At most one node: the scheduler would else choose by its own criteria. No node: the pod waits."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] = Field(default_factory=dict)

@@ -25,13 +25,14 @@ import pytest
 import yaml
 
 from podium_cluster.client import Api, connect
-from podium_cluster.resources import GPUNODES, NODES, PODS, Resource
+from podium_cluster.resources import GPUNODES, NODES, PODS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+TRIAL_LABEL = "podium.dev/trial"
 GIB = 2**30
 PATIENCE = 30.0
 
@@ -179,9 +180,14 @@ class World:
         self.api(put)
 
     def add_pod(
-        self, *names: str, gpus: int = 1, on: str | None = None, annotations: Mapping[str, str] | None = None
+        self,
+        *names: str,
+        gpus: int = 1,
+        on: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+        urgent: bool = False,
     ) -> None:
-        """All of them at once."""
+        """All of them at once; each is the pod of a trial of its own name, but for urgent ones."""
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
             amounts = {"podium.dev/gpu": str(gpus)}
@@ -192,15 +198,28 @@ class World:
             "tolerations": [{"operator": "Exists"}],
             "containers": [container],
             # this world's nodes only: the cluster may have real ones
+            "priorityClassName": "system-cluster-critical" if urgent else "",
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": self._only(on)}},
         }
 
         async def create(api: Api) -> None:
             metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
-            pods = [{"metadata": metadata | {"name": name}, "spec": spec} for name in names]
+            pods = [
+                {"metadata": metadata | {"name": name, "labels": {} if urgent else {TRIAL_LABEL: name}}, "spec": spec}
+                for name in names
+            ]
             await asyncio.gather(*(api.create(PODS, pod, manager="test") for pod in pods))
 
         self.api(create)
+
+    def add_trial(self, name: str, **status: Any) -> None:
+        async def put(api: Api) -> None:
+            metadata = {"name": name, "namespace": self.namespace}
+            spec = {"job": "job", "number": 0, "parameters": {}}
+            await api.apply(TRIALS, {"metadata": metadata, "spec": spec}, manager="test")
+            await api.apply_status(TRIALS, {"metadata": metadata, "status": status}, manager="podium-agent")
+
+        self.api(put)
 
     def _only(self, on: str | None) -> Mapping[str, Any]:
         names = [self.node(on)] if on else [self.node(short) for short in ("idle", "busy", "broken", "a", "b")]
@@ -227,6 +246,8 @@ class World:
         async def sweep(api: Api) -> None:
             for pod in (await api.list(PODS, self.namespace))["items"]:
                 await api.delete(PODS, pod["metadata"]["name"], self.namespace, grace_seconds=0)
+            for trial in (await api.list(TRIALS, self.namespace))["items"]:
+                await api.delete(TRIALS, trial["metadata"]["name"], self.namespace)
             for resource in (GPUNODES, NODES):
                 for item in (await api.list(resource))["items"]:
                     if item["metadata"]["name"].startswith(f"{self.scheduler}-"):
@@ -319,6 +340,21 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
     world.add_pod("huge", on="idle", annotations={"podium.dev/gpu-memory": str(100 * GIB)})
     assert "WrongProduct" in world.why_not("picky")
     assert "TooLittleMemory" in world.why_not("huge")
+
+
+def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
+    world.add_node("idle", gpu(1), shares=3)
+    for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
+        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": _now(), "gpuSeconds": saved})
+        world.add_pod(name, on="idle")
+        assert world.bound(name) == "idle"
+    world.add_pod("urgent", on="idle", urgent=True)
+    world.wait(lambda: world.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last leaves")
+    assert world.wait(lambda: world.pod("urgent")["status"].get("nominatedNodeName"), "its share is kept for the pod")
+    for name in ("first", "third"):
+        assert "deletionTimestamp" not in world.pod(name)["metadata"]
+    page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=5).text
+    assert 'podium_extender_preemptions_total{code="Evicted"} 1.0' in page
 
 
 def test_without_its_extender_only_trials_wait(world: World) -> None:

@@ -1,13 +1,18 @@
-"""`podium explain trial NAME`: why a trial is where it is: phase, reason, its place on the GPU, its rival, its past."""
+"""`podium explain trial NAME`: why a trial is where it is: phase, reason, its place on the GPU, its rival, its past.
+`podium explain pod NAME` is in `explain_pod`.
+"""
 
 from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
 
+from podium.placement.registry import DEFAULT, POLICIES, placement_policy
 from podium.schema.trial import HyperParamTrial
 from podium_cli import texts
 from podium_cli.commands.base import Commands, command
+from podium_cli.commands.explain_pod import explain_pod
+from podium_cli.commands.get import show
 from podium_cli.exits import Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.picture import JobPicture
@@ -22,14 +27,29 @@ def add(commands: Commands) -> None:
         commands,
         "explain",
         _run,
-        says="say why a trial runs or waits: phase, reason, rank, who has its GPU, what it did so far",
-        examples="podium explain trial digits-3",
+        says="say why a trial runs or waits, or how the nodes are judged for a pod",
+        examples="podium explain trial digits-3\npodium explain pod digits-3-0",
     )
-    parser.add_argument("what", choices=("trial",))
-    parser.add_argument("name", help="name of the HyperParamTrial")
+    parser.add_argument(
+        "what",
+        choices=("trial", "pod"),
+        help="trial: phase, reason, rank, who has its GPU, what it did so far; pod: score or refusal of each node",
+    )
+    parser.add_argument("name", help="name of the HyperParamTrial or of the Pod")
+    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT, help=f"of placement (default: {DEFAULT})")
+    parser.add_argument(
+        "--podium-namespace",
+        default="podium-system",
+        metavar="NAME",
+        help="where the agents' heartbeats are (default: podium-system)",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
+    if arguments.what == "pod":
+        policy = placement_policy(arguments.policy)
+        show(carry_out(explain_pod(Session.of(arguments), arguments.name, policy, arguments.podium_namespace)))
+        return Exit.OK
     return carry_out(_explain(Session.of(arguments), arguments.name))
 
 

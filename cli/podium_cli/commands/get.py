@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -109,7 +109,7 @@ async def _gpus(session: Session) -> Exit:
     return Exit.OK
 
 
-def show(table: Table) -> None:
+def show(table: RenderableType) -> None:
     """As wide as it is: a terminal wraps, a pipe must not lose a column."""
     console = Console()
     if console.is_terminal:

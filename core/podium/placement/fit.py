@@ -28,17 +28,20 @@ def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE
     fresh = not node.stale(now, stale_after)
     left = node.gpus
     for code, text, test in _checks(need, fresh):
-        kept = tuple(gpu for gpu in left if test(gpu))
+        kept = tuple([gpu for gpu in left if test(gpu)])
         if len(kept) < need.gpus:
-            return Refusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed.")
+            causes = _causes(left) if code == "Unhealthy" else ""
+            return Refusal(code, f"{len(kept)} of {len(node.gpus)} GPUs {text}; {need.gpus} needed{causes}.")
         left = kept
     return None
 
 
 def usable(need: PodNeed, node: NodeView, fresh: bool) -> tuple[GpuReading, ...]:
     """The GPUs of the node that pass every check."""
-    checks = _checks(need, fresh)
-    return tuple(gpu for gpu in node.gpus if all(test(gpu) for _, _, test in checks))
+    left = node.gpus
+    for _, _, test in _checks(need, fresh):
+        left = tuple([gpu for gpu in left if test(gpu)])
+    return left
 
 
 def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuReading], bool]]]:
@@ -62,6 +65,12 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
                 )
             )
     return checks
+
+
+def _causes(gpus: tuple[GpuReading, ...]) -> str:
+    """What is wrong with the broken ones, where the agent knows it (an Xid, say)."""
+    told = sorted({gpu.health_reason for gpu in gpus if gpu.health == "Unhealthy" and gpu.health_reason})
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _holds(gpu: GpuReading, size: int) -> bool:

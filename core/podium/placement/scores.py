@@ -1,62 +1,74 @@
-"""Hermes' Find_Available_GPU as a score: the node whose GPUs have the shortest queues and the least work comes
-first.
+"""From costs to scores: 0 to 10 for each node, spread over the whole scale, so that they weigh against the scores of
+kube-scheduler's own plugins.
 
-Called by the extender's prioritize. Scores are spread over 0 to 10 so that they weigh against kube-scheduler's own;
-a node that nothing is known of gets the middle: never taken for idle, never for full.
+Called by the extender's prioritize and by `podium explain pod`. A node that nothing is known of gets the middle: never
+taken for idle, never for full. The order in which nodes are given changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.placement.fit import STALE_AFTER, refuse, usable
-from podium.placement.views import GpuReading, NodeScore, NodeView, PodNeed
+from podium.placement.base import Policy, Question
+from podium.placement.fit import STALE_AFTER, refuse
+from podium.placement.load_balance import LOAD_BALANCE
+from podium.placement.views import NodeScore, NodeView, PodNeed
 
-__all__ = ["STALE_AFTER", "load_balance", "load_of", "refuse"]
+__all__ = ["HIGHEST", "MIDDLE", "STALE_AFTER", "load_balance", "refuse", "scale", "score_nodes"]
 
-HIGHEST = 10
+HIGHEST = 10  # kube-scheduler's MaxExtenderPriority
 MIDDLE = 5
-_QUEUE, _WORK, _MEMORY, _THROTTLED = 0.6, 0.25, 0.15, 0.2
 _ALIKE = 1e-9
 
 
-def load_of(gpu: GpuReading) -> float:
-    """From 0 (idle) to about 1 (all shares taken, busy, memory reserved); a throttled GPU counts as busier."""
-    queue = gpu.trials / gpu.shares if gpu.shares > 0 else 1.0
-    memory = max(gpu.memory_reserved, gpu.memory_used) / gpu.memory_total if gpu.memory_total > 0 else 0.0
-    work = gpu.sm_utilization / 100.0
-    load = _QUEUE * min(1.0, queue) + _WORK * min(1.0, max(0.0, work)) + _MEMORY * min(1.0, memory)
-    return load + (_THROTTLED if gpu.throttled else 0.0)
+def score_nodes(
+    policy: Policy, question: Question, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
+) -> tuple[NodeScore, ...]:
+    """One score for each node, in the order given, with the sentence that says why."""
+    costs = [cost_of(policy, question, node, not node.stale(now, stale_after)) for node in nodes]
+    values = scale([node.name for node in nodes], costs, policy.one_best)
+    known = [cost for cost in costs if cost is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    return tuple(
+        NodeScore(node.name, value, _why(cost, low, high))
+        for node, value, cost in zip(nodes, values, costs, strict=True)
+    )
+
+
+def cost_of(policy: Policy, question: Question, node: NodeView, fresh: bool) -> float | None:
+    """None where the policy needs telemetry and there is none that is fresh."""
+    return policy.cost(question, node) if fresh or not policy.reads_telemetry else None
+
+
+def scale(names: Sequence[str], costs: Sequence[float | None], one_best: bool = False) -> list[int]:
+    """Least cost 10, highest 0, in between in a straight line; alike or unknown 5. With `one_best` only the smallest
+    name among the least costs gets 10, all others 9 at most.
+    """
+    known = [cost for cost in costs if cost is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    if high - low <= _ALIKE:
+        values = [MIDDLE] * len(costs)
+    else:
+        slope = HIGHEST / (high - low)
+        values = [MIDDLE if cost is None else round((high - cost) * slope) for cost in costs]
+    if one_best and known:
+        best = min(name for name, cost in zip(names, costs, strict=True) if cost is not None and cost - low <= _ALIKE)
+        values = [
+            HIGHEST if name == best else min(value, HIGHEST - 1) for name, value in zip(names, values, strict=True)
+        ]
+    return values
 
 
 def load_balance(
     need: PodNeed, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
 ) -> tuple[NodeScore, ...]:
-    """One score for each node, in the order given: least loaded 10, most loaded 0, alike or unknown 5. O(GPUs log
-    GPUs).
-    """
-    loads = [_node_load(need, node, now, stale_after) for node in nodes]
-    known = [load for load in loads if load is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
-    return tuple(_score(node, load, low, high) for node, load in zip(nodes, loads, strict=True))
+    """`score_nodes` with the default policy."""
+    return score_nodes(LOAD_BALANCE, Question(need), nodes, now, stale_after)
 
 
-def _node_load(need: PodNeed, node: NodeView, now: float, stale_after: float) -> float | None:
-    """Mean load of the GPUs that the pod would get: those with a free share and the least load."""
-    if node.stale(now, stale_after):
-        return None
-    gpus = [gpu for gpu in usable(need, node, fresh=True) if gpu.health == "Healthy"]
-    wanted = max(1, need.gpus)
-    if len(gpus) < wanted:
-        return None
-    best = sorted(gpus, key=lambda g: (g.trials >= g.shares, load_of(g), g.uuid))[:wanted]
-    return sum(load_of(gpu) for gpu in best) / wanted
-
-
-def _score(node: NodeView, load: float | None, low: float, high: float) -> NodeScore:
-    if load is None:
-        return NodeScore(node.name, MIDDLE, "Nothing recent is known of enough healthy GPUs: the middle.")
+def _why(cost: float | None, low: float, high: float) -> str:
+    if cost is None:
+        return "Nothing recent is known of enough healthy GPUs: the middle."
     if high - low <= _ALIKE:
-        return NodeScore(node.name, MIDDLE, f"Load {load:.2f}, like every other node.")
-    value = round(HIGHEST * (high - load) / (high - low))
-    return NodeScore(node.name, value, f"Load {load:.2f}; the nodes range from {low:.2f} to {high:.2f}.")
+        return f"Cost {cost:.2f}, like every other node."
+    return f"Cost {cost:.2f}; the nodes range from {low:.2f} to {high:.2f}."

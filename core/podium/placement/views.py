@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+CLOCK_SKEW = 30.0  # seconds that a node's clock may be ahead before its times say nothing
+
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
@@ -21,6 +23,11 @@ class GpuReading:
     shares: int = 0
     trials: int = 0  # that have a share of it
     throttled: bool = False
+    ranks: tuple[int | None, ...] = ()  # of these trials among those of their jobs, 1 = first; None = not ranked
+    pods: tuple[str, ...] = ()  # uids of the pods of these trials
+    temperature: float | None = None  # degrees Celsius; None = this GPU does not tell
+    ecc_uncorrected: int = 0
+    xid: int | None = None  # the driver's last error code
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +37,10 @@ class NodeView:
     reported_at: float | None  # None: its agent was never heard of
 
     def stale(self, now: float, stale_after: float) -> bool:
-        """Telemetry that is too old says nothing: neither idle nor full."""
-        return self.reported_at is None or now - self.reported_at > stale_after
+        """Telemetry that is too old says nothing: neither idle nor full. Nor does a time that is still to come, which
+        would otherwise stay fresh for as long as that clock is wrong.
+        """
+        return self.reported_at is None or not -CLOCK_SKEW <= now - self.reported_at <= stale_after
 
 
 @dataclass(frozen=True, slots=True)

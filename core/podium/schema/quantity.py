@@ -1,7 +1,10 @@
-"""Kubernetes quantities ("12Gi", "500M") as numbers of bytes. Used by the operator for what trials declare."""
+"""Kubernetes quantities ("12Gi", "500M") as numbers. Used by the operator for what trials
+declare, and by the extender for what a pod frees when it goes.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 
@@ -12,10 +15,13 @@ _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGTP]|[KMGTP]i|m|)")
 
 def to_bytes(quantity: str) -> int:
     """Bytes, rounded up. Raises ValueError that names the quantity and the cure."""
+    return -(-to_thousandths(quantity) // 1000)
+
+
+def to_thousandths(quantity: str) -> int:
+    """Thousandths of anything that a pod requests (CPUs too), rounded up. Raises ValueError as `to_bytes`."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity: write bytes with a suffix, such as 12Gi or 500M")
     number, suffix = Decimal(match[1]), match[2]
-    if suffix == "m":
-        return int(-(-number // 1000))
-    return int(-(-(number * _FACTORS[suffix]) // 1))
+    return math.ceil(number if suffix == "m" else number * _FACTORS[suffix] * 1000)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from podium.placement.scores import load_balance, load_of, refuse
+from podium.placement.scores import load_balance, refuse
 from podium.placement.views import GpuReading, NodeView, PodNeed
 
 GIB = 2**30
@@ -58,8 +58,9 @@ def test_refuse(need: PodNeed, view: NodeView, code: str | None) -> None:
 
 
 HALF = replace(GPU, trials=2, sm_utilization=50.0)
+RANKED = (replace(GPU, trials=1, ranks=(1,)), replace(GPU, trials=1, ranks=(9,)))
 SCORES = [
-    ("the spread is used", [node(GPU), node(HALF, name="b"), node(FULL, name="c")], [10, 3, 0]),
+    ("the spread is used", [node(GPU), node(HALF, name="b"), node(FULL, name="c")], [10, 6, 0]),
     ("alike", [node(HALF), node(HALF, name="b")], [5, 5]),
     ("alone", [node(GPU)], [5]),
     ("none", [], []),
@@ -68,6 +69,13 @@ SCORES = [
     ("the best GPU counts", [node(FULL, GPU), node(HALF, name="b")], [10, 0]),
     ("throttled", [node(replace(GPU, throttled=True)), node(GPU, name="b")], [0, 10]),
     ("reserved memory", [node(TIGHT), node(GPU, name="b")], [0, 10]),
+    ("hot", [node(replace(GPU, temperature=85.0)), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
+    ("unknown heat is no cool one", [node(GPU), node(replace(GPU, temperature=40.0), name="b")], [0, 10]),
+    ("errors so far", [node(replace(GPU, ecc_uncorrected=2)), node(GPU, name="b")], [0, 10]),
+    ("behind the first of a job", [node(RANKED[0]), node(RANKED[1], name="b")], [0, 10]),
+    ("a clock that is ahead", [node(GPU, age=-3600.0), node(GPU, name="b"), node(FULL, name="c")], [5, 10, 0]),
+    ("a clock a little ahead", [node(GPU, age=-5.0), node(FULL, name="c")], [10, 0]),
+    ("broken is worst, not unknown", [node(SICK), node(HALF, name="b"), node(GPU, name="c")], [0, 6, 10]),
 ]
 
 
@@ -77,9 +85,3 @@ def test_load_balance(nodes: list[NodeView], expected: list[int]) -> None:
     assert [s.value for s in scores] == expected
     assert [s.node for s in scores] == [n.name for n in nodes]
     assert all(s.message for s in scores)
-
-
-def test_load_is_bounded_whatever_the_telemetry_says() -> None:
-    wild = replace(GPU, trials=99, sm_utilization=1e9, memory_used=10**18)
-    assert load_of(wild) <= 1.0
-    assert load_of(replace(GPU, shares=0)) > load_of(GPU) == 0.0

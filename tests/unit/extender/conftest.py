@@ -9,12 +9,15 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
+from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -42,6 +45,7 @@ def caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod),
         WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+        WatchCache(api, TRIALS, parse_trial),
         namespace="podium-system",
         clock=clock,
     )
@@ -56,12 +60,15 @@ async def _ask(
     metrics: Metrics | None = None,
     body_limit: int = 2**20,
     method: str = "POST",
+    placement: str = DEFAULT,
+    max_requests: int = 32,
 ) -> httpx.Response:
     telemetry = caches(objects)
-    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches] if warm else []
+    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()] if warm else []
     if warm:
-        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches))
-    app = create_app(telemetry, metrics or Metrics(), stale_after=60.0, body_limit=body_limit)
+        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
+    judge = Judge(placement_policy(placement), 60.0)
+    app = create_app(telemetry, metrics or Metrics(), judge, body_limit=body_limit, max_requests=max_requests)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
             if isinstance(body, bytes):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from podium.placement.charge import charge
+from podium.placement.needs import BadPodError, need_of
 from podium.placement.views import GpuReading, PodNeed
-from podium_extender.needs import BadPodError, need_of
-from podium_extender.telemetry import Heartbeats, charge
-from podium_extender.wire import Pod
+from podium.schema.pod import Pod
+from podium_extender.telemetry import Heartbeats
 
 
 def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:

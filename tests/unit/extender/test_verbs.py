@@ -290,7 +290,7 @@ def test_cold_caches_are_said_and_not_guessed(ask: Ask) -> None:
     body = question(WANT_GPU, "a")
     filtered = ask({}, "/filter", body, warm=False)
     assert filtered.status_code == 200
-    assert "waiting for the first list of GPUNodes and pods and heartbeat leases" in filtered.json()["Error"]
+    assert "waiting for the first list of GPUNodes and pods and heartbeats and trials" in filtered.json()["Error"]
     assert ask({}, "/prioritize", body, warm=False).status_code == 503
 
 

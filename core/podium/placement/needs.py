@@ -1,5 +1,5 @@
-"""What a pod needs of a node's GPUs, read from its requests and annotations. Used by `app` (the pod in question) and
-`telemetry` (the pods that sit on nodes already).
+"""What a pod needs of a node's GPUs, read from its requests and annotations. Used by the extender (the pod in question,
+and the pods that sit on nodes already) and by `podium explain pod`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from podium.placement.views import PodNeed
-from podium_extender.wire import Container, Pod
+from podium.schema.pod import Container, Pod
+from podium.schema.quantity import to_thousandths
 
 GPU_RESOURCE = "podium.dev/gpu"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
@@ -32,6 +33,39 @@ def need_of(pod: Pod) -> PodNeed:
         memory=_memory(pod),
         products=tuple(name.strip() for name in products.split(",") if name.strip()),
     )
+
+
+def requests_of(pod: Pod) -> dict[str, int]:
+    """Thousandths of each resource that the pod holds while it is there, counted as `need_of` counts GPUs."""
+    total: dict[str, int] = {}
+    for container in pod.spec.containers:
+        for name, amount in _thousandths(container).items():
+            total[name] = total.get(name, 0) + amount
+    for container in pod.spec.init_containers:
+        for name, amount in _thousandths(container).items():
+            total[name] = max(total.get(name, 0), amount)
+    return total
+
+
+def place_matters(pod: Pod) -> bool:
+    """More than its requests decides where it fits: other pods, a port of the node, a volume. One pod cannot then be
+    taken for another that requests as much.
+    """
+    spec = pod.spec
+    claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.volumes)
+    ports = any(port.host_port for container in spec.containers for port in container.ports)
+    others = spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity or spec.topology_spread_constraints
+    return bool(others) or ports or claims
+
+
+def _thousandths(container: Container) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in container.resources.requests.items():
+        try:
+            found[name] = to_thousandths(str(amount))
+        except ValueError:
+            raise BadPodError(f"container {container.name!r} requests {name}={amount!r}: no quantity") from None
+    return found
 
 
 def _gpus(container: Container) -> int:

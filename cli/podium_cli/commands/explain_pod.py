@@ -1,0 +1,162 @@
+"""`podium explain pod NAME`: how the extender judges each node for a pod: the terms of telemetry with their weights,
+the score, or the refusal with its code. The same pure functions over the same objects; called by `explain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from podium.placement.base import Policy, Question
+from podium.placement.fit import STALE_AFTER, refuse
+from podium.placement.load_balance import table as terms_of
+from podium.placement.needs import GPU_RESOURCE, BadPodError, need_of
+from podium.placement.readings import LEASE_PREFIX, TrialName, gpus_now, placed, reported, view
+from podium.placement.scores import score_nodes
+from podium.placement.terms import TERMS
+from podium.placement.views import NodeView, PodNeed
+from podium.schema.pod import Pod
+from podium_cli import texts
+from podium_cli.exits import CliError, Exit
+from podium_cli.objects import parse_node, parse_trial
+from podium_cli.session import Session, fetch
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+
+Payload = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One node: its score with the reason, or why it is refused."""
+
+    node: NodeView
+    score: int | None
+    why: str
+
+
+async def explain_pod(session: Session, name: str, policy: Policy, podium_namespace: str) -> RenderableType:
+    async with session.api() as api:
+        pod = parse(await fetch(api, PODS, name, session.namespace))
+        scheduler = f"spec.schedulerName={pod.spec.scheduler_name}"
+        nodes = await _all(api, GPUNODES)
+        pods = await _all(api, PODS, fields=scheduler)
+        trials = await _all(api, TRIALS)
+        leases = await _all(api, LEASES, namespace=podium_namespace)
+    now = datetime.now(UTC).timestamp()
+    return explanation(pod, views_of(nodes, pods, trials, leases, now), policy, now)
+
+
+def parse(payload: Payload) -> Pod:
+    try:
+        return Pod.model_validate(payload)
+    except ValidationError as error:
+        raise CliError(Exit.CLUSTER, "ObjectUnreadable", f"Pod: {error.errors()[0]['msg']}") from error
+
+
+def views_of(
+    nodes: Iterable[Payload],
+    pods: Iterable[Payload],
+    trials: Iterable[Payload],
+    leases: Iterable[Payload],
+    now: float,
+) -> list[NodeView]:
+    """What the extender sees, as far as the caller may read it; a heartbeat has to be believed by its node's clock."""
+    sitting = [placed(parse(item)) for item in pods]
+    told = [parse_trial(item) for item in trials]
+    ranks: dict[TrialName, int] = {
+        (trial.metadata.namespace, trial.metadata.name): trial.status.rank
+        for trial in told
+        if trial.status.rank is not None
+    }
+    beats = {item["metadata"]["name"]: _moment((item.get("spec") or {}).get("renewTime")) for item in leases}
+    found = []
+    for node in (parse_node(item) for item in nodes):
+        name, known = node.metadata.name, reported(node)
+        here = [one for one in sitting if one.node == name]
+        beat = beats.get(LEASE_PREFIX + name)
+        found.append(view(name, gpus_now(known, here, ranks), known.written_at, beat and min(beat, now), now))
+    return found
+
+
+def judge(question: Question, nodes: Sequence[NodeView], policy: Policy, now: float) -> list[Judged]:
+    """Scored among those that are not refused, as the extender is asked; best first, refused last, ties by name."""
+    refused = {node.name: refuse(question.need, node, now) for node in nodes}
+    left = [node for node in nodes if refused[node.name] is None]
+    scores = {score.node: score for score in score_nodes(policy, question, left, now)}
+    found = []
+    for node in nodes:
+        refusal = refused[node.name]
+        if refusal is not None:
+            found.append(Judged(node, None, f"{refusal.code}: {refusal.message}"))
+        else:
+            found.append(Judged(node, scores[node.name].value, scores[node.name].message))
+    return sorted(found, key=lambda one: (one.score is None, -(one.score or 0), one.node.name))
+
+
+def explanation(pod: Pod, nodes: Sequence[NodeView], policy: Policy, now: float) -> RenderableType:
+    """A head of lines and a table of nodes; pure."""
+    meta = pod.metadata
+    try:
+        need = need_of(pod)
+    except BadPodError as error:
+        raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
+    head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
+    head.append(f"policy  {policy.name}: {policy.says}")
+    if pod.spec.node_name:
+        head.append(f"placed  on {pod.spec.node_name}, where it counts already: what follows is for another like it")
+    if need.gpus == 0:
+        head.append("Podium has no say: the pod asks for none of its GPUs")
+        return Text("\n".join(head))
+    judged = judge(Question(need, meta.uid), nodes, policy, now)
+    return Group(Text("\n".join([*head, ""])), _table(need, judged, now))
+
+
+def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    heads = [f"{term.name.upper()}\n{term.weight:.2f}" for term in TERMS]
+    for head in ("NODE", "SCORE\n0-10", *heads, "HEARD"):
+        table.add_column(head, no_wrap=True, justify="left" if head == "NODE" else "right")
+    table.add_column("WHY")
+    for one in judged:
+        fresh = not one.node.stale(now, STALE_AFTER)
+        values = [value for _, value in terms_of(need, one.node)] if fresh else []
+        told = [f"{value:.2f}" for value in values] or [texts.NOTHING] * len(TERMS)
+        heard = one.node.reported_at
+        score = Text("refused", style="red") if one.score is None else Text(str(one.score))
+        age = Text("never" if heard is None else f"{max(0.0, now - heard):.0f} s", style="" if fresh else "yellow")
+        table.add_row(Text(one.node.name), score, *(Text(value) for value in told), age, Text(one.why))
+    return table
+
+
+def _needs(need: PodNeed) -> str:
+    parts = [f"{GPU_RESOURCE}: {need.gpus}"]
+    if need.memory is not None:
+        parts.append(f"{texts.gibibytes(need.memory)} GiB of memory on each")
+    if need.products:
+        parts.append(f"one of: {', '.join(need.products)}")
+    return ", ".join(parts)
+
+
+def _moment(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+async def _all(
+    api: Api, resource: Resource, *, namespace: str | None = None, fields: str | None = None
+) -> Sequence[Payload]:
+    """Every object of a kind; none where the caller may not read it, which only makes the picture poorer."""
+    try:
+        items: Sequence[Payload] = (await api.list(resource, namespace, fields=fields))["items"]
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return ()
+    return items

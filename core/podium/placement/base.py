@@ -1,0 +1,48 @@
+"""What a placement policy is: the cost of putting one pod on one node, by which `scores` ranks all nodes.
+
+A policy sees one node at a time, so a cost can be kept until that node changes: 5,000 nodes are not looked at again for
+each pod. It reads no clock; stale telemetry never reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from podium.placement.fit import usable
+from podium.placement.views import GpuReading, NodeView, PodNeed
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One pod to be placed. `typical`: needs of the pods seen lately, each with its part of all (they sum to 1)."""
+
+    need: PodNeed
+    pod: str = ""  # its uid
+    typical: tuple[tuple[PodNeed, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`cost`: less is better, any finite scale; None = nothing is known, which gives the middle score.
+
+    `one_best`: the smallest name among the best nodes stands alone at the top, since a packing falls apart where equal
+    scores are settled by chance (FGD on openb: 95 % of the GPUs allocated, 90 % with random ties; shared research,
+    scheduling-theory.md 3.2 A). A balancing policy leaves equal nodes equal: kube-scheduler, which knows of the pods it
+    placed a moment ago, chooses among them.
+    """
+
+    name: str
+    says: str
+    cost: Callable[[Question, NodeView], float | None]
+    one_best: bool = False
+    reads_telemetry: bool = True
+    reads_typical: bool = False  # the cost depends on `Question.typical`
+    reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
+
+
+def candidates(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:
+    """The GPUs that the pod may get; fewer than it needs: it cannot go there. None: too few say how they are."""
+    fit = usable(need, node, fresh=True)
+    healthy = tuple(gpu for gpu in fit if gpu.health == "Healthy")
+    return None if len(healthy) < max(1, need.gpus) <= len(fit) else healthy

@@ -1,0 +1,114 @@
+"""From a GPUNode object to what placement sees of the node: its GPUs, the trials on them, and pods that no agent has
+reported yet.
+
+Used by the extender (`telemetry`, from watches) and by `podium explain pod` (from lists): both see the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from podium.placement.charge import charge
+from podium.placement.needs import BadPodError, need_of, place_matters, requests_of
+from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
+from podium.schema.gpunode import GPUNode, GpuStatus
+from podium.schema.pod import Pod
+
+TrialName = tuple[str, str]  # namespace and name
+TRIAL_LABEL = "podium.dev/trial"
+LEASE_PREFIX = "podium-agent-"  # + the node's name: the agent's heartbeat
+_OVER = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One GPUNode as its agent last wrote it; `trials`: of each GPU, in the order of `gpus`."""
+
+    gpus: tuple[GpuReading, ...]
+    trials: tuple[tuple[TrialName, ...], ...]
+    written_at: float | None  # by the node's clock
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod of our scheduler; `node` is empty while it waits or when it is over."""
+
+    uid: str
+    node: str
+    need: PodNeed
+    trial: TrialName | None = None  # whose pod it is; None: of none
+    priority: int = 0
+    requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
+    exchangeable: bool = False  # another pod that requests as much leaves the same room
+    leaving: bool = False  # it was told to end
+
+
+def reported(node: GPUNode) -> Reported:
+    status = node.status
+    return Reported(
+        gpus=tuple(_reading(gpu) for gpu in status.gpus),
+        trials=tuple(tuple((trial.namespace, trial.trial) for trial in gpu.trials) for gpu in status.gpus),
+        written_at=status.updated_at.timestamp() if status.updated_at else None,
+    )
+
+
+def placed(pod: Pod) -> PlacedPod:
+    meta, spec = pod.metadata, pod.spec
+    exchangeable = not place_matters(pod)
+    try:
+        need, requests = need_of(pod), requests_of(pod)
+    except BadPodError:  # it is on its node all the same, with whatever the scheduler counted
+        need, requests, exchangeable = PodNeed(gpus=1), {}, False
+    trial = meta.labels.get(TRIAL_LABEL)
+    return PlacedPod(
+        uid=meta.uid,
+        node="" if pod.status.phase in _OVER else spec.node_name,
+        need=need,
+        trial=(meta.namespace, trial) if trial else None,
+        priority=spec.priority,
+        requests=requests,
+        exchangeable=exchangeable,
+        leaving=bool(meta.deletion_timestamp),
+    )
+
+
+def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
+    """The GPUs with their trials' ranks, and with the pods that the scheduler placed after the agent's last word."""
+    seen = frozenset(uid for gpu in node.gpus for uid in gpu.pods)
+    gpus = tuple(
+        replace(gpu, ranks=tuple(ranks.get(name) for name in names)) if names else gpu
+        for gpu, names in zip(node.gpus, node.trials, strict=True)
+    )
+    unseen = [pod.need for pod in pods if pod.uid not in seen]
+    return charge(gpus, unseen) if unseen else gpus
+
+
+def view(name: str, gpus: tuple[GpuReading, ...], written_at: float | None, beat: float | None, now: float) -> NodeView:
+    """`written_at` (by the node's clock) counts only where it is not still to come: a node whose clock is ahead would
+    else look alive long after its agent died. `beat`: when its heartbeat last changed, by our own clock.
+    """
+    if written_at is not None and written_at > now + CLOCK_SKEW:
+        written_at = None
+    heard = [at for at in (beat, written_at) if at is not None]
+    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None)
+
+
+def _reading(gpu: GpuStatus) -> GpuReading:
+    return GpuReading(
+        uuid=gpu.uuid,
+        product=gpu.product,
+        memory_total=gpu.memory_total,
+        memory_reserved=gpu.memory_reserved,
+        memory_used=gpu.memory_used,
+        sm_utilization=gpu.sm_utilization,
+        health=gpu.health,
+        health_reason=gpu.health_reason,
+        shares=gpu.shares,
+        trials=len(gpu.trials),
+        pods=tuple(trial.pod_uid for trial in gpu.trials),
+        throttled=bool(gpu.throttle),
+        temperature=gpu.temperature,
+        ecc_uncorrected=gpu.ecc_uncorrected,
+        xid=gpu.xid,
+    )

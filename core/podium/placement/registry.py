@@ -1,0 +1,33 @@
+"""The table of placement policies: name to policy. A new one is added here, and the contract suite tests it.
+
+Called by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podium.placement.base import Policy
+from podium.placement.binpack import BINPACK
+from podium.placement.fragmentation import FRAGMENTATION
+from podium.placement.load_balance import LOAD_BALANCE
+from podium.placement.seeded_random import RANDOM
+from podium.placement.spread import SPREAD
+
+DEFAULT = LOAD_BALANCE.name
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {policy.name: policy for policy in (LOAD_BALANCE, FRAGMENTATION, BINPACK, SPREAD, RANDOM)}
+)
+
+
+class UnknownPlacementError(ValueError):
+    code = "UnknownPlacement"
+
+
+def placement_policy(name: str) -> Policy:
+    """Raises UnknownPlacementError with the names there are."""
+    policy = POLICIES.get(name)
+    if policy is None:
+        raise UnknownPlacementError(f"placement policy {name!r} is not known; choose one of: {', '.join(POLICIES)}")
+    return policy

@@ -1,0 +1,79 @@
+"""What placement reads of a pod, in the API's own camelCase; Go's `null` for an empty list or map is taken as such.
+
+Used by the extender (the pod in question, the pods that sit on nodes) and by `podium explain pod`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
+
+
+class ApiModel(BaseModel):
+    """A part of a Kubernetes object: unknown fields are ignored, null means absent."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, data: Any) -> Any:
+        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+
+
+class PodMeta(ApiModel):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: dict[str, str] = Field(default_factory=dict)
+    annotations: dict[str, str] = Field(default_factory=dict)
+    deletion_timestamp: str = ""
+
+
+class EnvVar(ApiModel):
+    name: str
+    value: str = ""
+
+
+class Resources(ApiModel):
+    """An extended resource with only a limit arrives with the request filled in, so requests are enough."""
+
+    requests: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class Port(ApiModel):
+    host_port: int = 0
+
+
+class Container(ApiModel):
+    name: str = ""
+    resources: Resources = Field(default_factory=Resources)
+    env: list[EnvVar] = Field(default_factory=list)
+    ports: list[Port] = Field(default_factory=list)
+
+
+class Affinity(ApiModel):
+    pod_affinity: dict[str, Any] | None = None
+    pod_anti_affinity: dict[str, Any] | None = None
+
+
+class PodSpec(ApiModel):
+    containers: list[Container] = Field(default_factory=list)
+    init_containers: list[Container] = Field(default_factory=list)
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int = 0
+    affinity: Affinity = Field(default_factory=Affinity)
+    topology_spread_constraints: list[dict[str, Any]] = Field(default_factory=list)
+    volumes: list[dict[str, Any]] = Field(default_factory=list)
+
+
+class PodStatus(ApiModel):
+    phase: str = "Pending"
+
+
+class Pod(ApiModel):
+    metadata: PodMeta
+    spec: PodSpec
+    status: PodStatus = Field(default_factory=PodStatus)

@@ -1,0 +1,78 @@
+"""The verb `preempt`: kube-scheduler's proposal in either form, what is known of its pods, and the answer.
+
+Called by `app`; the decision itself is `podium.placement.victims`. Never "no" while the proposal can be used: a pod
+that was told so waits until some pod is deleted, up to five minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from podium.placement.needs import BadPodError, need_of, place_matters
+from podium.placement.readings import placed
+from podium.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Telemetry
+from podium_extender.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
+
+log = logging.getLogger(__name__)
+SHOWN = 3
+
+
+def preempt(args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_after: float) -> PreemptResult:
+    """One node and its victims, or no node where no proposal may be carried out; why is counted and logged."""
+    name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
+    try:
+        need = need_of(args.pod)
+    except BadPodError as error:  # no room would help a pod that cannot be placed
+        metrics.preemptions.labels(error.code).inc()
+        log.warning("preemption for %s: %s", name, error)
+        return PreemptResult()
+    preemptor = Preemptor(need, args.pod.spec.priority, not place_matters(args.pod))
+    chosen, refusals = choose(preemptor, _proposals(args, telemetry), telemetry.clock(), stale_after)
+    if chosen is None:
+        for refusal in refusals.values():
+            metrics.preemptions.labels(refusal.code).inc()
+        why = [f"{node}: {refusal.code}: {refusal.message}" for node, refusal in sorted(refusals.items())]
+        log.warning("preemption for %s: no node of %d: %s", name, len(refusals), " ".join(why[:SHOWN]))
+        return PreemptResult()
+    metrics.preemptions.labels("Evicted").inc()
+    log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_loss(one) for one in chosen.victims))
+    return _answer(chosen)
+
+
+def _proposals(args: PreemptArgs, telemetry: Telemetry) -> Iterator[Proposal]:
+    whole = args.node_name_to_victims or {}
+    short = args.node_name_to_meta_victims or {}
+    names = list(whole if args.node_name_to_victims is not None else short)
+    for name, node in zip(names, telemetry.views(names), strict=True):
+        known = telemetry.occupants(name)
+        if args.node_name_to_victims is not None:
+            # a pod of another scheduler is in no cache of ours: what it holds is read here, and it is never chosen
+            own = args.pod.spec.scheduler_name
+            told = {pod.metadata.uid: (placed(pod), pod.spec.scheduler_name == own) for pod in whole[name].pods}
+            known = {
+                uid: Occupant(pod if ours else replace(pod, trial=None)) for uid, (pod, ours) in told.items()
+            } | known
+            uids = tuple(pod.metadata.uid for pod in whole[name].pods)
+            violations = whole[name].num_pdb_violations
+        else:
+            uids = tuple(pod.uid for pod in short[name].pods)
+            violations = short[name].num_pdb_violations
+        yield Proposal(node, uids, violations, known)
+
+
+def _answer(chosen: Eviction) -> PreemptResult:
+    pods = [MetaPod(uid=one.pod.uid) for one in chosen.victims]
+    return PreemptResult(
+        node_name_to_meta_victims={chosen.node: MetaVictims(pods=pods, num_pdb_violations=chosen.violations)}
+    )
+
+
+def _loss(victim: Occupant) -> str:
+    """What the agent will count if the trial cannot save before it ends."""
+    trial = "/".join(victim.pod.trial or ("", victim.pod.uid))
+    rank = "not ranked" if victim.rank is None else f"rank {victim.rank}"
+    return f"{trial} ({rank}) goes, {victim.unsaved:.0f} GPU-seconds since its last save"

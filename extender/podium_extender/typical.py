@@ -1,0 +1,29 @@
+"""Typical pods, as FGD takes them: the most frequent needs, until they cover 95 % of the pods. Used by `telemetry`."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from podium.placement.views import PodNeed
+
+COVERED = 0.95
+MOST = 35
+
+
+def typical_needs(counts: Counter[PodNeed]) -> tuple[tuple[PodNeed, float], ...]:
+    """Each need with its part of those that are kept; the most frequent first, equal ones by their fields."""
+    ordered = sorted(((need, n) for need, n in counts.items() if n > 0 and need.gpus > 0), key=_by_frequency)
+    total = sum(n for _, n in ordered)
+    kept: list[tuple[PodNeed, int]] = []
+    covered = 0
+    for need, n in ordered[:MOST]:
+        if covered >= COVERED * total:
+            break
+        kept.append((need, n))
+        covered += n
+    return tuple((need, n / covered) for need, n in kept)
+
+
+def _by_frequency(entry: tuple[PodNeed, int]) -> tuple[int, int, int, tuple[str, ...]]:
+    need, count = entry
+    return -count, need.gpus, need.memory or 0, need.products

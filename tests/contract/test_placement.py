@@ -1,0 +1,21 @@
+"""Every placement policy of the registry keeps the contract, whatever the pod and the nodes."""
+
+from __future__ import annotations
+
+import pytest
+
+from podium.placement.registry import POLICIES, UnknownPlacementError, placement_policy
+from podium.testing.placement_contract import CHECKS, CLUSTERS, QUESTIONS, Check
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("cluster", CLUSTERS)
+@pytest.mark.parametrize("name", POLICIES)
+def test_contract(name: str, cluster: str, check: Check) -> None:
+    for question in QUESTIONS.values():
+        check(placement_policy(name), question, CLUSTERS[cluster])
+
+
+def test_an_unknown_policy_is_told_which_there_are() -> None:
+    with pytest.raises(UnknownPlacementError, match="load_balance, fragmentation, binpack, spread, random"):
+        placement_policy("tetris")

@@ -1,0 +1,94 @@
+"""`podium explain pod`: every node with its score or its refusal, and the terms that the score is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from podium.placement.registry import POLICIES, placement_policy
+from podium_cli import texts
+from podium_cli.commands.explain_pod import explanation, parse, views_of
+from podium_cli.exits import CliError
+
+NOW = 1_800_000_000.0
+FRESH, OLD = "2027-01-15T07:59:50Z", "2027-01-15T07:00:00Z"
+Json = Mapping[str, Any]
+
+
+def node(name: str, *, updated: str = FRESH, trial: str = "", **gpu: Any) -> Json:
+    told = {
+        "uuid": f"GPU-{name}",
+        "index": 0,
+        "health": "Healthy",
+        "shares": 4,
+        "memoryTotal": 2**36,
+        "temperature": 50,
+    }
+    sitting = {"namespace": "default", "trial": trial, "uid": trial, "pod": f"{trial}-0", "podUID": f"uid-{trial}"}
+    trials = [sitting | {"state": "Running", "since": FRESH}] if trial else []
+    return {"metadata": {"name": name}, "status": {"updatedAt": updated, "gpus": [told | {"trials": trials} | gpu]}}
+
+
+def pod(name: str, node_name: str = "", gpus: str = "1") -> Json:
+    container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": gpus}}}
+    spec = {"schedulerName": "podium", "nodeName": node_name, "containers": [container]}
+    return {"metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"}, "spec": spec}
+
+
+def trial(name: str, rank: int) -> Json:
+    spec = {"job": "job", "number": 0, "parameters": {}}
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": spec, "status": {"rank": rank}}
+
+
+NODES = [
+    node("busy", trial="first"),
+    node("idle"),
+    node("broken", health="Unhealthy", healthReason="Xid79"),
+    node("old", updated=OLD),
+    node("beating", updated=OLD),
+]
+LEASES = [{"metadata": {"name": "podium-agent-beating"}, "spec": {"renewTime": FRESH}}]
+
+
+def rows(asked: Json, *, policy: str = "load_balance", pods: tuple[Json, ...] = ()) -> dict[str, list[str]]:
+    views = views_of(NODES, pods, [trial("first", 1)], LEASES, NOW)
+    console = Console(width=400)
+    with console.capture() as capture:
+        console.print(explanation(parse(asked), views, placement_policy(policy), NOW))
+    return {words[0]: words for line in capture.get().splitlines() if (words := line.split())}
+
+
+def test_every_node_is_told() -> None:
+    found = rows(pod("new"))
+    assert found["idle"][1] == "10"
+    assert found["beating"][1] == "10"
+    assert found["busy"][1] == "0"
+    assert found["busy"][2] == "0.38", "the wait behind the first of a job, (1/2 + 1/1) / 4 shares"
+    assert found["old"][1:3] == ["5", texts.NOTHING], "stale is the middle, and no term is shown"
+    assert found["broken"][1] == "refused"
+    assert "Unhealthy:" in found["broken"]
+    assert "(Xid79)." in found["broken"]
+    assert {"0-10", "0.50"} <= set(found["NODE"]), "the scale and the weights are in the head"
+
+
+def test_a_pod_that_no_agent_has_seen_counts() -> None:
+    assert rows(pod("new"), pods=(pod("other", "idle"),))["idle"][2] == "0.25"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_policy_is_explained(policy: str) -> None:
+    found = rows(pod("new"), policy=policy)
+    assert found["policy"][1] == f"{policy}:"
+    assert {found[name][1] for name in ("idle", "busy", "beating")} <= {str(n) for n in range(11)}
+
+
+def test_a_pod_that_asks_for_nothing_of_ours() -> None:
+    assert "Podium" in rows(pod("plain", gpus="0"))
+
+
+def test_a_pod_that_cannot_be_read() -> None:
+    with pytest.raises(CliError, match=r"BadPod: pod default/odd: .* a whole number is needed"):
+        rows(pod("odd", gpus="many"))

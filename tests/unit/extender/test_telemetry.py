@@ -1,0 +1,142 @@
+"""Views are kept up to date event by event: after any events they are what a new start would make of the objects."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.watch import WatchCache
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
+
+NOW = 1_800_000_000.0
+FRESH = "2027-01-15T07:59:50Z"
+AHEAD = "2027-01-15T09:00:00Z"
+NODES = ("a", "b", "c")
+Json = dict[str, Any]
+
+
+class Live:
+    """A stand-in for the API server: lists what there is, then passes events on."""
+
+    def __init__(self, resource: Resource, objects: Mapping[str, Json]) -> None:
+        self.resource = resource
+        self.objects = dict(objects)
+        self.events: asyncio.Queue[Json] = asyncio.Queue()
+
+    async def list(self, *_: Any, **__: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self.objects.values())}
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        while True:
+            yield await self.events.get()
+            self.events.task_done()
+
+    def put(self, name: str, payload: Json | None) -> None:
+        gone = self.objects.pop(name, None)
+        if payload is not None:
+            self.objects[name] = payload
+            self.events.put_nowait({"type": "MODIFIED", "object": payload})
+        elif gone is not None:
+            self.events.put_nowait({"type": "DELETED", "object": gone})
+
+
+def _meta(name: str, namespace: str = "default") -> Json:
+    return {"name": name, "namespace": namespace, "uid": f"uid-{name}", "resourceVersion": "2"}
+
+
+def gpunode(chance: random.Random, name: str) -> Json:
+    sitting = chance.sample(range(6), chance.randrange(4))
+    trials = [
+        {
+            "namespace": "default",
+            "trial": f"t{i}",
+            "uid": f"t{i}",
+            "pod": f"p{i}",
+            "podUID": f"uid-p{i}",
+            "state": "Running",
+            "since": FRESH,
+        }
+        for i in sitting
+    ]
+    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "shares": 4, "trials": trials}
+    status = {"updatedAt": chance.choice([FRESH, AHEAD]), "gpus": [gpu, {"uuid": "other", "index": 1, "shares": 4}]}
+    return {"metadata": _meta(name, ""), "status": status}
+
+
+def pod(chance: random.Random, name: str) -> Json:
+    container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": str(chance.choice([1, 1, 2]))}}}
+    spec = {"nodeName": chance.choice(["", *NODES]), "containers": [container]}
+    return {"metadata": _meta(name), "spec": spec, "status": {"phase": chance.choice(["Running", "Succeeded"])}}
+
+
+def trial(chance: random.Random, name: str) -> Json:
+    return {"metadata": _meta(name), "status": {"rank": chance.choice([None, 1, 2])}}
+
+
+def lease(chance: random.Random, name: str) -> Json:
+    return {"metadata": _meta(f"podium-agent-{name}", "podium-system"), "spec": {"renewTime": FRESH}}
+
+
+class World:
+    def __init__(self, servers: Mapping[Resource, Live]) -> None:
+        self.servers = servers
+        clock = lambda: NOW  # noqa: E731
+        self.telemetry = Telemetry(
+            WatchCache(cast(Api, servers[GPUNODES]), GPUNODES, parse_gpunode),
+            WatchCache(cast(Api, servers[PODS]), PODS, parse_pod),
+            WatchCache(cast(Api, servers[LEASES]), LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+            WatchCache(cast(Api, servers[TRIALS]), TRIALS, parse_trial),
+            namespace="podium-system",
+            clock=clock,
+        )
+        self.runs = [asyncio.create_task(cache.run()) for cache in self.telemetry.caches.values()]
+
+    async def settle(self) -> None:
+        await asyncio.gather(*(cache.wait_synced() for cache in self.telemetry.caches.values()))
+        for server in self.servers.values():
+            await server.events.join()
+
+    def stop(self) -> None:
+        for run in self.runs:
+            run.cancel()
+
+
+async def _compare(seed: int) -> None:
+    chance = random.Random(seed)
+    make = {GPUNODES: gpunode, PODS: pod, TRIALS: trial, LEASES: lease}
+    names = {GPUNODES: NODES, PODS: [f"p{i}" for i in range(6)], TRIALS: [f"t{i}" for i in range(6)], LEASES: NODES}
+    live = World({resource: Live(resource, {}) for resource in make})
+    await live.settle()
+    for _ in range(25):
+        resource = chance.choice(list(make))
+        name = chance.choice(names[resource])
+        live.servers[resource].put(name, make[resource](chance, name) if chance.random() < 0.8 else None)
+        if chance.random() < 0.5:
+            await live.settle()
+            live.telemetry.views(NODES)
+    await live.settle()
+    anew = World({resource: Live(resource, server.objects) for resource, server in live.servers.items()})
+    await anew.settle()
+    try:
+        assert live.telemetry.views(NODES) == anew.telemetry.views(NODES)
+        live.telemetry._uncounted = 1000  # what is typical may lag behind by a tenth of the pods, and no more
+        assert live.telemetry.typical() == anew.telemetry.typical()
+        for view in live.telemetry.views(NODES):
+            assert view.reported_at is None or view.reported_at <= NOW, "a clock that is ahead is not believed"
+    finally:
+        live.stop()
+        anew.stop()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_events_lead_to_what_a_new_start_would_see(seed: int) -> None:
+    asyncio.run(_compare(seed))
