@@ -14,7 +14,7 @@ from typing import Any
 
 PARTS = ("simulated", "promises", "cpu", "gpu")
 QUIET = 0.05  # of the cores' time used by others: a measurement on real cores stands up to here
-_SECTION = re.compile(r"<!-- part (\w+) (\{.*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
+_SECTION = re.compile(r"<!-- part (\w+) (\{[^\n]*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
