@@ -14,7 +14,7 @@ from typing import Any
 
 PARTS = ("simulated", "promises", "cpu", "gpu")
 QUIET = 0.05  # of the cores' time used by others: a measurement on real cores stands up to here
-_SECTION = re.compile(r"<!-- part (\w+) (\{.*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
+_SECTION = re.compile(r"<!-- part (\w+) (\{[^\n]*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,16 @@ def read(path: Path) -> dict[str, Section]:
     """By part; empty where there is no file."""
     if not path.exists():
         return {}
-    return {name: Section(json.loads(result), text) for name, result, text in _SECTION.findall(path.read_text())}
+    return {
+        name: Section(json.loads(result), text.strip()) for name, result, text in _SECTION.findall(path.read_text())
+    }
 
 
 def write(path: Path, sections: dict[str, Section]) -> str:
     """Writes the file; the RESULT line over all parts that have a section."""
     results = {name: sections[name].result for name in PARTS if name in sections}
     last = f"RESULT {json.dumps(results)}"
-    parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n{sections[name].text.rstrip()}\n" for name in results]
+    parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n\n{sections[name].text.strip()}\n" for name in results]
     head = ["# bench-realtime", "", *bars(results), "", "![figures](bench-realtime.png)", ""]
     path.write_text("\n".join([*head, *parts, "<!-- end -->", "```", last, "```", ""]))
     return last

@@ -1,0 +1,48 @@
+"""The result file of `bench_realtime.py`: a part that is repeated replaces its own section and no other."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "benchmarks" / "realtime_report.py"
+CPU = {"zero_miss_ratio": 1.4, "fps_ratio": 0.9, "others_share": 0.01}
+
+
+@pytest.fixture(scope="module")
+def report() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("realtime_report", SOURCE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_repeated_part_replaces_its_own_section(report: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "report.md"
+    assert report.read(path) == {}
+    first = {
+        "promises": report.Section({"sets": 2, "missed": 0}, "first {x} --> y"),
+        "cpu": report.Section(CPU, "quiet"),
+        "gpu": report.Section({"run": False}, "not run"),
+    }
+    report.write(path, first)
+    assert report.read(path) == first
+    again = report.read(path) | {"promises": report.Section({"sets": 3, "missed": 1}, "second")}
+    last = report.write(path, again)
+    assert report.read(path) == again
+    assert last.startswith('RESULT {"promises": {"sets": 3, "missed": 1}, "cpu":')
+    assert "| promises kept in 3 sets | 1 broken | DOES NOT HOLD |" in path.read_text()
+
+
+def test_a_crowded_machine_is_not_judged(report: ModuleType) -> None:
+    held, failed = report.bars({"cpu": CPU})[-2:]
+    assert held.endswith("| holds |")
+    assert failed.endswith("| DOES NOT HOLD |")
+    assert all("NOT JUDGED: others used 90 %" in row for row in report.bars({"cpu": CPU | {"others_share": 0.9}})[-2:])
