@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAULTS := tests/e2e/test_scripts.py tests/e2e/test_faults.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-recipes cluster cluster-down images kind \
-	generate golden bench-demo lock clean
+	generate golden bench-demo bench-hpo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ golden: setup ## accept the present output as the golden files
 
 bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
 	@$(BIN)/python benchmarks/bench_demo.py
+
+bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; hours of CPU with 15 seeds and 8 GPUs)
+	@$(BIN)/python benchmarks/bench_hpo.py --check-reference --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

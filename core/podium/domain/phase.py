@@ -39,7 +39,15 @@ LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P
 _LATE = ("SeenLate",)
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
-    _P.EARLY_STOPPED: ("StoppedByUser", "TargetReachedByRival", "BudgetSpent", "DeadlinePassed"),
+    _P.EARLY_STOPPED: (
+        "StoppedByUser",
+        "StoppedByPolicy",
+        "PolicyDone",
+        "PlaceNeeded",
+        "TargetReachedByRival",
+        "BudgetSpent",
+        "DeadlinePassed",
+    ),
     _P.KILLED: ("JobFailed", "JobFinished"),
     _P.FAILED: ("ProcessFailed", "OOMKilled", "DeadlineExceeded"),
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
-from podium.domain.phase import FINAL, REQUEUES, TrialPhase
+from podium.domain.moving import NOT_BEGUN
+from podium.domain.phase import FINAL, REQUEUES
 from podium.domain.snapshot import Snapshot
 
 
@@ -86,7 +87,7 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
             found.append(f"{name}: {action.reason} is no reason for a requeue")
         if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
-        begun = trial.phase not in (TrialPhase.PENDING, TrialPhase.GATED)
+        begun = trial.phase not in NOT_BEGUN
         if begun and not jobs[trial.job].saves:
             found.append(f"{name} would lose what it did: its job does not save")
         if begun:
