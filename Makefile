@@ -75,8 +75,8 @@ golden: setup ## accept the present output as the golden files
 bench-demo: setup ## hermes against fifo and round_robin on the real cluster; latency from decision to effect
 	@$(BIN)/python benchmarks/bench_demo.py
 
-bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; hours of CPU with 15 seeds and 8 GPUs)
-	@$(BIN)/python benchmarks/bench_hpo.py --check-reference --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
+bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
+	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -4,9 +4,10 @@
     python benchmarks/bench_hpo.py --curves ../shared/curves --gpus 4,8 --seeds 15
 
 Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1). Without a folder of curves it runs on
-the small set recorded from our own example. `--check-reference` holds this replay against the development table of
-refsim.md on that table's own pools; `--cross-validate` tunes the envelope on all tasks but one and measures it on that
-one. Writes benchmarks/results/bench-hpo.md and .png; the last line is RESULT {json}.
+the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
+development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
+`--cross-validate` tunes the envelope on all tasks but one and measures it on that one. Writes
+benchmarks/results/bench-hpo.md and .png after each part; the last line is RESULT {json}.
 """
 
 from __future__ import annotations
@@ -57,32 +58,46 @@ def main() -> int:
     if unknown:
         raise SystemExit(f"--policies: {unknown[0]!r} is not known; choose some of: {', '.join(ENTRANTS)}")
     start = perf_counter()
-    parts = [f"# bench-hpo\n\n`python {' '.join(sys.argv)}` on {os.cpu_count()} cores.\n", LEGEND]
-    outcome: dict[str, object] = {"gpus": {}}
+    outcome: dict[str, object] = {}
+    title = f"# bench-hpo\n\n`python {' '.join(sys.argv)}` on {os.cpu_count()} cores.\n"
     if args.check_reference:
-        parts.append(reference_check(curves, args.processes, outcome))
-        print(parts[-1], flush=True)
+        return finish(args.out.with_name(f"{args.out.stem}-reference.md"), [title, reference(args, outcome)], outcome)
+    parts = [title, LEGEND]
+    outcome["gpus"] = {}
     for gpus in (int(count) for count in args.gpus.split(",")):
         runs = run_all(jobs_of(curves, "own", args.seeds, args.size, names, Machine(gpus, SHORT)), args.processes)
         figures = result(runs)
         outcome["gpus"][str(gpus)] = figures  # type: ignore[index]
         parts.append(section(runs, gpus, args.seeds, args.size))
-        image = args.out.with_name(f"{args.out.stem}-{gpus}gpus.png")
         args.out.parent.mkdir(parents=True, exist_ok=True)
+        image = args.out.with_name(f"{args.out.stem}-{gpus}gpus.png")
         plot(runs, f"{gpus} GPUs, {args.size} trials, {args.seeds} seeds a task", image)
         parts.append(f"![{gpus} GPUs]({image.name})\n")
         print(parts[-2], flush=True)
+        args.out.write_text("\n".join(parts))
         if gpus == int(args.gpus.split(",")[0]):
             parts += further(curves, runs, args, Machine(gpus, LONG), outcome)
             parts.append(bars_report(figures, outcome["costs"], outcome))  # type: ignore[arg-type]
-    parts.append(calibration_report(recordings(curves).values(), outcome))
+            print(parts[-1], flush=True)
+            args.out.write_text("\n".join(parts))
     parts.append(speed_report(outcome))
+    parts.append(calibration_report(recordings(curves).values(), outcome))
     if args.cross_validate:
         parts.append(cross_validate(curves, args.seeds, args.size, args.processes, outcome))
     parts.append(f"Took {perf_counter() - start:.0f} s.\n")
+    return finish(args.out, parts, outcome)
+
+
+def reference(args: argparse.Namespace, outcome: dict[str, object]) -> str:
+    found = reference_check(tuple(args.curves), args.processes, outcome)
+    print(found, flush=True)
+    return found
+
+
+def finish(path: Path, parts: Sequence[str], outcome: dict[str, object]) -> int:
     line = f"RESULT {json.dumps(outcome)}"
-    parts.append(f"```\n{line}\n```\n")
-    args.out.write_text("\n".join(parts))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*parts, f"```\n{line}\n```\n"]))
     print(line)
     return 0
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from podium.domain.snapshot import Costs
 from podium.policies.best_so_far import BestSoFar
+from podium.policies.envelope import Envelope
 from podium.policies.fifo import Fifo
 from podium.policies.median_stop import MedianStop
 from podium.policies.registry import NAMES, create
@@ -218,6 +219,19 @@ def test_ratios_are_in_pairs_and_their_mean_is_geometric() -> None:
     assert found.low <= found.mean <= found.high
     assert found.slower == 0.5
     assert summary([], np.random.default_rng(0)) is None
+
+
+def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
+    """Two good trials and ten hopeless ones: those wait for thousands of seconds without the floor."""
+    good = [[0.5 + 0.01 * k + d for k in range(40)] for d in (0.0, 0.001)]
+    hopeless = [[0.1 + 0.0001 * k + 0.001 * i for k in range(40)] for i in range(10)]
+    of, machine, share = pool(*good, *hopeless), Machine(2, NO_COST), 0.1
+    due = 10 * 10.0 / (share * 2)  # W of docs/algorithms.md: 10 that wait, 10 s between two values
+    bound = due * (1.0 + share * 2) + 10.0
+    floor = replay(of, Envelope(min_share=share), machine)
+    assert max(floor.waits.values()) <= bound
+    assert max(replay(of, Envelope(min_share=0.0), machine).waits.values()) > 2.0 * bound
+    assert min(floor.completed, key=floor.completed.__getitem__) in (0, 1)  # its price is small
 
 
 def check_history(of: Pool, machine: Machine, history: History) -> None:
