@@ -13,6 +13,7 @@ from podium_cli.commands import (
     capacity,
     drain,
     explain,
+    export,
     get,
     intent,
     optimise,
@@ -45,7 +46,21 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"podium {__version__}")
     found.add_argument("--verbose", action="store_true", help="log what the client does, to standard error")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for room in (watch, report, get, explain, intent, thaw, drain, validate, capacity, optimise, realtime, simulate):
+    for room in (
+        watch,
+        report,
+        get,
+        explain,
+        intent,
+        thaw,
+        drain,
+        validate,
+        capacity,
+        optimise,
+        realtime,
+        simulate,
+        export,
+    ):
         room.add(commands)
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from itertools import pairwise
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from podium.curves.wire import to_wire
+from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
 
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
@@ -99,7 +99,9 @@ def parse(lines: Iterable[str], name: str) -> Recording:
         trials = tuple(
             _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
         )
-        return Recording(header["task"], name.split("-")[0], header["metric"], maximize, target, trials)
+        return Recording(
+            header["task"], name.partition(".")[0].partition("-")[0], header["metric"], maximize, target, trials
+        )
     except KeyError as missing:
         raise RecordingError(f"{name}: {missing} is missing or unknown; see the format in docs/algorithms.md") from None
 
@@ -125,3 +127,14 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
     if seconds[0] <= 0.0 or any(b <= a for a, b in pairwise(seconds)):
         raise RecordingError(f"{where}: seconds must be above 0 and increase from evaluation to evaluation")
     return RecordedTrial(str(record["trial"]), MappingProxyType(record.get("hparams", {})), seconds, values)
+
+
+def lines(recording: Recording) -> Iterator[str]:
+    """What `parse` reads back as the same recording; a value that was not finite is null."""
+    goal = "maximize" if recording.maximize else "minimize"
+    yield json.dumps({"task": recording.task, "metric": recording.metric, "goal": goal, "target": recording.target})
+    for trial in recording.trials:
+        values = [None if diverged(v) else v for v in trial.values]
+        yield json.dumps(
+            {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}
+        )

@@ -260,7 +260,7 @@ VALUES = st.one_of(st.floats(0.0, 1.0), st.just(math.inf), st.just(1.79769313486
     bare=st.booleans(),
     maximize=st.booleans(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_policy_on_any_pool(
     rows: list[list[float]], name: str, gpus: int, cost: float, bare: bool, maximize: bool
 ) -> None:
