@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-gpu test-recipes cluster cluster-down \
-	images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender lock clean
+	images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender bench-hpo lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -87,6 +87,9 @@ bench-theory: setup ## the optimisers against optima, formulas and one another: 
 
 bench-extender: setup ## how long filter and prioritize take over synthetic caches, in one process
 	@$(BIN)/python benchmarks/bench_extender.py
+
+bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
+	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -9,7 +9,21 @@ import sys
 from collections.abc import Sequence
 
 from podium import __version__
-from podium_cli.commands import capacity, drain, explain, get, intent, optimise, realtime, report, thaw, validate, watch
+from podium_cli.commands import (
+    capacity,
+    drain,
+    explain,
+    export,
+    get,
+    intent,
+    optimise,
+    realtime,
+    report,
+    simulate,
+    thaw,
+    validate,
+    watch,
+)
 from podium_cli.exits import EXIT_CODES_HELP, CliError, Exit
 from podium_cluster import logs
 
@@ -32,7 +46,21 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"podium {__version__}")
     found.add_argument("--verbose", action="store_true", help="log what the client does, to standard error")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for room in (watch, report, get, explain, intent, thaw, drain, validate, capacity, optimise, realtime):
+    for room in (
+        watch,
+        report,
+        get,
+        explain,
+        intent,
+        thaw,
+        drain,
+        validate,
+        capacity,
+        optimise,
+        realtime,
+        simulate,
+        export,
+    ):
         room.add(commands)
     return found
 

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
             podium report --sample -o sample.html
         """,
     )
-    _source(parser)
+    source(parser)
     parser.add_argument("-o", "--output", type=Path, default=Path("podium-report.html"), help="file to write")
     short = command(
         commands,
@@ -39,10 +39,10 @@ def add(commands: Commands) -> None:
         says="print the best trial, GPU-seconds by use, and what the suspensions cost",
         examples="podium summary digits",
     )
-    _source(short)
+    source(short)
 
 
-def _source(parser: argparse.ArgumentParser) -> None:
+def source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", nargs="?", help="name of the HyperParamJob (files: not needed if they hold only one)")
     parser.add_argument("--from-files", type=Path, metavar="FOLDER", help="read saved objects instead of a cluster")
     parser.add_argument("--sample", action="store_true", help="a made-up search, to see what this looks like")
@@ -50,7 +50,7 @@ def _source(parser: argparse.ArgumentParser) -> None:
 
 def _report(arguments: argparse.Namespace) -> Exit:
     output: Path = arguments.output
-    report = model.build(_picture(arguments))
+    report = model.build(picture(arguments))
     content = page.render(report)
     try:
         output.write_text(content, encoding="utf-8")
@@ -62,11 +62,11 @@ def _report(arguments: argparse.Namespace) -> Exit:
 
 
 def _summary(arguments: argparse.Namespace) -> Exit:
-    print("\n".join(summary.lines(model.build(_picture(arguments)))))
+    print("\n".join(summary.lines(model.build(picture(arguments)))))
     return Exit.OK
 
 
-def _picture(arguments: argparse.Namespace) -> JobPicture:
+def picture(arguments: argparse.Namespace) -> JobPicture:
     if arguments.sample:
         now = samples.BEGIN + timedelta(seconds=SAMPLE_SECONDS)
         return picture_of(samples.search_at(SAMPLE_SECONDS), arguments.job, arguments.namespace, now)

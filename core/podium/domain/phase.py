@@ -40,7 +40,15 @@ _LATE = ("SeenLate",)
 _OWN = ("ProcessFailed", "OOMKilled", "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
-    _P.EARLY_STOPPED: ("StoppedByUser", "TargetReachedByRival", "BudgetSpent", "DeadlinePassed"),
+    _P.EARLY_STOPPED: (
+        "StoppedByUser",
+        "StoppedByPolicy",
+        "PolicyDone",
+        "PlaceNeeded",
+        "TargetReachedByRival",
+        "BudgetSpent",
+        "DeadlinePassed",
+    ),
     _P.KILLED: ("JobFailed", "JobFinished"),
     _P.FAILED: _OWN,
 }

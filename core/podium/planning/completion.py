@@ -52,7 +52,7 @@ def close(snapshot: Snapshot) -> Closing:
         if verdict is not None:
             for trial in trials:
                 if trial.phase not in FINAL:
-                    actions += _end(trial, *_fate(trial, verdict))
+                    actions += ending(trial, *_fate(trial, verdict))
                     ended.add(trial.key)
             if not job.finished:
                 actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
@@ -61,7 +61,7 @@ def close(snapshot: Snapshot) -> Closing:
         for trial in trials:
             if trial.stopped and trial.phase not in FINAL:
                 text = "spec.stopped is set: the trial ends and keeps its result."
-                actions += _end(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
+                actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
     return Closing(tuple(actions), frozenset(ended), frozenset(jobs))
 
@@ -75,7 +75,8 @@ def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
     ]
 
 
-def _end(trial: TrialView, phase: TrialPhase, reason: str, message: str) -> list[Action]:
+def ending(trial: TrialView, phase: TrialPhase, reason: str, message: str) -> list[Action]:
+    """The pod goes first, then the final phase is set."""
     actions: list[Action] = []
     if trial.pod is not None:
         actions.append(DeletePod(trial.key, reason, message))

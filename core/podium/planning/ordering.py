@@ -63,6 +63,7 @@ def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing
         if s.trial.pod is not None
         and not s.trial.leaving
         and not s.trial.suspend
+        and not s.waits
         and not s.job.suspended
         and _gpus_of(s, gpus)
     }

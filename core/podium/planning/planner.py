@@ -7,33 +7,39 @@ name.
 
 from __future__ import annotations
 
-from podium.domain.actions import Place, Plan
-from podium.domain.snapshot import Snapshot, TrialView
+from podium.domain.actions import EndTrial, Place, Plan
+from podium.domain.snapshot import Snapshot
 from podium.planning.completion import close
 from podium.planning.creation import create
+from podium.planning.cutting import cut, release
 from podium.planning.leaving import leave
 from podium.planning.ordering import order
-from podium.planning.ranking import standings
+from podium.planning.ranking import Standing, standings
 from podium.planning.share import allot
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """Close what is over, rank what is left, order the GPUs, take pods away where that saves work, then create what
-    there is room for.
+    """Close what is over, rank what is left, end what its policy gives up, order the GPUs, take pods away where that
+    saves work, then create what there is room for.
 
     Orders go before creations: what is running matters more than what might. O(points + n log n + shares * GPUs *
     jobs).
     """
-    closing = close(snapshot)
-    ranked = standings(snapshot, closing)
+    found = close(snapshot)
+    given_up = cut(standings(snapshot, found), found)
+    ranked, closing = given_up.standings, given_up.closing
     ordering = order(snapshot, ranked)
     leaving = leave(snapshot, ranked, ordering)
     creation = create(snapshot, allot(snapshot, closing), closing)
+    released = release(snapshot, ranked, (*leaving.actions, *creation.actions), closing)
+    ended = {action.trial for action in released if isinstance(action, EndTrial)}
     ranks: list[Place] = []
     for key, standing in ranked.items():
+        if key in ended:
+            continue
         place = ordering.places.get(key)
         if place is None:
-            reason, text = creation.waiting.get(key) or _off_gpu(standing.trial, standing.job.suspended)
+            reason, text = creation.waiting.get(key) or _off_gpu(standing)
             place = Place(key, standing.ranked.rank, reason, f"{standing.ranked.message} {text}")
         ranks.append(place)
     deadlines = [
@@ -41,17 +47,27 @@ def plan(snapshot: Snapshot) -> Plan:
     ]
     wakes = [w for w in (ordering.wake_at, leaving.wake_at, creation.wake_at, *deadlines) if w is not None]
     return Plan(
-        actions=(*closing.actions, *ordering.orders, *leaving.actions, *creation.actions),
+        actions=(
+            *closing.actions,
+            *given_up.actions,
+            *ordering.orders,
+            *leaving.actions,
+            *creation.actions,
+            *released,
+        ),
         ranks=tuple(ranks),
         wake_at=min(wakes, default=None),
     )
 
 
-def _off_gpu(trial: TrialView, job_suspended: bool) -> tuple[str, str]:
+def _off_gpu(standing: Standing) -> tuple[str, str]:
+    trial = standing.trial
     if trial.leaving:
         return "PodLeaving", "Its pod has been told to go; another one goes on."
-    if job_suspended:
+    if standing.job.suspended:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
     if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
+    if standing.waits:
+        return "PolicyWaits", "It takes no GPU until its policy wants it again."
     return "NoGpuYet", "Its pod has no share of a GPU yet."

@@ -7,12 +7,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podium.domain.phase import FINAL
+from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
-from podium.policies.base import Policy, Ranked
+from podium.policies.base import Admission, Policy, Ranked
 from podium.policies.fifo import Fifo
 from podium.policies.registry import PolicyError, create
+
+_WORKING = frozenset({TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,20 @@ class Standing:
     @property
     def name(self) -> str:
         return self.trial.key.name
+
+    @property
+    def stops(self) -> bool:
+        """Its policy ends it. A pin goes before the policy's word."""
+        return self.ranked.admission is Admission.STOP and not self.trial.pinned
+
+    @property
+    def waits(self) -> bool:
+        """Its policy gives it no GPU now, not even an idle one. Without a pin, that is; and one that works and cannot
+        be frozen goes on, last in rank, until somebody wants its place.
+        """
+        if self.ranked.admission is not Admission.WAIT or self.trial.pinned or self.job.gpus_per_trial == 0:
+            return False
+        return self.job.freezes or self.trial.phase not in _WORKING
 
 
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:

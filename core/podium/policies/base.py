@@ -3,16 +3,31 @@ the same.
 
 A policy orders the trials of one job. It does not know GPUs: the planner restricts its order to the trials that
 share one, and decides with `turn` (minimum run), `hysteresis` and the measured costs whether a better rank is worth
-a hand-over.
+a hand-over. A policy that cuts says so by each trial's `admission`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.curves.board import Board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+
+OnCut = str  # "suspend" | "stop": what becomes of a trial that a policy gives up
+
+
+class Admission(StrEnum):
+    """What a policy wants of a trial beyond its rank. When no trial of a job is GO any more, its plan is over."""
+
+    GO = "Go"  # may have a GPU
+    WAIT = "Wait"  # keeps its progress and takes no GPU now, not even an idle one (paused at a rung, given up for now)
+    STOP = "Stop"  # to be ended early: it will not be wanted again
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +42,7 @@ class Ranked:
     level: int
     reason: str
     message: str
+    admission: Admission = Admission.GO
 
 
 class Policy(Protocol):
@@ -45,29 +61,79 @@ class Policy(Protocol):
         """Seconds that a trial keeps its GPU before rivals are looked at."""
         ...
 
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         """Each of `trials` once, best first; the same for the same facts, whatever the order of its arguments."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A trial before it has its rank: made by the policies, turned into Ranked by `rank_all`."""
-
-    trial: TrialView
-    score: float
-    level: int
-    reason: str
-    message: str
+Say = Callable[[int], tuple[str, str]]  # row of the board -> reason, message
 
 
-def rank_all(scored: Sequence[Scored]) -> tuple[Ranked, ...]:
-    """By level, then score, then number, then name: no tie is left to chance. O(n log n)."""
-    ordered = sorted(scored, key=lambda s: (s.level, -s.score, s.trial.number, s.trial.key))
-    return tuple(
-        Ranked(s.trial.key, place, s.score, s.level, s.reason, f"Rank {place} of {len(ordered)}: {s.message}")
-        for place, s in enumerate(ordered, start=1)
-    )
+class Ranking(Sequence[Ranked]):
+    """The answer of `rank`, made of arrays: an entry and its sentence are built when somebody reads them.
+
+    A cycle that ranks 1,000 trials reads few of their messages; this is what keeps it under a microsecond a trial.
+    """
+
+    __slots__ = ("_board_keys", "_levels", "_order", "_say", "_scores", "_stop", "_wait")
+
+    def __init__(
+        self,
+        board: Board,
+        scores: NDArray[np.float64],
+        levels: NDArray[np.intp] | int,
+        say: Say,
+        wait: NDArray[np.bool_] | None = None,
+        stop: NDArray[np.bool_] | None = None,
+    ) -> None:
+        """All arrays by row of the board; `wait` and `stop` mark the trials that are not to GO. In the order of level,
+        then score, then row (number, name): no tie is left to chance. `say` must read nothing that changes later (a
+        board does).
+        """
+        rows = board.given
+        self._board_keys = board.keys
+        self._scores = scores
+        self._levels = np.full(len(board), levels) if isinstance(levels, int) else levels
+        self._order = rows[np.lexsort((-scores[rows], self._levels[rows]))]
+        self._say = say
+        self._wait = wait
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, index: int) -> Ranked: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Ranked]: ...
+    def __getitem__(self, index: int | slice) -> Ranked | Sequence[Ranked]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        place = index + len(self) if index < 0 else index
+        row = int(self._order[place])
+        reason, text = self._say(row)
+        return Ranked(
+            self._board_keys[row],
+            place + 1,
+            float(self._scores[row]),
+            int(self._levels[row]),
+            reason,
+            f"Rank {place + 1} of {len(self)}: {text}",
+            self._admission(row),
+        )
+
+    def _admission(self, row: int) -> Admission:
+        if self._stop is not None and self._stop[row]:
+            return Admission.STOP
+        return Admission.WAIT if self._wait is not None and self._wait[row] else Admission.GO
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Ranking({list(self)!r})"
 
 
 def shortest_turn(costs: Costs, least: float) -> float:

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from podium.curves.board import board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranked, Scored, rank_all, shortest_turn
+from podium.policies.base import Ranking, shortest_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,12 @@ class Fifo:
     def turn(self, costs: Costs) -> float:
         return shortest_turn(costs, 2.0)
 
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        seen = board(job, trials, snapshot)
+        numbers = seen.numbers
+
+        def say(row: int) -> tuple[str, str]:
+            return "InOrder", f"trial {numbers[row]} in order of creation."
+
         # all scores alike: nobody is ever far enough ahead to take a GPU from its holder
-        return rank_all([Scored(t, 0.0, 0, "InOrder", f"trial {t.number} in order of creation.") for t in trials])
+        return Ranking(seen, np.zeros(len(seen)), 0, say)

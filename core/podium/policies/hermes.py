@@ -19,9 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from podium.curves.summary import best_point, convergence, has_diverged, pool_range, pool_start
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.curves.board import Board, board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranked, Scored, rank_all, shortest_turn
+from podium.policies.base import Ranking, shortest_turn
 
 LOOK, RANKED, DIVERGED = 0, 1, 2
 
@@ -51,26 +54,35 @@ class Hermes:
     def turn(self, costs: Costs) -> float:
         return shortest_turn(costs, self.min_run)
 
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
-        """O(points of the job + n log n). The pool is the whole job: a finished trial still says what is possible."""
-        given = {trial.key for trial in trials}
-        pool = [*trials, *(t for t in snapshot.trials if t.job == job.key and t.key not in given)]
-        width = pool_range(trial.curve for trial in pool)
-        start = pool_start([trial.curve for trial in pool], job.maximize) if self.start == "pool" else None
-        return rank_all([self._score(job, trial, width, start) for trial in trials])
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        """O(n log n) and the new points. The pool is the whole job: a finished trial still says what is possible."""
+        seen = board(job, trials, snapshot)
+        gained = self._convergence(seen)
+        bad, early = seen.diverged, seen.points < self.early
+        levels = np.where(bad, DIVERGED, np.where(early, LOOK, RANKED))
+        points, best, sign = seen.points.copy(), seen.best.copy(), seen.sign
 
-    def _score(self, job: JobView, trial: TrialView, width: float, start: float | None) -> Scored:
-        seen = len(trial.curve)
-        if has_diverged(trial.curve):
-            return Scored(
-                trial, 0.0, DIVERGED, "Diverged", "its last value is not a finite number, all others go first."
-            )
-        if seen < self.early:
-            text = f"has shown {seen} of the {self.early} points that every trial may show before it is judged."
-            return Scored(trial, 0.0, LOOK, "EarlyLook", text)
-        gained = convergence(trial.curve, job.maximize, width, start)
-        best = best_point(trial.curve, job.maximize)
-        value = "no value yet" if best is None else f"best {best.value:.4g}"
-        return Scored(
-            trial, gained, RANKED, "Convergence", f"gained {gained:.3f} of the range of all trials' values ({value})."
-        )
+        def say(row: int) -> tuple[str, str]:
+            if bad[row]:
+                return "Diverged", "its last value is not a finite number, all others go first."
+            if early[row]:
+                shown = f"{points[row]} of the {self.early} points that every trial may show before it is judged."
+                return "EarlyLook", f"has shown {shown}"
+            value = f"best {sign * best[row]:.4g}" if np.isfinite(best[row]) else "no value yet"
+            return "Convergence", f"gained {gained[row]:.3f} of the range of all trials' values ({value})."
+
+        return Ranking(seen, np.where(levels == RANKED, gained, 0.0), levels, say)
+
+    def _convergence(self, seen: Board) -> NDArray[np.float64]:
+        """(best - start) / range of the pool, from 0 to 1, by row."""
+        valued = np.isfinite(seen.best)
+        if not valued.any():
+            return np.zeros(len(seen))
+        width = float(seen.best[valued].max()) - float(seen.worst[valued].min())
+        if not 0.0 < width < np.inf:
+            return np.zeros(len(seen))
+        start = seen.first if self.start == "own" else np.full(len(seen), seen.first[valued].min())
+        gained = np.zeros(len(seen))
+        # scaled before the subtraction: the difference of two huge values overflows
+        gained[valued] = np.clip(seen.best[valued] / width - start[valued] / width, 0.0, 1.0)
+        return gained

@@ -12,10 +12,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from podium.domain.snapshot import Scalar
+from podium.policies.asha import Asha
 from podium.policies.base import Policy
+from podium.policies.best_so_far import BestSoFar
+from podium.policies.envelope import Envelope
 from podium.policies.fifo import Fifo
 from podium.policies.hermes import Hermes
+from podium.policies.hyperband import Hyperband
+from podium.policies.median_stop import MedianStop
+from podium.policies.pop import Pop
 from podium.policies.round_robin import RoundRobin
+from podium.policies.slaq import Slaq
 
 
 class PolicyError(ValueError):
@@ -64,8 +71,19 @@ class _Entry:
     settings: Mapping[str, _Setting] = field(default_factory=dict)  # by the name that a user types
 
 
+_ON_CUT = _Setting("on_cut", ("suspend", "stop"))
 _TABLE: Mapping[str, _Entry] = MappingProxyType(
     {
+        "asha": _Entry(Asha, {"eta": _Setting("eta", float), "rungs": _Setting("rungs", int), "onCut": _ON_CUT}),
+        "best_so_far": _Entry(BestSoFar, {"early": _Setting("early", int)}),
+        "envelope": _Entry(
+            Envelope,
+            {
+                "look": _Setting("look", float),
+                "hysteresis": _Setting("hysteresis_ratio", float),
+                "minShare": _Setting("min_share", float),
+            },
+        ),
         "fifo": _Entry(Fifo),
         "hermes": _Entry(
             Hermes,
@@ -76,7 +94,29 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
                 "start": _Setting("start", ("own", "pool")),
             },
         ),
+        "hyperband": _Entry(
+            Hyperband,
+            {
+                "eta": _Setting("eta", float),
+                "rungs": _Setting("rungs", int),
+                "mode": _Setting("mode", ("sync", "async")),
+                "onCut": _ON_CUT,
+            },
+        ),
+        "median_stop": _Entry(
+            MedianStop, {"grace": _Setting("grace", float), "peers": _Setting("peers", int), "onCut": _ON_CUT}
+        ),
+        "pop": _Entry(
+            Pop,
+            {
+                "early": _Setting("early", int),
+                "poor": _Setting("poor", float),
+                "rounds": _Setting("rounds", int),
+                "onCut": _ON_CUT,
+            },
+        ),
         "round_robin": _Entry(RoundRobin, {"quantum": _Setting("quantum", float)}),
+        "slaq": _Entry(Slaq, {"early": _Setting("early", int), "window": _Setting("window", int)}),
     }
 )
 NAMES: tuple[str, ...] = tuple(sorted(_TABLE))

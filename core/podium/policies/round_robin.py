@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from podium.curves.board import board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranked, Scored, rank_all, shortest_turn
+from podium.policies.base import Ranking, shortest_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,11 @@ class RoundRobin:
     def turn(self, costs: Costs) -> float:
         return shortest_turn(costs, self.quantum)
 
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> tuple[Ranked, ...]:
-        return rank_all(
-            [
-                # one quantum less used is a score of 1 more
-                Scored(t, -t.gpu_seconds / self.quantum, 0, "LeastServed", f"has had {t.gpu_seconds:.1f} GPU seconds.")
-                for t in trials
-            ]
-        )
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        seen = board(job, trials, snapshot)
+        seconds = seen.seconds.copy()
+
+        def say(row: int) -> tuple[str, str]:
+            return "LeastServed", f"has had {seconds[row]:.1f} GPU seconds."
+
+        return Ranking(seen, -seconds / self.quantum, 0, say)  # one quantum less used is a score of 1 more

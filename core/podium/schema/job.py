@@ -93,8 +93,8 @@ class Trials(SpecModel):
     max_steps: float | None = Field(
         None,
         gt=0,
-        description="the step at which a trial is complete (stepKey's unit); required unless the policy is fifo or "
-        "round_robin, or the trials take no GPU",
+        description="the step at which a trial is complete (stepKey's unit); required unless the policy is fifo, "
+        "round_robin or slaq, or the trials take no GPU",
     )
     max_failed: int = Field(3, ge=0, le=10_000, description="the job fails when more trials than this have failed")
     retries: int = Field(2, ge=0, le=20, description="new attempts of a trial whose own process failed")
@@ -110,7 +110,18 @@ class Budget(SpecModel):
 class Policy(SpecModel):
     """How trials are ranked."""
 
-    name: Literal["hermes", "round_robin", "fifo"] = Field("hermes", description="who gets the GPUs first")
+    name: Literal[
+        "asha",
+        "best_so_far",
+        "envelope",
+        "fifo",
+        "hermes",
+        "hyperband",
+        "median_stop",
+        "pop",
+        "round_robin",
+        "slaq",
+    ] = Field("hermes", description="who gets the GPUs first")
     settings: dict[str, Scalar] = Field(default_factory=dict, description="of the policy; see docs/algorithms.md")
 
 

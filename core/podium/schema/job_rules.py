@@ -9,7 +9,7 @@ from podium.schema.job import Gpus, JobSpec, Parameter, ParameterType
 from podium.schema.rules import Rule
 from podium.schema.template import GATE_CONTAINER, Container, PodSpec
 
-FREE_POLICIES = ("fifo", "round_robin")  # they rank without curves, so they need no maxSteps
+FREE_POLICIES = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
 NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit in a label of 63 characters
 _PARAMETER = "spec.parameters[]"
 _POD = "spec.template.spec"
@@ -148,7 +148,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         "spec",
         f"has(self.trials.maxSteps) || self.policy.name in {list(FREE_POLICIES)} || self.gpus.perTrial == 0",
         "policy {policy.name} must know when a trial is complete: give trials.maxSteps, "
-        "or choose policy fifo or round_robin",
+        "or choose policy fifo, round_robin or slaq",
         _max_steps,
         at="trials.maxSteps",
     ),

@@ -134,4 +134,4 @@ def replace_policy(policy: Policy) -> Policy:
 
 
 def _rank(policy: Policy, case: Case) -> tuple[Ranked, ...]:
-    return policy.rank(*case)
+    return tuple(policy.rank(*case))

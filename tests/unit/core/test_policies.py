@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 
@@ -16,6 +17,8 @@ from podium.policies.registry import (
     UnknownSettingError,
     create,
 )
+from podium.schema.job import Policy
+from podium.schema.job_rules import FREE_POLICIES
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
 
@@ -74,7 +77,7 @@ def test_a_finished_trial_still_says_what_is_possible() -> None:
 
 
 BAD = [
-    ("asha2", {}, UnknownPolicyError, "policy.name: 'asha2' is not known; choose one of: fifo, hermes, round_robin"),
+    ("asha2", {}, UnknownPolicyError, "policy.name: 'asha2' is not known; choose one of: asha, best_so_far, envelope"),
     (
         "fifo",
         {"early": 3},
@@ -91,6 +94,21 @@ BAD = [
     ("hermes", {"start": "mine"}, BadSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
     ("round_robin", {"quantum": "10"}, BadSettingError, "policy.settings.quantum: '10' is not a number"),
     ("round_robin", {"quantum": 0}, BadSettingError, "policy.settings.quantum: 0 seconds is no turn"),
+    ("asha", {"eta": 1}, BadSettingError, "policy.settings.eta: 1 keeps everybody; give a number above 1"),
+    ("asha", {"rungs": 17}, BadSettingError, "policy.settings.rungs: 17 rungs cannot be; give 1 to 16"),
+    ("asha", {"onCut": "kill"}, BadSettingError, "policy.settings.onCut: 'kill' is not one of: suspend, stop"),
+    ("best_so_far", {"early": -1}, BadSettingError, "policy.settings.early: -1 points cannot be asked for"),
+    ("envelope", {"minShare": 0.6}, BadSettingError, "policy.settings.minShare: 0.6 is no share"),
+    ("envelope", {"look": 2}, BadSettingError, "policy.settings.look: 2 is no share of a trial; give 0 to 1"),
+    ("envelope", {"hysteresis": -1}, BadSettingError, "policy.settings.hysteresis: -1 is no ratio less 1"),
+    ("hyperband", {"mode": "both"}, BadSettingError, "policy.settings.mode: 'both' is not one of: sync, async"),
+    ("hyperband", {"eta": 0.5}, BadSettingError, "policy.settings.eta: 0.5 keeps everybody"),
+    ("median_stop", {"grace": 1.5}, BadSettingError, "policy.settings.grace: 1.5 is no share of a trial"),
+    ("median_stop", {"peers": 0}, BadSettingError, "policy.settings.peers: 0 trials have no median"),
+    ("pop", {"early": 2}, BadSettingError, "policy.settings.early: 2 points make no curve; give 3 or more"),
+    ("pop", {"poor": 1}, BadSettingError, "policy.settings.poor: 1 is no probability below 1"),
+    ("pop", {"rounds": 0}, BadSettingError, "policy.settings.rounds: 0 is no number of turns"),
+    ("slaq", {"window": 3}, BadSettingError, "policy.settings.window: 3 points are too few for a fit"),
 ]
 
 
@@ -105,8 +123,8 @@ def test_a_bad_setting_is_named_with_its_cure(
 
 
 def test_the_table_of_policies() -> None:
-    assert NAMES == ("fifo", "hermes", "round_robin")
+    assert get_args(Policy.model_fields["name"].annotation) == NAMES  # what a job may ask for
     assert [create(name, {}).name for name in NAMES] == list(NAMES)
-    assert [name for name in NAMES if create(name, {}).needs_max_steps] == ["hermes"]
+    assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == FREE_POLICIES
     assert create("hermes", {"minRun": 1}).turn(Costs(0.01, 0.01)) == 1.0
     assert create("round_robin", {"quantum": 5}).turn(Costs(1.0, 1.0)) == 20.0

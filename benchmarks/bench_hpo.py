@@ -1,0 +1,153 @@
+"""Every ranking policy replayed on the same recorded learning curves: how much sooner does each find good trials?
+
+    make bench-hpo [CURVES=folder-or-files] [GPUS=4,8] [SEEDS=15]
+    python benchmarks/bench_hpo.py --curves ../shared/curves --gpus 4,8 --seeds 15
+
+Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1). Without a folder of curves it runs on
+the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
+development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
+`--cross-validate` tunes the envelope on all tasks but one and measures it on that one. Writes
+benchmarks/results/bench-hpo.md and .png after each part; the last line is RESULT {json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+
+from hpo_bars import bars_report
+from hpo_calibration import calibration_report
+from hpo_cross_validation import cross_validate
+from hpo_reference import reference_check
+from hpo_report import FAMILIES, floor_cost, plot, result, slowdown, table, task_table
+from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
+from hpo_speed import speed_report
+
+from podium.simulation.pools import Machine
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared" / "curves"
+RESULTS = Path(__file__).parent / "results"
+CLOSE = ("envelope", "hermes", "best_so_far", "median_stop", "asha", "oracle")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--curves", nargs="*", type=Path, default=[SHARED] if SHARED.exists() else [])
+    parser.add_argument("--gpus", default="4,8")
+    parser.add_argument("--seeds", type=int, default=15)
+    parser.add_argument("--size", type=int, default=64, help="trials of a pool")
+    parser.add_argument("--policies", default=",".join(ENTRANTS), help=f"some of: {', '.join(ENTRANTS)}")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--check-reference", action="store_true")
+    parser.add_argument("--cross-validate", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS / "bench-hpo.md")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = arguments()
+    curves = tuple(args.curves)
+    names = list(dict.fromkeys(["fifo", *args.policies.split(",")]))
+    unknown = [name for name in names if name not in ENTRANTS]
+    if unknown:
+        raise SystemExit(f"--policies: {unknown[0]!r} is not known; choose some of: {', '.join(ENTRANTS)}")
+    start = perf_counter()
+    outcome: dict[str, object] = {}
+    title = f"# bench-hpo\n\n`python {' '.join(sys.argv)}` on {os.cpu_count()} cores.\n"
+    if args.check_reference:
+        return finish(args.out.with_name(f"{args.out.stem}-reference.md"), [title, reference(args, outcome)], outcome)
+    parts = [title, LEGEND]
+    outcome["gpus"] = {}
+    for gpus in (int(count) for count in args.gpus.split(",")):
+        runs = run_all(jobs_of(curves, "own", args.seeds, args.size, names, Machine(gpus, SHORT)), args.processes)
+        figures = result(runs)
+        outcome["gpus"][str(gpus)] = figures  # type: ignore[index]
+        parts.append(section(runs, gpus, args.seeds, args.size))
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        image = args.out.with_name(f"{args.out.stem}-{gpus}gpus.png")
+        plot(runs, f"{gpus} GPUs, {args.size} trials, {args.seeds} seeds a task", image)
+        parts.append(f"![{gpus} GPUs]({image.name})\n")
+        print(parts[-2], flush=True)
+        args.out.write_text("\n".join(parts))
+        if gpus == int(args.gpus.split(",")[0]):
+            parts += further(curves, runs, args, Machine(gpus, LONG), outcome)
+            parts.append(bars_report(figures, outcome["costs"], outcome))  # type: ignore[arg-type]
+            print(parts[-1], flush=True)
+            args.out.write_text("\n".join(parts))
+    parts.append(speed_report(outcome))
+    parts.append(calibration_report(recordings(curves).values(), outcome))
+    if args.cross_validate:
+        parts.append(cross_validate(curves, args.seeds, args.size, args.processes, outcome))
+    parts.append(f"Took {perf_counter() - start:.0f} s.\n")
+    return finish(args.out, parts, outcome)
+
+
+def reference(args: argparse.Namespace, outcome: dict[str, object]) -> str:
+    found = reference_check(tuple(args.curves), args.processes, outcome)
+    print(found, flush=True)
+    return found
+
+
+def finish(path: Path, parts: Sequence[str], outcome: dict[str, object]) -> int:
+    line = f"RESULT {json.dumps(outcome)}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*parts, f"```\n{line}\n```\n"]))
+    print(line)
+    return 0
+
+
+LEGEND = """Ratios are the time of fifo over the time of the policy: above 1 = faster than fifo. Geometric means over
+tasks and seeds [95 % bootstrap interval] (worst single run). a: until a trial reaches the target (TaskSet: a1); a1:
+until a value within 1 % of the best; b: until the best trial has completed; c: regret over time; GPU s to b: share of
+what fifo uses; plan: share of all training that the policy's own plan takes; wait: longest wait of a live trial in
+lengths of the longest trial. Rivals are run by the rule of their own definition (any better rank takes the GPU),
+`hermes_cluster` and `envelope` by the planner's switch rule.
+"""
+
+
+def section(runs: Sequence[Run], gpus: int, seeds: int, size: int) -> str:
+    text = [f"## {gpus} GPUs, {size} trials, suspend + resume 4 s + 4 s, {seeds} seeds a task\n"]
+    for family in dict.fromkeys(run.family for run in runs):
+        text += [f"### {FAMILIES.get(family, family)}\n", table(runs, family), ""]
+        for metric in ("a", "b"):
+            text += [f"({metric}) by task:\n", task_table(runs, family, CLOSE, metric), ""]
+    return "\n".join(text)
+
+
+def further(
+    curves: tuple[Path, ...], runs: Sequence[Run], args: argparse.Namespace, dear: Machine, outcome: dict[str, object]
+) -> list[str]:
+    """Dear switches, the floor's price, and pools in which no configuration repeats."""
+    names = ["fifo", "hermes", "envelope"]
+    slow = run_all(jobs_of(curves, "own", args.seeds, args.size, names, dear), args.processes)
+    text = ["## What a switch and the floor cost\n"]
+    text.append("| family | (b) lost at 30 s + 30 s | hermes | (b) lost by the floor |")
+    text.append("| --- | --- | --- | --- |")
+    costs: dict[str, dict[str, float]] = {}
+    for family in dict.fromkeys(run.family for run in runs):
+        lost = [slowdown(runs, slow, family, name) for name in ("envelope", "hermes")]
+        floor = floor_cost(runs, family)
+        shown = ["" if value is None else f"{100 * value:.1f} %" for value in (*lost, floor)]
+        text.append(f"| {family} | " + " | ".join(shown) + " |")
+        pairs = zip(("lost_at_30s", "hermes_lost_at_30s", "lost_by_floor"), (*lost, floor), strict=True)
+        costs[family] = {key: round(value, 3) for key, value in pairs if value is not None}
+    outcome["costs"] = costs
+    if any(len(r.distinct().trials) < len(r.trials) for r in recordings(curves).values()):
+        machine = Machine(dear.gpus, SHORT)
+        chosen = [name for name in (*CLOSE, "fifo", "slaq") if name in ENTRANTS]
+        alike = jobs_of(curves, "distinct", args.seeds, args.size, chosen, machine, "algoperf")
+        if alike:
+            distinct = run_all(alike, args.processes)
+            outcome["distinct"] = result(distinct)
+            text += ["\n## AlgoPerf without repeated configurations\n", table(distinct, "algoperf")]
+    return ["\n".join(text), ""]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

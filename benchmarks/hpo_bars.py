@@ -1,0 +1,103 @@
+"""The bars of issue 7 against what was measured: each line says whether it holds. Called by bench_hpo for the first
+number of GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Figures = Mapping[str, Mapping[str, float]]  # policy -> figure -> value
+RIVALS = (
+    "fifo",
+    "round_robin",
+    "slaq",
+    "hermes",
+    "best_so_far",
+    "median_stop",
+    "median_stop_suspend",
+    "asha",
+    "asha_stop",
+    "hyperband",
+    "hyperband_async",
+    "pop",
+    "pop_suspend",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """`least`: the floor, `ambition` beyond it; with `at_most` both are upper bounds."""
+
+    family: str
+    figure: str
+    text: str
+    least: float
+    ambition: float
+    at_most: bool = False
+
+    def holds(self, value: float) -> bool:
+        return value <= self.least if self.at_most else value >= self.least
+
+    def reaches(self, value: float) -> bool:
+        return value <= self.ambition if self.at_most else value >= self.ambition
+
+
+BARS = (
+    Bar("taskset", "b", "(b) against fifo", 3.2, 4.04),
+    Bar("taskset", "b_round_robin", "(b) against round_robin", 7.0, 9.0),
+    Bar("taskset", "b_slaq", "(b) against slaq", 3.2, 4.04),
+    Bar("taskset", "b_worst", "(b) against fifo, worst single run", 0.6, 0.6),
+    Bar("taskset", "c", "(c) against fifo", 3.7, 5.0),
+    Bar("algoperf", "a", "(a) against fifo", 1.0, 1.25),
+    Bar("algoperf", "b", "(b) against fifo", 1.3, 1.6),
+    Bar("algoperf", "c", "(c) against fifo", 1.0, 1.15),
+    Bar("algoperf", "a_worst_task", "(a) against fifo, worst task", 0.5, 0.9),
+    *(
+        Bar(family, f"{metric}_over_best_rival", f"({metric}) against the best rival of this metric", 0.95, 1.10)
+        for family in ("taskset", "algoperf")
+        for metric in "abc"
+    ),
+    *(Bar(family, "switch_share", "share of switches", 0.01, 0.01, True) for family in ("taskset", "algoperf")),
+    *(Bar(family, "wait", "longest wait in H, mean of runs", 8.0, 4.0, True) for family in ("taskset", "algoperf")),
+    *(Bar(family, "lost_by_floor", "(b) lost by the floor", 0.05, 0.05, True) for family in ("taskset", "algoperf")),
+    *(Bar(family, "lost_at_30s", "(b) lost at 30 s + 30 s", 0.10, 0.04, True) for family in ("taskset", "algoperf")),
+)
+
+
+def bars_report(
+    figures: Mapping[str, Figures], costs: Mapping[str, Mapping[str, float]], outcome: dict[str, object]
+) -> str:
+    """Markdown, one line a bar; `figures` of bench_hpo's RESULT for one number of GPUs, by family."""
+    lines = ["## The bars\n", "| family | envelope | measured | bar (ambition) | holds |", "| --- " * 5 + "|"]
+    held = total = 0
+    for bar in BARS:
+        value = _value(bar, figures, costs)
+        if value is None:
+            continue
+        total += 1
+        held += bar.holds(value)
+        said = "ambition" if bar.reaches(value) else "yes" if bar.holds(value) else "**no**"
+        sign = "at most" if bar.at_most else "at least"
+        goal = f"{sign} {bar.least:g} ({bar.ambition:g})"
+        lines.append(f"| {bar.family} | {bar.text} | {value:.3g} | {goal} | {said} |")
+    outcome["bars"] = {"held": held, "of": total}
+    return "\n".join([*lines, f"\n{held} of {total} bars hold.\n"]) if total else ""
+
+
+def _value(bar: Bar, figures: Mapping[str, Figures], costs: Mapping[str, Mapping[str, float]]) -> float | None:
+    table = figures.get(bar.family, {})
+    ours = table.get("envelope")
+    if ours is None:
+        return None
+    if bar.figure.endswith("_over_best_rival"):
+        metric = bar.figure[0]
+        best = best_rival(table, metric)
+        return None if best is None or metric not in ours else ours[metric] / best
+    return ours.get(bar.figure, costs.get(bar.family, {}).get(bar.figure))
+
+
+def best_rival(table: Figures, metric: str) -> float | None:
+    """The highest ratio against fifo of all rivals but the oracle; fifo itself has 1."""
+    found: Iterable[float] = [1.0 if n == "fifo" else table[n].get(metric, 0.0) for n in RIVALS if n in table]
+    return max(found, default=None)

@@ -1,0 +1,151 @@
+"""The tables, the plot and the RESULT of bench_hpo, from its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from hpo_runs import Run, by_entrant
+
+from podium.simulation.compare import Ratio, RunKey, by_task, geometric_mean, ratios, summary
+from podium.simulation.metrics import Score
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+BASES = ("round_robin", "slaq")
+FAMILIES = {"taskset": "TaskSet", "algoperf": "AlgoPerf", "digits": "our own example"}
+
+
+def scores(runs: Mapping[RunKey, Run]) -> dict[RunKey, Score]:
+    return {key: run.score for key, run in runs.items()}
+
+
+def ratio(found: Mapping[str, Mapping[RunKey, Run]], entrant: str, base: str, metric: str) -> Ratio | None:
+    pairs = ratios(scores(found[entrant]), scores(found[base]), metric)
+    return summary(pairs.values(), np.random.default_rng(0))
+
+
+def result(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, float]]]:
+    """family -> policy -> figure; ratios are base time over the policy's, against fifo where no rival is named."""
+    table: dict[str, dict[str, dict[str, float]]] = {}
+    for family in dict.fromkeys(run.family for run in runs):
+        found = by_entrant(runs, family)
+        table[family] = {name: _figures(found, name) for name in found if name != "fifo"}
+        table[family]["fifo"] = _plain(found["fifo"].values())
+    return table
+
+
+def _figures(found: Mapping[str, Mapping[RunKey, Run]], name: str) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for metric in ("a", "a1", "b", "c", "gpu"):
+        value = ratio(found, name, "fifo", metric)
+        if value is not None:
+            figures |= {metric: value.mean, f"{metric}_worst": value.worst}
+            if metric in "abc":
+                figures |= {f"{metric}_low": value.low, f"{metric}_high": value.high, f"{metric}_slower": value.slower}
+    for base in BASES:
+        for metric in ("a", "b"):
+            value = ratio(found, name, base, metric) if base in found else None
+            if value is not None:
+                figures[f"{metric}_{base}"] = value.mean
+    tasks = by_task(ratios(scores(found[name]), scores(found["fifo"]), "a"))
+    if tasks:
+        figures["a_worst_task"] = min(tasks.values())
+    return {key: round(value, 3) for key, value in (figures | _plain(found[name].values())).items()}
+
+
+def _plain(runs: Iterable[Run]) -> dict[str, float]:
+    mine = list(runs)
+    return {
+        "switch_share": round(float(np.mean([run.score.over for run in mine])), 4),
+        "wait": round(float(np.mean([run.score.wait for run in mine])), 2),
+        "wait_worst": round(max(run.score.wait for run in mine), 2),
+        "plan": round(float(np.mean([run.score.plan / run.trained for run in mine])), 3),
+        "microseconds_a_decision": round(1e6 * sum(r.seconds for r in mine) / sum(r.decisions for r in mine)),
+    }
+
+
+def table(runs: Sequence[Run], family: str) -> str:
+    """Markdown: one row a policy; geometric means against fifo with 95 % bootstrap intervals and (the worst run)."""
+    found = by_entrant(runs, family)
+    head = ["policy", "a", "b", "c", "a1", "b against rr, slaq", "GPU s to b", "plan", "switches", "wait in H"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for name in found:
+        plain = _plain(found[name].values())
+        cells = [name]
+        for metric in "abc":
+            cells.append(_cell(ratio(found, name, "fifo", metric)))
+        near = ratio(found, name, "fifo", "a1")
+        cells.append(f"{near.mean:.2f} ({near.worst:.2f})" if near else "")
+        against = [ratio(found, name, base, "b") if base in found else None for base in BASES]
+        cells.append(", ".join(f"{value.mean:.2f}" for value in against if value))
+        spent = ratio(found, name, "fifo", "gpu")
+        cells.append(f"{1 / spent.mean:.2f}" if spent else "")
+        cells += [f"{plain['plan']:.2f}", f"{100 * plain['switch_share']:.1f} %", f"{plain['wait']:.1f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(value: Ratio | None) -> str:
+    if value is None:
+        return ""
+    return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}] ({value.worst:.2f})"
+
+
+def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: str) -> str:
+    """Markdown: geometric mean of each task, for a few policies."""
+    found = by_entrant(runs, family)
+    columns = {n: by_task(ratios(scores(found[n]), scores(found["fifo"]), metric)) for n in names if n in found}
+    tasks = list(dict.fromkeys(task for column in columns.values() for task in column))
+    lines = ["| task | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
+    for task in tasks:
+        lines.append(f"| {task} | " + " | ".join(f"{columns[n].get(task, float('nan')):.2f}" for n in columns) + " |")
+    return "\n".join(lines)
+
+
+def plot(runs: Sequence[Run], title: str, path: Path) -> None:
+    """Bars of (b) and (c) against fifo for each family, with bootstrap intervals and a dot for the worst run."""
+    families = list(dict.fromkeys(run.family for run in runs))
+    figure, axes = plt.subplots(1, len(families), figsize=(7 * len(families), 5), squeeze=False)
+    for axis, family in zip(axes[0], families, strict=True):
+        found = by_entrant(runs, family)
+        names = [name for name in found if name != "fifo"]
+        for shift, metric, colour in ((-0.2, "b", "#4477aa"), (0.2, "c", "#ccbb44")):
+            values = [ratio(found, name, "fifo", metric) for name in names]
+            places = np.arange(len(names)) + shift
+            means = np.array([v.mean if v else np.nan for v in values])
+            errors = np.array([[v.mean - v.low, v.high - v.mean] if v else [0, 0] for v in values]).T
+            label = {"b": "(b) until the best has completed", "c": "(c) regret over time"}[metric]
+            axis.bar(places, means, 0.38, yerr=errors, color=colour, label=label, capsize=2)
+            axis.plot(places, [v.worst if v else np.nan for v in values], "k.", markersize=4)
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        axis.set_yscale("log")
+        axis.set_xticks(np.arange(len(names)), names, rotation=60, ha="right")
+        axis.set_title(FAMILIES.get(family, family))
+        axis.set_ylabel("times as fast as fifo (dot: worst run)")
+    axes[0][0].legend()
+    figure.suptitle(title)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def slowdown(short: Sequence[Run], long: Sequence[Run], family: str, name: str) -> float | None:
+    """What `name` loses in (b) against fifo when a switch costs more: 1 - ratio(long) / ratio(short)."""
+    a, b = by_entrant(short, family), by_entrant(long, family)
+    if name not in a or name not in b:
+        return None
+    near, far = ratio(a, name, "fifo", "b"), ratio(b, name, "fifo", "b")
+    return 1.0 - far.mean / near.mean if near and far else None
+
+
+def floor_cost(runs: Sequence[Run], family: str) -> float | None:
+    """What the floor costs in (b): 1 - time without / time with, as a geometric mean over the runs."""
+    found = by_entrant(runs, family)
+    if "envelope" not in found or "envelope_no_floor" not in found:
+        return None
+    pairs = ratios(scores(found["envelope"]), scores(found["envelope_no_floor"]), "b")
+    return 1.0 - geometric_mean(list(pairs.values()))

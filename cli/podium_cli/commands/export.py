@@ -1,0 +1,77 @@
+"""`podium export`: the learning curves of a search as a file that `podium simulate` replays.
+
+What would another policy have done on my own search? Only trials that were trained to their end are written: where a
+cut one would have ended nobody knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from types import MappingProxyType
+
+from podium.curves.wire import to_wire
+from podium.domain.phase import TrialPhase
+from podium.schema.trial import HyperParamTrial
+from podium.simulation.recorded import RecordedTrial, Recording, lines
+from podium_cli.commands.base import Commands, command
+from podium_cli.commands.report import picture, source
+from podium_cli.exits import CliError, Exit
+from podium_cli.picture import JobPicture
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "export",
+        _run,
+        says="write the learning curves of a search to a file, for `podium simulate`",
+        examples="""
+            podium export digits -o digits.jsonl && podium simulate digits.jsonl
+            podium export digits --from-files saved
+        """,
+    )
+    source(parser)
+    parser.add_argument("-o", "--output", type=Path, help="file to write (default: JOB.jsonl)")
+
+
+def _run(arguments: argparse.Namespace) -> Exit:
+    seen = picture(arguments)
+    found = recording_of(seen)
+    if not found.trials:
+        text = f"none of the {len(seen.trials)} trials of {found.task} was trained to its end and has shown a value yet"
+        raise CliError(Exit.FAILED, "NothingToExport", f"{text}; wait until some have")
+    output: Path = arguments.output or Path(f"{found.task}.jsonl")
+    try:
+        output.write_text("".join(f"{line}\n" for line in lines(found)), encoding="utf-8")
+    except OSError as error:
+        message = f"{output}: {error.strerror}; name another file with --output"
+        raise CliError(Exit.FAILED, "CurvesNotWritten", message) from error
+    left = len(seen.trials) - len(found.trials)
+    print(f"{output}: {len(found.trials)} trials; {left} that were not trained to their end are left out.")
+    return Exit.OK
+
+
+def recording_of(seen: JobPicture) -> Recording:
+    """The trials that succeeded, by number; time = GPU seconds of training, spread evenly over the steps."""
+    spec = seen.job.spec
+    whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
+    trials = tuple(r for t in whole if (r := _recorded(t, spec.gpus.per_trial, seen.maximize)) is not None)
+    name = seen.job.metadata.name
+    return Recording(name, name.partition("-")[0], spec.objective.metric, seen.maximize, spec.objective.target, trials)
+
+
+def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:
+    status = trial.status
+    points = [p for p in status.curve.points if p.step > 0.0]
+    # what was lost and done again is no training of this curve; without a GPU a step counts a second
+    trained = (status.gpu_seconds - status.losses.gpu_seconds) / max(1, width)
+    if not points:
+        return None
+    pace = trained / points[-1].step if trained > 0.0 else 1.0
+    return RecordedTrial(
+        trial.metadata.name,
+        MappingProxyType(dict(trial.spec.parameters)),
+        tuple(p.step * pace for p in points),
+        tuple(to_wire(p.value, maximize) for p in points),
+    )

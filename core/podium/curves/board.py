@@ -1,0 +1,169 @@
+"""What all trials of one job have shown, as arrays: one row a trial, larger is better. Kept from cycle to cycle.
+
+Called by the policies. A board is a memory of what was computed, never of what happened: it holds exactly what a new
+one would hold for the same snapshot (a property test), so that a restart changes no plan. A cycle costs a comparison a
+trial and work only for the curves that have grown.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from podium.curves.wire import diverged
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+
+Floats = NDArray[np.float64]
+T = TypeVar("T")
+_MOST_JOBS = 64
+_MOST_KEPT = 32
+_boards: OrderedDict[tuple[JobKey, str, bool], Board] = OrderedDict()
+
+
+class Board:
+    """Rows are sorted by number, then key. `value` fields are -inf where nothing finite was reported."""
+
+    def __init__(self, maximize: bool) -> None:
+        self.sign = 1.0 if maximize else -1.0
+        self._given_keys: list[TrialKey] = []
+        self._all_keys: list[TrialKey] = []
+        self.numbers: list[int] = []  # replaced, never changed, like `keys`
+        self._sources: list[tuple[bool, int]] = []
+        self._resize([])
+
+    def _resize(self, keys: Sequence[TrialKey]) -> None:
+        n = len(keys)
+        self.keys: list[TrialKey] = list(keys)
+        self.views: list[TrialView | None] = [None] * n
+        self.curves: list[tuple[Point, ...] | None] = [None] * n
+        self.given: NDArray[np.intp] = np.arange(n)
+        self.points = np.zeros(n, dtype=np.intp)  # reported values, finite or not
+        self.first = np.full(n, -np.inf)  # the first finite value
+        self.best = np.full(n, -np.inf)
+        self.worst = np.full(n, np.inf)  # of the finite values
+        self.last = np.full(n, -np.inf)
+        self.step = np.zeros(n)  # of the last point
+        self.seconds = np.zeros(n)  # GPU seconds
+        self.heard = np.zeros(n)  # when it was created or has last reported, on the snapshot's clock
+        self.done = np.zeros(n, dtype=bool)  # in a final phase
+        self.complete = np.zeros(n, dtype=bool)  # succeeded: trained to its end
+        self.running = np.zeros(n, dtype=bool)
+        self.version = np.zeros(n, dtype=np.intp)  # changes whenever the curve does
+        self._kept: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def opened(self) -> NDArray[np.bool_]:
+        """Whether a trial has ever had a GPU."""
+        opened: NDArray[np.bool_] = (self.points > 0) | (self.seconds > 0.0)
+        return opened
+
+    @property
+    def diverged(self) -> NDArray[np.bool_]:
+        """The latest value is not a finite number."""
+        found: NDArray[np.bool_] = (self.points > 0) & (self.last == -np.inf)
+        return found
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """An object of the caller's that lives as long as these rows do: `make` is called when there is none."""
+        if key not in self._kept:
+            if len(self._kept) >= _MOST_KEPT:  # a horizon that changes with every cycle must not fill the memory
+                self._kept.clear()
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
+
+    def derive(self, key: Hashable, width: int, compute: Callable[[tuple[Point, ...]], ArrayLike]) -> Floats:
+        """An array (rows, width) with `compute(curve)` in each row; computed anew only for curves that changed. The
+        caller must not write into it; it changes at the next cycle.
+        """
+        table, seen = self.keep(key, lambda: (np.zeros((len(self), width)), np.full(len(self), -1)))
+        for row in np.flatnonzero(seen != self.version).tolist():
+            table[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
+        seen[:] = self.version
+        return table
+
+    def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
+        everything = snapshot.trials
+        given_keys, all_keys = [t.key for t in trials], [t.key for t in everything]
+        if given_keys != self._given_keys or all_keys != self._all_keys:
+            self._arrange(job, trials, everything)
+            self._given_keys, self._all_keys = given_keys, all_keys
+        views = self.views
+        for row, (of_given, index) in enumerate(self._sources):
+            view = trials[index] if of_given else everything[index]
+            if view is not views[row]:
+                self._see(row, view)
+
+    def _arrange(self, job: JobView, trials: Sequence[TrialView], everything: Sequence[TrialView]) -> None:
+        """Which row each trial of the job has: those to be ranked and, from the snapshot, all others of the job."""
+        given = {t.key for t in trials}
+        sources = [(t.number, t.key, True, i) for i, t in enumerate(trials)]
+        sources += [
+            (t.number, t.key, False, i)
+            for i, t in enumerate(everything)
+            if (t.job is job.key or t.job == job.key) and t.key not in given
+        ]
+        sources.sort(key=lambda s: s[:2])
+        keys = [key for _, key, _, _ in sources]
+        if keys != self.keys:
+            self._resize(keys)
+        self.numbers = [number for number, _, _, _ in sources]
+        self._sources = [(of_given, index) for _, _, of_given, index in sources]
+        self.given = np.flatnonzero([of_given for of_given, _ in self._sources])
+
+    def _see(self, row: int, view: TrialView) -> None:
+        self.views[row] = view
+        self.seconds[row] = view.gpu_seconds
+        self.heard[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
+        phase = view.phase
+        self.running[row] = phase is TrialPhase.RUNNING
+        self.done[row] = phase in FINAL
+        self.complete[row] = phase is TrialPhase.SUCCEEDED
+        curve = view.curve
+        old = self.curves[row]
+        if curve is not old and curve != old:
+            self._read(row, curve, old or ())
+        self.curves[row] = curve
+
+    def _read(self, row: int, curve: tuple[Point, ...], old: tuple[Point, ...]) -> None:
+        fresh = curve[len(old) :]
+        if curve[: len(old)] != old:  # thinned or started anew
+            fresh = curve
+            self.first[row] = self.best[row] = self.last[row] = -np.inf
+            self.worst[row] = np.inf
+        self.version[row] += 1
+        self.points[row] = len(curve)
+        self.step[row] = curve[-1].step if curve else 0.0
+        for point in fresh:
+            if diverged(point.value):
+                self.last[row] = -np.inf
+                continue
+            value = self.sign * point.value
+            if self.first[row] == -np.inf:
+                self.first[row] = value
+            self.last[row] = value
+            if value > self.best[row]:
+                self.best[row] = value
+            if value < self.worst[row]:
+                self.worst[row] = value
+
+
+def board(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Board:
+    """The board of this job, brought up to date. It belongs to the next caller as well: copy what must stay."""
+    key = (job.key, job.uid, job.maximize)
+    found = _boards.get(key)
+    if found is None:
+        found = _boards[key] = Board(job.maximize)
+        if len(_boards) > _MOST_JOBS:
+            _boards.popitem(last=False)
+    _boards.move_to_end(key)
+    found.update(job, trials, snapshot)
+    return found

@@ -1,0 +1,156 @@
+"""All trials of a job held against each other at equal training: the best value of each at rungs of a geometric grid.
+
+Called by the `envelope` policy. A trial that has trained three times as long as another is not better for that: what
+can be compared is what both had at the same step. The grid has 8 rungs a doubling below the horizon; between two
+evaluations the running best is interpolated over the logarithm of the step, so that trials that report at different
+steps can be compared, and nothing is read beyond a trial's own last evaluation. Kept on the job's board: a new point
+costs the columns that it reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.curves.board import Board, Floats
+from podium.curves.wire import diverged
+from podium.domain.snapshot import Point
+
+PER_DOUBLING = 8
+DOUBLINGS = 10
+RUNGS = PER_DOUBLING * DOUBLINGS
+TOP = 0.5  # the part of a column that its scales are taken from: who is far behind tells nothing of the race
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """By row, each at the highest rung that the trial has reached. Larger values are better. Copies: they stay."""
+
+    rung: NDArray[np.intp]  # -1: nothing on the grid yet
+    value: Floats
+    deficit: Floats  # the best of all at this rung less its value; nan where unknown
+    gain: Floats  # what it has gained over its last doubling of training
+    leader_gain: Floats  # the same of who leads at this rung
+    ratio: Floats  # median gain / median deficit of the better half at this rung: above 1 everything still moves
+
+
+class EqualTraining:
+    """The table of one board for one horizon: `best[row, rung]`, nan where a trial has not come, and its gains."""
+
+    def __init__(self, rows: int, horizon: float) -> None:
+        self.horizon = horizon
+        self.grid = horizon * 2.0 ** (-np.arange(RUNGS - 1, -1, -1) / PER_DOUBLING)
+        self.best = np.full((rows, RUNGS), np.nan)
+        self.gain = np.zeros((rows, RUNGS))
+        self.rung = np.full(rows, -1)
+        self.lead = np.full(RUNGS, np.nan)  # by rung: the best value of all
+        self.lead_gain = np.zeros(RUNGS)
+        self.typical = np.zeros(RUNGS)  # median gain of the better half
+        self.ratio = np.ones(RUNGS)
+        self._stale = np.ones(RUNGS, dtype=bool)
+        self._seen = np.full(rows, -1)
+        self._complete = np.zeros(rows, dtype=bool)
+
+    def refresh(self, board: Board) -> None:
+        """Reads the curves that have changed, and measures the rungs on which somebody stands. O(changes)."""
+        for row in np.flatnonzero((self._seen != board.version) | (self._complete != board.complete)).tolist():
+            self._read(row, board.curves[row] or (), board.sign, bool(board.complete[row]))
+        self._seen[:] = board.version
+        self._complete[:] = board.complete
+        for column in set(self.rung.tolist()):
+            if self._stale[column]:  # -1, nothing on the grid, is the last column: measured in vain at worst
+                self.measure(column)
+
+    def standings(self) -> Standings:
+        rung, rows = self.rung.copy(), np.arange(len(self.rung))
+        value = self.best[rows, rung]
+        with np.errstate(over="ignore", invalid="ignore"):
+            deficit = self.lead[rung] - value
+        deficit[rung < 0] = np.nan
+        return Standings(rung, value, deficit, self.gain[rows, rung], self.lead_gain[rung], self.ratio[rung])
+
+    def _read(self, row: int, curve: Sequence[Point], sign: float, complete: bool) -> None:
+        best = running_best(curve, sign, self.grid)
+        if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
+            known = [sign * p.value for p in curve if not diverged(p.value)]
+            best[self.grid > curve[-1].step] = max(known, default=-np.inf)
+        old = self.best[row]
+        self._stale |= (best != old) & ~(np.isnan(best) & np.isnan(old))
+        reached = np.flatnonzero(~np.isnan(best))
+        self.best[row] = best
+        self.gain[row] = gains(best)
+        self.rung[row] = reached[-1] if len(reached) else -1
+
+    def measure(self, column: int) -> None:
+        """Leader and scales of one rung, from all trials that have come so far. O(n log n)."""
+        self._stale[column] = False
+        there = np.flatnonzero(self.best[:, column] > -np.inf)
+        if not len(there):
+            self.lead[column] = np.nan
+            self.lead_gain[column] = self.typical[column] = 0.0
+            self.ratio[column] = 1.0
+            return
+        values, moved = self.best[there, column], self.gain[there, column]
+        order = np.argsort(-values, kind="stable")
+        half = min(len(there), max(2, int(TOP * len(there))))
+        lead = values[order[0]]
+        with np.errstate(over="ignore"):  # the difference of two huge values is infinite, which is large enough
+            deficit = middle(lead - values[order[: half + 1]])
+        gain = max(0.0, middle(moved[order[:half]]))
+        self.lead[column] = lead
+        self.lead_gain[column] = max(0.0, moved[order[0]])
+        self.typical[column] = gain
+        self.ratio[column] = min(1e3, max(1e-3, (gain + _TINY) / (deficit + _TINY)))
+
+
+def middle(values: Floats) -> float:
+    """The median of at least one value; many times faster than numpy's for short arrays."""
+    ordered = np.sort(values)
+    half = len(ordered) // 2
+    return float(ordered[half]) if len(ordered) % 2 else float(ordered[half - 1] / 2 + ordered[half] / 2)
+
+
+def running_best(curve: Sequence[Point], sign: float, grid: Floats) -> Floats:
+    """The best value so far at each step of the grid that lies within the curve, nan elsewhere; -inf before the first
+    finite value. O(points + rungs).
+    """
+    found = np.full(len(grid), np.nan)
+    kept = [(p.step, -np.inf if diverged(p.value) else sign * p.value) for p in curve if p.step > 0.0]
+    if not kept:
+        return found
+    steps = np.array([step for step, _ in kept])
+    best = np.maximum.accumulate([value for _, value in kept])
+    within = (grid >= steps[0] * (1 - 1e-9)) & (grid <= steps[-1] * (1 + 1e-9))
+    inside = grid[within]
+    at = np.clip(np.searchsorted(steps, inside * (1 + 1e-9), side="right") - 1, 0, len(steps) - 1)
+    following = np.minimum(at + 1, len(steps) - 1)
+    low, high = best[at], best[following]
+    moving = (low > -np.inf) & (high > low)
+    part = np.log(inside[moving] / steps[at[moving]]) / np.log(steps[following[moving]] / steps[at[moving]])
+    value = low.copy()
+    # each end scaled by itself: the difference of two huge values overflows
+    part = np.clip(part, 0.0, 1.0)
+    value[moving] = low[moving] * (1.0 - part) + high[moving] * part
+    found[within] = value
+    return found
+
+
+def gains(best: Floats) -> Floats:
+    """What was gained over the doubling that ends at each rung; where less than a doubling is known, the part that is,
+    scaled up. 0 where nothing is.
+    """
+    found = np.zeros(len(best))
+    known = np.flatnonzero(best > -np.inf)
+    if not len(known):
+        return found
+    start = np.maximum(known - PER_DOUBLING, known[0])
+    span = known - start
+    scale = PER_DOUBLING / np.maximum(span, 1)
+    with np.errstate(over="ignore"):
+        moved = (best[known] - best[start]) * scale
+    found[known] = np.where((span > 0) & np.isfinite(moved), moved, 0.0)
+    return found

@@ -1,0 +1,92 @@
+"""Where each trial will end, with an interval: what is still gained is a multiple of what was gained of late.
+
+Called for the `envelope` policy's forecasts and by the calibration report. The multiple (final value - best so far) /
+scale has a distribution that depends on how many doublings of training are left and surprisingly little on the task:
+`TABLE` holds its quantiles on recorded curves (benchmarks/hpo_calibration.py --fit prints it anew; its
+report shows how it covers tasks that it has not seen). Trials of the same job that have completed move it to their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from podium.curves.board import Board, Floats
+from podium.curves.equal_training import EqualTraining
+from podium.domain.snapshot import TrialKey
+
+LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)
+DOUBLINGS_LEFT = (0.2, 0.55, 1.0, 1.5, 2.0, 2.75, 3.75, 4.8)
+PEERS = 0.5  # the scale is at least this part of what the better half gains: a plateau may be left again
+WEIGHT = 16.0  # completed trials that count as much as the table
+_TINY = 1e-12
+TABLE = np.array(
+    [
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.04, 0.09, 0.23, 0.41, 0.59, 1.07],
+        [0.0, 0.0, 0.0, 0.0, 0.02, 0.14, 0.29, 0.44, 0.64, 0.91, 1.34, 1.83, 3.05],
+        [0.0, 0.0, 0.0, 0.0, 0.12, 0.34, 0.53, 0.74, 0.99, 1.32, 2.08, 2.87, 4.0],
+        [0.0, 0.0, 0.0, 0.0, 0.38, 0.72, 1.01, 1.33, 1.72, 2.22, 3.43, 5.3, 9.22],
+        [0.0, 0.0, 0.0, 0.05, 0.46, 0.88, 1.23, 1.67, 2.17, 2.98, 4.81, 7.53, 15.55],
+        [0.0, 0.0, 0.0, 0.19, 0.6, 0.99, 1.35, 1.78, 2.36, 3.43, 5.95, 10.16, 15.71],
+        [0.0, 0.0, 0.0, 0.33, 0.64, 0.98, 1.31, 1.62, 2.09, 2.86, 5.09, 7.69, 12.29],
+        [0.0, 0.0, 0.0, 0.33, 0.56, 1.0, 1.36, 1.65, 2.15, 2.98, 4.77, 6.42, 8.8],
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A trial's final best value, in its metric's own direction: the middle, and the interval that holds it with the
+    probability `level`.
+    """
+
+    middle: float
+    low: float
+    high: float
+    level: float
+
+
+def multiples(doublings: float, table: Floats = TABLE) -> Floats:
+    """Quantiles at LEVELS of what is still to come, in units of the scale."""
+    return np.array([np.interp(doublings, DOUBLINGS_LEFT, column) for column in table.T])
+
+
+def scale(table: EqualTraining, row: int, rung: int) -> float:
+    return max(float(table.gain[row, rung]), PEERS * float(table.typical[rung]), _TINY)
+
+
+def quantiles(table: EqualTraining, board: Board, row: int, levels: Sequence[float]) -> Floats | None:
+    """Of the final value (larger is better) at these levels; None for a trial that has shown nothing finite."""
+    rung = int(table.rung[row])
+    if rung < 0 or not table.best[row, rung] > -np.inf:
+        return None
+    best = float(board.best[row])
+    if board.done[row]:
+        return np.full(len(levels), best)
+    left = np.log2(table.horizon / max(float(board.step[row]), float(table.grid[0])))
+    expected = multiples(max(0.0, float(left)))
+    seen = shown_by_completed(table, board, rung)
+    if len(seen):
+        expected = (WEIGHT * expected + len(seen) * np.quantile(seen, LEVELS)) / (WEIGHT + len(seen))
+    return best + scale(table, row, rung) * np.interp(levels, LEVELS, expected)
+
+
+def shown_by_completed(table: EqualTraining, board: Board, rung: int) -> Floats:
+    """The multiples that the completed trials turned out to have from this rung on."""
+    rows = np.flatnonzero(board.complete & np.isfinite(table.best[:, rung]) & np.isfinite(board.best))
+    scales = np.maximum(np.maximum(table.gain[rows, rung], PEERS * table.typical[rung]), _TINY)
+    return np.asarray((board.best[rows] - table.best[rows, rung]) / scales)
+
+
+def forecasts(table: EqualTraining, board: Board, level: float = 0.8) -> Mapping[TrialKey, Forecast]:
+    """Of every trial that has shown a finite value. O(n) each where trials have completed."""
+    found: dict[TrialKey, Forecast] = {}
+    ends = ((1.0 - level) / 2, 0.5, (1.0 + level) / 2)
+    for row, key in enumerate(board.keys):
+        values = quantiles(table, board, row, ends)
+        if values is not None:
+            low, middle, high = sorted(board.sign * values) if board.sign < 0 else values
+            found[key] = Forecast(float(middle), float(low), float(high), level)
+    return found

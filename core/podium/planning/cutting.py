@@ -1,0 +1,86 @@
+"""What becomes of trials that their policy cuts: those that end now, and those that wait for good when nothing else of
+their job can go on.
+
+Called by the planner, before the order and after creation. A waiting trial keeps its pod and so its share of a GPU: it
+must never keep out a trial that would use it, and never keep a job from ending. What waits and how is
+`Standing.waits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium.planning.completion import Closing, ending
+from podium.planning.ranking import Standing
+from podium.planning.share import fits
+
+STOPPED = TrialPhase.EARLY_STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """`standings`: the trials that go on; `closing` holds those that end as well."""
+
+    actions: tuple[Action, ...]
+    standings: Mapping[TrialKey, Standing]
+    closing: Closing
+
+
+def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
+    """Ends the trials that their policy stops. O(n)."""
+    over = {key: s for key, s in standings.items() if s.stops}
+    actions = [a for s in over.values() for a in ending(s.trial, STOPPED, "StoppedByPolicy", s.ranked.message)]
+    left = {key: s for key, s in standings.items() if key not in over}
+    return Cut(tuple(actions), left, replace(closing, trials=closing.trials | over.keys()))
+
+
+def release(
+    snapshot: Snapshot, standings: Mapping[TrialKey, Standing], planned: Sequence[Action], closing: Closing
+) -> tuple[Action, ...]:
+    """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
+    its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
+    """
+    by_job: dict[JobKey, list[Standing]] = {}
+    for standing in standings.values():
+        by_job.setdefault(standing.job.key, []).append(standing)
+    keys = {trial.key: trial.job for trial in snapshot.trials}
+    # what is created, requeued or ended makes room or work of its own: look again when it shows
+    changing = {a.job for a in planned if isinstance(a, CreateTrial)}
+    changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
+    changing |= {keys[key] for key in closing.trials}
+    changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
+    count: dict[JobKey, int] = {}
+    for trial in snapshot.trials:
+        count[trial.job] = count.get(trial.job, 0) + 1
+    actions: list[Action] = []
+    for key, mine in sorted(by_job.items()):
+        waiting = [s for s in mine if s.waits]
+        if not waiting or key in changing or mine[0].job.suspended or any(_goes_on(s, snapshot.now) for s in mine):
+            continue
+        if len(waiting) == len(mine) and count[key] >= mine[0].job.max_trials:
+            for s in waiting:
+                text = "Its policy lets it wait and wants no other trial of the job any more."
+                actions += ending(s.trial, STOPPED, "PolicyDone", text)
+            continue
+        placed = [s for s in waiting if _has_good_gpu(s, snapshot)]
+        if placed:
+            last = max(placed, key=lambda s: s.ranked.rank)
+            text = "Its policy lets it wait and ranks it last of those: another trial needs its place."
+            actions += ending(last.trial, STOPPED, "PlaceNeeded", text)
+    return tuple(actions)
+
+
+def _goes_on(standing: Standing, now: float) -> bool:
+    """Whether it works, or will without our help: a pod, a back-off that passes, a user who lets it go on."""
+    trial = standing.trial
+    return not standing.waits and (trial.pod is not None or trial.retry_at > now or trial.suspend)
+
+
+def _has_good_gpu(standing: Standing, snapshot: Snapshot) -> bool:
+    """Its end frees a place that another trial of the job can take; one on an ill GPU would end for nothing."""
+    mine = [gpu for gpu in snapshot.gpus if gpu.uuid in standing.trial.gpus]
+    return bool(mine) and all(fits(standing.job, gpu) for gpu in mine)

@@ -1,0 +1,54 @@
+"""Asynchronous successive halving: a trial pauses at each rung and goes on when it is in the best 1/eta of those that
+came so far. Li et al., MLSys 2020, algorithm 2 (promotion), with real suspension in the place of a new start.
+
+`onCut: stop` is the rule without promotion that Ray Tune has: who is not in the best 1/eta on arrival ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from podium.curves.board import board
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
+from podium.policies.horizon import horizon
+from podium.policies.rungs import Halving, climb, rung_steps, top
+
+
+@dataclass(frozen=True, slots=True)
+class Asha:
+    """`eta`: one in so many is promoted; `rungs`: how many there are below the end, the lowest at
+    maxSteps * eta^-rungs.
+    """
+
+    eta: float = 4.0
+    rungs: int = 3
+    on_cut: OnCut = "suspend"
+
+    name: ClassVar[str] = "asha"
+    needs_max_steps: ClassVar[bool] = True
+    hysteresis: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.eta > 1.0:
+            raise ValueError(f"eta: {self.eta:g} keeps everybody; give a number above 1")
+        if not 1 <= self.rungs <= 16:
+            raise ValueError(f"rungs: {self.rungs} rungs cannot be; give 1 to 16")
+
+    def turn(self, costs: Costs) -> float:
+        return shortest_turn(costs, 2.0)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        """O(n log n) and the new points."""
+        seen = board(job, trials, snapshot)
+        found = climb(seen, rung_steps(horizon(job, seen), self.eta, self.rungs))
+        stop = self.on_cut == "stop"
+        promoted = np.zeros(len(seen), dtype=bool)
+        for k in range(self.rungs):
+            promoted |= (found.rung == k) & top(found.value[:, k], self.eta, least=1 if stop else 0)
+        cut = Admission.STOP if stop else Admission.WAIT
+        return Halving(found, promoted, np.zeros(len(seen), dtype=bool), self.rungs).ranking(seen, cut)

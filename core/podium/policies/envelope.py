@@ -1,0 +1,243 @@
+"""Envelope, Podium's default: who is most likely to end best for the least training still needed goes first.
+
+1. Trials are compared at equal training only (`curves/equal_training.py`): the deficit to the best of all at that step.
+2. A deficit counts as much as it is large against what is still gained there in a doubling of training. While
+   everything moves, nobody is judged and the order is that of fifo; on flat curves losers are put off at once.
+3. A trial's index is its probability of being the best over what it still has to train. A trial that has not been
+   opened has the value of what the opened ones turned out to be, with the option to drop it after a look.
+4. Trials that have completed tell whether early order means anything here; if not, the probabilities move together.
+5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of all GPU
+   time at most. No live trial starves.
+
+No paper has it; kin of freeze-thaw optimisation (Swersky et al. 2014) and of index policies (Gittins 1979). Formulas
+and how the constants were found: docs/algorithms.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from podium.curves.board import Board, Floats, board
+from podium.curves.equal_training import EqualTraining, Standings, middle
+from podium.curves.final_value import Forecast, forecasts
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium.policies.base import Ranking, shortest_turn
+from podium.policies.horizon import horizon
+
+OVERDUE, LOOK, RANKED = 0, 1, 2
+LONGEST_LOOK = 0.9  # of a trial
+_TINY = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """What was found on recorded curves; not for users to turn (docs/algorithms.md says how much each matters)."""
+
+    unit: float = 1.0  # a deficit of so many units makes a trial e times less likely to be the best
+    spread: float = 0.28  # how much less a deficit counts where trials gain more than they differ
+    slope: float = 0.8  # doublings that a trial's own gain, less the leader's, is carried on
+    newcomer: float = 0.3  # weight of being behind a less trained trial at that trial's step
+    evaluations: float = 1.5  # a look lasts at least so many evaluations
+    prior: float = 0.1  # probability that all that is seen so far says nothing
+    trust: float = 2.0  # completed trials that it takes to doubt the order
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """`look`: share of a whole trial that everyone who is opened gets before it is judged; `hysteresis_ratio`: how much
+    better a rival's index must be, as a ratio less 1; `min_share`: share of all GPU time that may go to who has waited
+    longest, 0 switches the floor off.
+
+    Bound of the wait with the floor on: with n trials that wait, G GPUs, e seconds between two values of a trial and
+    s + r seconds a hand-over, a trial is overdue after W = n (e + s + r) / (min_share G) seconds without a value.
+    Overdue trials are served one at a time, so no live trial waits longer than W (1 + min_share G) plus one turn.
+    """
+
+    look: float = 0.03
+    hysteresis_ratio: float = 0.4
+    min_share: float = 0.03
+    constants: Constants = Constants()
+
+    name: ClassVar[str] = "envelope"
+    needs_max_steps: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.look <= 1.0:
+            raise ValueError(f"look: {self.look:g} is no share of a trial; give 0 to 1")
+        if not 0.0 <= self.hysteresis_ratio <= 10.0:
+            raise ValueError(f"hysteresis: {self.hysteresis_ratio:g} is no ratio less 1; give 0 to 10")
+        if not 0.0 <= self.min_share <= 0.5:
+            raise ValueError(f"minShare: {self.min_share:g} is no share for those that are not wanted; give 0 to 0.5")
+
+    @property
+    def hysteresis(self) -> float:
+        """Scores are logarithms of the index."""
+        return math.log1p(self.hysteresis_ratio)
+
+    def turn(self, costs: Costs) -> float:
+        return shortest_turn(costs, 2.0)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        """O(n log n), and the rungs that new points reach."""
+        seen = board(job, trials, snapshot)
+        table = self._table(job, seen)
+        length = table.horizon
+        opened, live = seen.opened, ~seen.done
+        pace, gap = _pace(seen), _gap(seen)
+        # in steps; what runs now may have trained beyond its last value
+        trained = np.minimum(np.maximum(seen.step, seen.seconds / pace), length)
+        least = max(self.look * length, self.constants.evaluations * gap)
+        paused = trained[opened & live & ~seen.running]
+        looked = min(LONGEST_LOOK, max(least, middle(paused) if len(paused) else 0.0) / length)
+        chance = probabilities(seen, table, opened, self.constants)
+        chance = trusted(seen, table, chance, opened & live, 2.0 * looked, self.constants.trust)
+        handover = (snapshot.costs.suspend + snapshot.costs.resume) / (pace * length)
+        left = 1.0 - np.minimum(trained / length, 0.999)
+        index = chance / (left + np.where(seen.running, 0.0, handover))
+        index[~opened] = option_value(chance[opened], looked)
+        levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
+        overdue = self._overdue(seen, live, snapshot, gap * pace)
+        if overdue is not None:
+            levels[overdue] = OVERDUE
+
+        def say(row: int) -> tuple[str, str]:
+            if row == overdue:
+                return "Overdue", "has waited longest for its next value; the floor gives it a turn."
+            share = 100.0 * trained[row] / length
+            if levels[row] == LOOK:
+                return "FirstLook", f"has trained {share:.1f} % and is looked at before it is judged."
+            if not opened[row]:
+                return "NotOpened", f"is new: its index is {index[row]:.3g}, by what those opened before turned out."
+            text = f"will be the best of those opened with probability {chance[row]:.2g}"
+            return "Envelope", f"{text} and has trained {share:.0f} %: its index is {index[row]:.3g}."
+
+        return Ranking(seen, np.log(np.maximum(index, 1e-300)), levels, say)
+
+    def forecasts(
+        self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot, level: float = 0.8
+    ) -> Mapping[TrialKey, Forecast]:
+        """The predicted final value of every trial that has shown one, with the interval of this probability."""
+        seen = board(job, trials, snapshot)
+        table = self._table(job, seen)
+        return forecasts(table, seen, level)
+
+    def _table(self, job: JobView, seen: Board) -> EqualTraining:
+        length = horizon(job, seen)
+        table = seen.keep(("equal training", length), lambda: EqualTraining(len(seen), length))
+        table.refresh(seen)
+        return table
+
+    def _overdue(self, seen: Board, live: NDArray[np.bool_], snapshot: Snapshot, evaluation: float) -> int | None:
+        """The row of the live trial that has waited longest for its next value, if that is longer than the bound. A
+        trial that is being served keeps the place until its value comes: so there is never more than one.
+        """
+        gpus = len(snapshot.gpus)
+        waiting = int(np.count_nonzero(live)) - gpus
+        if self.min_share <= 0.0 or waiting <= 0 or not gpus:
+            return None
+        turn = evaluation + snapshot.costs.suspend + snapshot.costs.resume
+        waited = np.where(live, snapshot.now - seen.heard, -np.inf)
+        longest = int(np.argmax(waited))
+        return longest if waited[longest] > waiting * turn / (self.min_share * gpus) else None
+
+
+def probabilities(seen: Board, table: EqualTraining, opened: NDArray[np.bool_], constants: Constants) -> Floats:
+    """Of each opened trial, to be the best of them in the end; by row, sum 1. Steps 1 and 2 of the policy."""
+    count = int(np.count_nonzero(opened))
+    if not count:
+        return np.zeros(len(seen))
+    at = table.standings()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        unit = constants.unit * (np.maximum(at.gain, at.leader_gain) + _TINY) * at.ratio**constants.spread
+        lag = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
+        lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
+        if constants.newcomer > 0.0:
+            lag = np.maximum(lag, constants.newcomer * behind_newcomers(seen, table, at, constants))
+    lag[np.isnan(lag) | seen.diverged] = np.inf
+    lag[opened & (at.rung < 0) & ~seen.diverged] = 0.0  # nothing to be judged by yet
+    least = lag[opened].min()
+    weight = np.where(opened, np.exp(-np.minimum(lag - (least if np.isfinite(least) else 0.0), 700.0)), 0.0)
+    chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + np.where(opened, constants.prior / count, 0.0)
+    return chance
+
+
+def behind_newcomers(seen: Board, table: EqualTraining, at: Standings, constants: Constants) -> Floats:
+    """By row, the largest lag behind a trial that stands on a lower rung, at that rung; -inf where there is none.
+
+    Without it a trial that runs ahead alone is its own envelope and can never be overtaken.
+    """
+    fronts: dict[int, int] = {}  # rung -> the best of those that stand on it
+    rungs, values, lost = at.rung.tolist(), at.value.tolist(), seen.diverged.tolist()
+    for row, rung in enumerate(rungs):
+        if rung >= 0 and not lost[row] and (rung not in fronts or values[row] > values[fronts[rung]]):
+            fronts[rung] = row
+    if not fronts:
+        return np.full(len(seen), -np.inf)
+    columns = np.fromiter(fronts, dtype=np.intp)
+    leaders = np.fromiter(fronts.values(), dtype=np.intp)
+    front_gain = table.gain[leaders, columns]
+    own, gain = table.best[:, columns], table.gain[:, columns]
+    unit = np.maximum(np.maximum(gain, front_gain), table.lead_gain[columns]) + _TINY
+    unit *= constants.unit * table.ratio[columns] ** constants.spread
+    lag = (table.best[leaders, columns] - own + constants.slope * (front_gain - gain)) / unit
+    lag[(at.rung[:, None] <= columns) | ~(own > -np.inf) | (lag <= 0.0)] = -np.inf
+    found: Floats = lag.max(axis=1)
+    return found
+
+
+def trusted(
+    seen: Board, table: EqualTraining, chance: Floats, live: NDArray[np.bool_], share: float, trust: float
+) -> Floats:
+    """Step 4: as far as the completed trials' order at this share of training was not their final order, the chances of
+    those that are not complete move to their mean. Kendall's tau, turned into a correlation (Greiner's relation).
+    """
+    rows = np.flatnonzero(seen.complete)
+    if len(rows) < 3 or not live.any():
+        return chance
+    column = min(len(table.grid) - 1, int(np.searchsorted(table.grid, share * table.horizon)))
+    early, late = table.best[rows, column], seen.best[rows]
+    known = np.isfinite(early) & np.isfinite(late)
+    tau = agreement(early[known], late[known])
+    rho = math.sin(0.5 * math.pi * tau)
+    weight = max(0.0, (rho * len(rows) + trust) / (len(rows) + trust))
+    return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)
+
+
+def agreement(early: Floats, late: Floats) -> float:
+    """Kendall's tau of two orders, ties left out; 1 where nothing can be said. O(n^2), for at most 64 of them."""
+    if len(early) > 64:  # evenly spaced over the ranks: the figure does not change, the cost would
+        pick = np.argsort(late, kind="stable")[np.linspace(0, len(late) - 1, 64).astype(np.intp)]
+        early, late = early[pick], late[pick]
+    agree = np.sign(early[:, None] - early) * np.sign(late[:, None] - late)
+    pairs = np.count_nonzero(agree)
+    return float(agree.sum()) / pairs if pairs else 1.0
+
+
+def option_value(chance: Floats, look: float) -> float:
+    """The index of a trial that has not been opened: had n trials been opened for the best k of them, the others
+    dropped after a look, this is the probability that a unit of training would have bought; for the best k.
+    """
+    n = len(chance)
+    if not n:
+        return 1.0
+    bought = np.cumsum(np.sort(chance)[::-1])
+    return float((bought / (n * look + np.arange(1, n + 1) * (1.0 - look))).max())
+
+
+def _pace(seen: Board) -> float:
+    """GPU seconds of one step, over all trials that have shown any."""
+    told = seen.step > 0.0
+    steps, seconds = float(seen.step[told].sum()), float(seen.seconds[told].sum())
+    return seconds / steps if steps > 0.0 and seconds > 0.0 else 1.0
+
+
+def _gap(seen: Board) -> float:
+    """Median steps between two values of a trial; 0 before any."""
+    told = seen.points > 0
+    return middle(seen.step[told] / seen.points[told]) if told.any() else 0.0

@@ -1,0 +1,105 @@
+"""POP (HyperDrive): promising trials get GPUs of their own, the rest take turns on what is left, hopeless ones end.
+
+Rasley et al., Middleware 2017. A trial's confidence p is the probability that it ends better than the best value so
+far, here by an ensemble of power laws (`curves/powerlaw.py`; the paper uses Domhan's curves and MCMC). With the
+confidences sorted, as many trials are promising as maximises min(j, G p_j): the more certain, the more GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import erf, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from podium.curves.board import Board, Floats, board
+from podium.curves.powerlaw import MEMBERS, forecast
+from podium.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
+from podium.policies.base import OnCut, Ranking, shortest_turn
+from podium.policies.horizon import horizon
+
+PROMISING, OPPORTUNISTIC, POOR = 0, 1, 2
+_ERF = np.frompyfunc(lambda x: 0.5 * (1.0 + erf(x / sqrt(2.0))), 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pop:
+    """`early`: points that every trial may show before it is judged; `poor`: a confidence below ends it; `rounds`:
+    turns in a whole trial of those that take turns.
+    """
+
+    early: int = 5
+    poor: float = 0.05
+    rounds: int = 20
+    on_cut: OnCut = "stop"
+
+    name: ClassVar[str] = "pop"
+    needs_max_steps: ClassVar[bool] = True
+    hysteresis: ClassVar[float] = 0.0
+
+    def __post_init__(self) -> None:
+        if self.early < 3:
+            raise ValueError(f"early: {self.early} points make no curve; give 3 or more")
+        if not 0.0 <= self.poor < 1.0:
+            raise ValueError(f"poor: {self.poor:g} is no probability below 1; give 0 to 1")
+        if self.rounds < 1:
+            raise ValueError(f"rounds: {self.rounds} is no number of turns; give 1 or more")
+
+    def turn(self, costs: Costs) -> float:
+        return shortest_turn(costs, 2.0)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+        """O(members) a trial, and one fit a new point."""
+        seen = board(job, trials, snapshot)
+        budget = horizon(job, seen)
+        known = (seen.points >= self.early) & ~seen.done
+        confidence = np.where(known & ~seen.diverged, self._confidence(seen, budget), 0.0)
+        cut = known & (confidence < self.poor)
+        promising = self._promising(np.where(cut, 0.0, confidence), len(snapshot.gpus))
+        # a whole turn less is a place more
+        rounds = np.floor(seen.step / budget * self.rounds)
+        levels = np.where(cut, POOR, np.where(promising, PROMISING, OPPORTUNISTIC))
+
+        def say(row: int) -> tuple[str, str]:
+            text = f"ends better than the best so far with probability {confidence[row]:.2f}"
+            if cut[row]:
+                return "Poor", f"{text}, less than {self.poor:g}."
+            return ("Promising", f"{text}.") if promising[row] else ("TakesTurns", f"has had {rounds[row]:.0f} turns.")
+
+        return Ranking(
+            seen,
+            np.where(levels == OPPORTUNISTIC, -rounds, confidence),
+            levels,
+            say,
+            cut,
+            cut if self.on_cut == "stop" else None,
+        )
+
+    def _confidence(self, seen: Board, budget: float) -> Floats:
+        """P(final value > best of the pool), by row; a trial that leads still has to improve on itself or stay."""
+
+        def read(curve: tuple[Point, ...]) -> Floats:
+            found = forecast(curve, seen.sign, budget) if len(curve) >= self.early else None
+            if found is None:
+                return np.full(2 * MEMBERS + 1, np.nan)
+            return np.concatenate([found.finals, found.weights, [found.noise]])
+
+        table = seen.derive(("power laws", budget, self.early), 2 * MEMBERS + 1, read)
+        incumbent = seen.best.max(initial=-np.inf)
+        finals, weights, noise = table[:, :MEMBERS], table[:, MEMBERS:-1], table[:, -1:]
+        with np.errstate(all="ignore"):
+            z = (finals - incumbent) / np.maximum(noise, 1e-12 * np.abs(incumbent) + 1e-300)
+            chance = np.asarray(_ERF(np.clip(np.nan_to_num(z), -40.0, 40.0)), dtype=np.float64)
+            found: Floats = np.nan_to_num((chance * weights).sum(axis=1))
+        return found
+
+    def _promising(self, confidence: Floats, gpus: int) -> np.ndarray:
+        order = np.argsort(-confidence, kind="stable")
+        j = np.arange(1, len(order) + 1)
+        deserved = np.minimum(j, max(1, gpus) * confidence[order])
+        chosen = np.zeros(len(order), dtype=bool)
+        if len(order) and deserved.max() > 0.0:
+            chosen[order[: int(np.argmax(deserved)) + 1]] = True
+        return chosen

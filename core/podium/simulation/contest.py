@@ -1,0 +1,54 @@
+"""Several policies on the same pools of one recording, fifo always among them. Called by `podium simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from podium.policies.base import Policy
+from podium.policies.fifo import Fifo
+from podium.simulation.compare import METRICS, RunKey, geometric_mean, ratios
+from podium.simulation.metrics import Score, score
+from podium.simulation.pools import Machine, draw
+from podium.simulation.recorded import Recording
+from podium.simulation.replay import replay
+
+BASE = Fifo.name
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """`scores`: policy -> run -> what it was worth. Every policy had the same runs."""
+
+    recording: Recording
+    machine: Machine
+    size: int  # trials of a pool
+    scores: Mapping[str, Mapping[RunKey, Score]]
+
+    @property
+    def runs(self) -> int:
+        return len(self.scores[BASE])
+
+    def typical(self, policy: str, metric: str) -> float | None:
+        """The median over the runs that have this metric (see `compare.METRICS`); None where none has."""
+        found = [value for s in self.scores[policy].values() if (value := METRICS[metric](s)) is not None]
+        return median(found) if found else None
+
+    def against_fifo(self, policy: str, metric: str) -> tuple[float, float] | None:
+        """Time of fifo over time of the policy: geometric mean and worst run. Above 1 = faster than fifo."""
+        found = list(ratios(self.scores[policy], self.scores[BASE], metric).values())
+        return (geometric_mean(found), min(found)) if found else None
+
+
+def contest(recording: Recording, policies: Sequence[Policy], machine: Machine, seeds: int, size: int) -> Contest:
+    """One replay a policy and seed; the switch rule is the planner's for all of them."""
+    by_name = {BASE: Fifo(), **{policy.name: policy for policy in policies}}
+    scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
+    for seed in range(seeds):
+        pool = draw(recording, seed, size)
+        histories = {name: replay(pool, policy, machine) for name, policy in by_name.items()}
+        makespan = max(histories[BASE].completed.values())
+        for name, history in histories.items():
+            scores[name][recording.task, seed] = score(pool, history, makespan)
+    return Contest(recording, machine, min(size, len(recording.trials)), scores)

@@ -1,0 +1,103 @@
+"""What a replay was worth: times, regret, GPU seconds, waits. Definitions of ../shared/research/refsim.md section 1,
+repeated in docs/algorithms.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from podium.curves.wire import diverged
+from podium.simulation.history import History
+from podium.simulation.pools import Pool
+
+NEAR = 0.01  # of the gap from start to best
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run. Times in seconds; `c` is a mean of regret from 0 to 1; `wait` in units of H."""
+
+    a: float | None  # until a trial reached the target; None: the pool has none that does
+    a1: float  # until a value within 1 % of the start-to-best gap of the best
+    b: float  # until the trial with the best value has completed
+    c: float  # mean regret of the best value so far, over the time that fifo needs for all
+    gpu: float  # GPU seconds until b
+    plan: float  # GPU seconds of the policy's own plan
+    over: float  # share of GPU time that switches took
+    wait: float
+
+
+def start_value(pool: Pool) -> float:
+    """Median first value, larger is better: what an ordinary trial begins with."""
+    firsts = sorted(-math.inf if diverged(t.values[0]) else pool.sign * t.values[0] for t in pool.trials)
+    middle = len(firsts) // 2
+    return firsts[middle] if len(firsts) % 2 else (firsts[middle - 1] + firsts[middle]) / 2
+
+
+def near_best(pool: Pool) -> float:
+    best = pool.best_of(pool.trials[pool.winner])
+    return best - NEAR * (best - start_value(pool))
+
+
+def goal_of(pool: Pool) -> float | None:
+    """The value that metric (a) waits for: the task's target, else near the best; None where no trial reaches it."""
+    if pool.target is None:
+        return near_best(pool)
+    goal = pool.sign * pool.target
+    return goal if pool.best_of(pool.trials[pool.winner]) >= goal else None
+
+
+def goals(pool: Pool) -> tuple[int, ...]:
+    """The trials that serve (a), a1 and (b) soonest: for the oracle."""
+
+    def soonest(goal: float) -> int:
+        return min(range(len(pool.trials)), key=lambda i: (_first_reach(pool, i, goal), i))
+
+    wanted = [near_best(pool)]
+    goal = goal_of(pool)
+    if goal is not None:
+        wanted.insert(0, goal)
+    return (*(soonest(value) for value in wanted), pool.winner)
+
+
+def _first_reach(pool: Pool, number: int, goal: float) -> float:
+    trial = pool.trials[number]
+    reached = (s for s, v in zip(trial.seconds, trial.values, strict=True) if not diverged(v) and pool.sign * v >= goal)
+    return next(reached, math.inf)
+
+
+def score(pool: Pool, history: History, makespan: float) -> Score:
+    """`makespan`: when fifo has trained all of the pool."""
+    b = history.completed[pool.winner]
+    goal, near = goal_of(pool), near_best(pool)
+    return Score(
+        a=None if goal is None else _time_of(history, lambda value: value >= goal),
+        a1=_time_of(history, lambda value: value >= near),
+        b=b,
+        c=_regret(pool, history, makespan),
+        gpu=history.gpu_seconds_until(b),
+        plan=history.plan_seconds,
+        over=history.switch_seconds / history.gpu_seconds,
+        wait=max(history.waits.values(), default=0.0) / pool.horizon,
+    )
+
+
+def _time_of(history: History, reached: Callable[[float], bool]) -> float:
+    return next(r.time for r in history.reached if reached(r.value))
+
+
+def _regret(pool: Pool, history: History, makespan: float) -> float:
+    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any value."""
+    best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
+    gap = best - start
+    area, now, regret = 0.0, 0.0, 1.0
+    for r in history.reached:
+        if r.time >= makespan:
+            break
+        current = (best - r.value) / gap if gap > 0.0 else 0.0
+        if current < regret:
+            area += regret * (r.time - now)
+            now, regret = r.time, current
+    return (area + regret * (makespan - now)) / makespan

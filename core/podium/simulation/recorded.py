@@ -1,0 +1,140 @@
+"""Recorded learning curves of real training runs, as files: one task a file, gzip or plain JSON lines.
+
+The first line is the header (task, metric, goal, target), each further line a trial: its cumulative training seconds,
+step and validation value at every evaluation; null where a value was not finite. Read by the benchmark and the tests.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from podium.curves.wire import diverged, to_wire
+from podium.domain.snapshot import Scalar
+
+EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
+
+
+class RecordingError(ValueError):
+    """A file is not in the format; the message names file, line and cure."""
+
+    code = "BadRecording"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTrial:
+    """`seconds` strictly increase, one entry an evaluation; a value that was not finite is the worst finite double."""
+
+    name: str
+    hparams: Mapping[str, Scalar]
+    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+
+    @property
+    def length(self) -> float:
+        return self.seconds[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One task. `family` groups tasks of one source: the part of the file's name before the first dash."""
+
+    task: str
+    family: str
+    metric: str
+    maximize: bool
+    target: float | None
+    trials: tuple[RecordedTrial, ...]
+
+    def distinct(self) -> Recording:
+        """The first trial of each configuration only: a search does not repeat itself."""
+        seen: dict[str, RecordedTrial] = {}
+        for trial in self.trials:
+            seen.setdefault(json.dumps(dict(trial.hparams), sort_keys=True), trial)
+        return Recording(self.task, self.family, self.metric, self.maximize, self.target, tuple(seen.values()))
+
+
+def load(path: Path) -> Recording:
+    """One file; raises RecordingError."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as file:
+        try:
+            return parse(file, path.name)
+        except UnicodeDecodeError as error:
+            raise RecordingError(f"{path.name}: not UTF-8 text ({error.reason}); save it as JSON lines") from None
+
+
+def load_all(paths: Iterable[Path]) -> tuple[Recording, ...]:
+    """Files, and folders with all the recordings in them, in the order of their names."""
+    files: list[Path] = []
+    for path in paths:
+        files += sorted(path.glob("*.jsonl*")) if path.is_dir() else [path]
+    return tuple(load(file) for file in files)
+
+
+def bundled() -> Recording:
+    """The set recorded from our own example (examples/digits), which is part of the package."""
+    with resources.as_file(resources.files("podium.simulation") / "data" / "digits-example.jsonl.gz") as path:
+        return load(path)
+
+
+def parse(lines: Iterable[str], name: str) -> Recording:
+    records = [_record(line, name, number) for number, line in enumerate(lines, start=1) if line.strip()]
+    if len(records) < 2:
+        raise RecordingError(f"{name}: {len(records)} lines; a header and at least one trial are needed")
+    header = records[0]
+    try:
+        maximize = {"maximize": True, "minimize": False}[header["goal"]]
+        # "no wall time recorded: seconds = evaluation index"
+        scale = EVALUATION_SECONDS if "no wall time" in header.get("note", "") else 1.0
+        target = header.get("target")
+        trials = tuple(
+            _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
+        )
+        return Recording(
+            header["task"], name.partition(".")[0].partition("-")[0], header["metric"], maximize, target, trials
+        )
+    except KeyError as missing:
+        raise RecordingError(f"{name}: {missing} is missing or unknown; see the format in docs/algorithms.md") from None
+
+
+def _record(line: str, name: str, number: int) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise RecordingError(f"{name}, line {number}: no JSON ({error})") from None
+    if not isinstance(record, dict):
+        raise RecordingError(f"{name}, line {number}: {record!r} is no JSON object")
+    return record
+
+
+def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> RecordedTrial:
+    try:
+        seconds = tuple(float(s) * scale for s in record["seconds"])
+        values = tuple(to_wire(math.nan if v is None else float(v), maximize) for v in record["value"])
+    except (TypeError, ValueError):
+        raise RecordingError(f"{where}: seconds and value must be arrays of numbers (value: or null)") from None
+    if not seconds or len(seconds) != len(values):
+        raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
+    if seconds[0] <= 0.0 or any(b <= a for a, b in pairwise(seconds)):
+        raise RecordingError(f"{where}: seconds must be above 0 and increase from evaluation to evaluation")
+    return RecordedTrial(str(record["trial"]), MappingProxyType(record.get("hparams", {})), seconds, values)
+
+
+def lines(recording: Recording) -> Iterator[str]:
+    """What `parse` reads back as the same recording; a value that was not finite is null."""
+    goal = "maximize" if recording.maximize else "minimize"
+    yield json.dumps({"task": recording.task, "metric": recording.metric, "goal": goal, "target": recording.target})
+    for trial in recording.trials:
+        values = [None if diverged(v) else v for v in trial.values]
+        yield json.dumps(
+            {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}
+        )

@@ -1,0 +1,148 @@
+"""The true state of a replay: what each trial has trained, who is on which GPU. Used by `replay` alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import GpuView, JobKey, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
+from podium.policies.base import Policy
+from podium.simulation.history import Reached
+from podium.simulation.pools import Machine, Pool
+
+JOB = JobKey("replay", "pool")
+_NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a policy's definition says of the machine, not of the rank.
+
+    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: to the least loaded; when two queues differ by more
+    than one, the first that waits migrates). `whole_turns`: a trial keeps its GPU for the policy's turn, whatever it
+    reports. `bare_rank`: any better rank takes the GPU, where the planner asks for a gain above cost and hysteresis.
+    """
+
+    queue_per_gpu: bool = False
+    whole_turns: bool = False
+    bare_rank: bool = False
+
+
+DEFAULT_RULES = Rules()
+
+
+@dataclass(slots=True)
+class SimTrial:
+    """One trial's true state; `view` is what a policy may know of it."""
+
+    number: int
+    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+    view: TrialView
+    queue: int | None = None  # the only GPU that may train it
+    trained: float = 0.0
+    evaluations: int = 0
+    placed: bool = False
+    started: bool = False
+    over: bool = False
+    stopped: bool = False
+    idle_since: float = 0.0
+    longest_wait: float = 0.0
+
+    def see(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
+        """Built by hand: `dataclasses.replace` would take most of a replay's time."""
+        old = self.view
+        points = old.curve if curve is None else curve
+        self.view = TrialView(
+            old.key, old.job, old.number, 0.0, phase, points, 0, 0, old.pod, old.node, (), self.trained
+        )
+
+    def start_anew(self) -> None:
+        """Nothing of a stopped trial was kept."""
+        self.trained, self.evaluations, self.started, self.stopped = 0.0, 0, False, False
+        self.see(TrialPhase.GATED, ())
+
+
+@dataclass(slots=True)
+class SimGpu:
+    index: int
+    trial: SimTrial | None = None
+    since: float = 0.0  # when its trial got it
+    trains_from: float = 0.0  # when the present stretch of training began; of an idle GPU when it is free
+    next: float = _NEVER  # when it decides
+
+
+@dataclass(slots=True)
+class World:
+    pool: Pool
+    machine: Machine
+    policy: Policy
+    job: JobView
+    trials: list[SimTrial]
+    gpus: list[SimGpu]
+    gpu_views: tuple[GpuView, ...]
+    by_key: Mapping[TrialKey, SimTrial]
+    slice_seconds: float
+    rules: Rules
+    live: int
+    now: float = 0.0
+    decisions: int = 0
+    switch_seconds: float = 0.0
+    plan_seconds: float | None = None
+    reached: list[Reached] = field(default_factory=list)
+    completed: dict[int, float] = field(default_factory=dict)
+    busy: list[tuple[float, float]] = field(default_factory=list)
+
+    def snapshot(self) -> Snapshot:
+        views = tuple([trial.view for trial in self.trials])
+        return Snapshot(self.now, (self.job,), views, self.gpu_views, self.machine.costs)
+
+
+def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> World:
+    trials = [_trial(number, pool) for number in range(len(pool.trials))]
+    if rules.queue_per_gpu:
+        for trial in trials:
+            trial.queue = trial.number % machine.gpus  # to the least loaded, in order
+    return World(
+        pool=pool,
+        machine=machine,
+        policy=policy,
+        job=_job(pool, policy, {}),
+        trials=trials,
+        gpus=[SimGpu(index) for index in range(machine.gpus)],
+        gpu_views=tuple(GpuView("replay", f"gpu-{i}", "Healthy", len(trials)) for i in range(machine.gpus)),
+        by_key={trial.view.key: trial for trial in trials},
+        slice_seconds=machine.slice(pool),
+        rules=rules,
+        live=len(trials),
+    )
+
+
+def _trial(number: int, pool: Pool) -> SimTrial:
+    recorded, name = pool.trials[number], f"pool-{number}"
+    view = TrialView(TrialKey(JOB.namespace, name, name), JOB, number, 0.0, TrialPhase.GATED, pod=f"{name}-0")
+    return SimTrial(number, recorded.seconds, recorded.values, view)
+
+
+def _job(pool: Pool, policy: Policy, settings: Mapping[str, Scalar]) -> JobView:
+    """The step of a curve is the second of training: all that a policy knows of lengths is the pool's longest."""
+    return JobView(
+        key=JOB,
+        uid=f"{pool.task}-{pool.seed}",
+        created=0.0,
+        policy=policy.name,
+        settings=MappingProxyType(dict(settings)),
+        maximize=pool.maximize,
+        target=None,
+        max_trials=len(pool.trials),
+        parallel=len(pool.trials),
+        max_steps=pool.horizon,
+        max_failed=0,
+        retries=0,
+        gpus_per_trial=1,
+        accepted=True,
+        suspended=False,
+    )

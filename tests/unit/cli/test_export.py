@@ -1,0 +1,53 @@
+"""`podium export`: the curves of a search as a file that the replay reads back, and what is left out of it."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from podium.simulation.recorded import load
+from podium_cli import main
+from podium_cli.commands.export import recording_of
+from podium_cli.exits import Exit
+from podium_cli.objects import picture_of
+from podium_cli.samples import BEGIN, search_at
+
+ENDED = search_at(600.0)
+
+
+def test_a_search_is_written_and_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "digits.jsonl"
+    assert main.run(["export", "--sample", "-o", str(path)]) is Exit.OK
+    assert capsys.readouterr().out == f"{path}: 12 trials; 0 that were not trained to their end are left out.\n"
+    found = load(path)
+    assert found == recording_of(picture_of(ENDED, None, None, BEGIN + timedelta(seconds=600)))
+    assert (
+        main.run(["simulate", str(path), "--gpus", "2", "--seeds", "1", "--policy", "hermes", "-o", "json"]) is Exit.OK
+    )
+    (shown,) = json.loads(capsys.readouterr().out)
+    assert (shown["task"], shown["trials"]) == ("digits", 12)
+
+
+def test_times_are_gpu_seconds_without_what_was_lost() -> None:
+    objects = search_at(600.0)
+    trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
+    last = trial["status"]["curve"]["points"][-1]["step"]
+    trial["status"] |= {"gpuSeconds": 100.0, "losses": {"gpuSeconds": 40.0}}
+    found = recording_of(picture_of(objects, None, None, BEGIN))
+    mine = next(t for t in found.trials if t.name == "digits-3")
+    assert mine.seconds[-1] == pytest.approx(60.0)
+    assert mine.seconds[0] == pytest.approx(60.0 * trial["status"]["curve"]["points"][0]["step"] / last)
+    assert dict(mine.hparams) == trial["spec"]["parameters"]
+
+
+def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = search_at(600.0)
+    next(o for o in objects if o["metadata"]["name"] == "digits-3")["status"]["phase"] = "EarlyStopped"
+    assert len(recording_of(picture_of(objects, None, None, BEGIN)).trials) == 11
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
+    assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
+    assert "NothingToExport: none of the " in capsys.readouterr().err
+    assert not (tmp_path / "x.jsonl").exists()

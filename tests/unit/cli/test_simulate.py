@@ -1,0 +1,68 @@
+"""`podium simulate`: table and JSON of a replay, on our own curves and on files, and every no with its sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from podium_cli import main
+from podium_cli.exits import Exit
+
+HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
+CURVES = {"first": [0.5, 0.6, 0.7], "second": [0.1, 0.2, 0.3], "best": [0.7, 0.8, 0.9]}
+
+
+@pytest.fixture
+def curves(tmp_path: Path) -> str:
+    """One GPU trains them in this order under fifo: the best has completed at 90 s."""
+    trials = [{"trial": name, "hparams": {}, "seconds": [10, 20, 30], "value": v} for name, v in CURVES.items()]
+    path = tmp_path / "own-late.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [HEADER, *trials]), encoding="utf-8")
+    return str(path)
+
+
+def test_our_own_curves_are_part_of_podium(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--trials", "12", "--seeds", "1", "--policy", "envelope", "--policy", "hermes"]
+    assert main.run(["simulate", *options]) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("digits_example: 12 trials on 4 GPUs, 4 s + 4 s a switch, 1 searches.")
+    assert lines[1].split()[:3] == ["POLICY", "BEST", "DONE"]
+    assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "hermes"}
+
+
+def test_json_of_a_file(curves: str, capsys: pytest.CaptureFixture[str]) -> None:
+    free = ["--suspend", "0", "--resume", "0"]
+    options = ["--gpus", "1", "--seeds", "4", "--policy", "best_so_far", *free, "-o", "json"]
+    assert main.run(["simulate", curves, *options]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["task"], found["trials"], found["searches"], found["gpus"]) == ("late", 3, 4, 1)
+    policies = {policy["name"]: policy for policy in found["policies"]}
+    assert set(policies) == {"fifo", "best_so_far"}
+    for policy in policies.values():
+        assert policy["bestDoneSeconds"] in {30.0, 45.0, 60.0, 75.0, 90.0}
+        assert policy["targetSeconds"] == policy["bestDoneSeconds"]  # its last value is the first above the target
+    against = policies["fifo"]["againstFifo"]
+    assert all(against[metric] == {"mean": 1.0, "worst": 1.0} for metric in "abc")
+
+
+NOS = [
+    (["--gpus", "0"], Exit.USAGE, "TooFew: --gpus: 0 is too few; give 1 or more"),
+    (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
+    (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
+]
+
+
+@pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[2][:8] for row in NOS])
+def test_every_no_names_its_cure(options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", *options]) is code
+    assert told in capsys.readouterr().err
+
+
+def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", str(tmp_path)]) is Exit.NOT_FOUND
+    assert "NoCurves" in capsys.readouterr().err
+    (tmp_path / "x.jsonl").write_text("{}\nx\n")
+    assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
+    assert "BadRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err

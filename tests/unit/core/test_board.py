@@ -1,0 +1,139 @@
+"""The board and what stands on it are memories of results only: kept over many cycles they equal what is made anew."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.curves.board import Board
+from podium.curves.equal_training import PER_DOUBLING, EqualTraining, gains, running_best
+from podium.curves.powerlaw import forecast
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Point
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+VALUES = st.one_of(st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
+PHASES = st.sampled_from([TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.SUCCEEDED, TrialPhase.FAILED])
+ARRAYS = (
+    "given",
+    "points",
+    "first",
+    "best",
+    "worst",
+    "last",
+    "step",
+    "seconds",
+    "heard",
+    "done",
+    "complete",
+    "running",
+)
+
+
+@st.composite
+def cycles(draw: st.DrawFn) -> list[list[tuple[int, list[float], TrialPhase, float]]]:
+    """Trials by cycle: curves grow, are thinned, start anew; trials come, end and go."""
+    curves: dict[int, list[float]] = {}
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        for number in draw(st.lists(st.integers(0, 5), max_size=4)):
+            old = curves.get(number, [])
+            kept = draw(st.sampled_from([old, old, old, old[::2], []]))
+            curves[number] = [*kept, *draw(st.lists(VALUES, max_size=3))]
+        for number in draw(st.lists(st.sampled_from(range(6)), max_size=1)):
+            curves.pop(number, None)
+        found.append([(n, list(c), draw(PHASES), draw(st.floats(0, 50))) for n, c in curves.items()])
+    return found
+
+
+@given(cycles(), st.booleans(), st.integers(1, 3))
+@settings(max_examples=80, deadline=None)
+def test_a_board_that_was_kept_equals_a_new_one(
+    history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, every: int
+) -> None:
+    job = make_job(maximize=maximize, max_steps=8.0)
+    kept = Board(maximize)
+    for cycle in history:
+        trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
+        snapshot, asked = make_snapshot(jobs=[job], trials=trials), trials[::every]
+        new = Board(maximize)
+        for board in (kept, new):
+            board.update(job, asked, snapshot)
+        assert kept.keys == new.keys
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
+        table = kept.keep("table", partial(EqualTraining, len(kept), 8.0))
+        fresh = EqualTraining(len(new), 8.0)
+        for one, board in ((table, kept), (fresh, new)):
+            one.refresh(board)
+        for name in ("best", "gain", "rung"):
+            np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
+        for column in set(fresh.rung.tolist()) - {-1}:
+            assert table.lead_gain[column] == fresh.lead_gain[column]
+            assert table.ratio[column] == fresh.ratio[column]
+
+
+def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:
+    job = make_job()
+    seen: list[int] = []
+
+    def count(curve: tuple[Point, ...]) -> float:
+        seen.append(len(curve))
+        return float(len(curve))
+
+    board = Board(True)
+    trials = [make_trial(i, values=[0.1] * (i + 1)) for i in range(3)]
+    for _ in range(2):
+        board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 2.0, 3.0]
+    trials[1] = replace(trials[1], curve=(*trials[1].curve, Point(9.0, 0.5, 9.0)))
+    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    assert board.derive("count", 1, count)[:, 0].tolist() == [1.0, 3.0, 3.0]
+    assert seen == [1, 2, 3, 3]
+
+
+def curve(*values: float, start: int = 1) -> list[Point]:
+    return [Point(float(s), v, float(s)) for s, v in enumerate(values, start)]
+
+
+RUNNING = [
+    ("between two values by the logarithm of the step", curve(0.0, 1.0), [1.0, math.sqrt(2.0), 2.0], [0.0, 0.5, 1.0]),
+    (
+        "nothing before the first and after the last",
+        curve(0.3, 0.4, start=2),
+        [1.0, 2.0, 3.0, 4.0],
+        [None, 0.3, 0.4, None],
+    ),
+    ("worse values are not seen", curve(0.5, 0.1, 0.6), [1.0, 2.0, 3.0], [0.5, 0.5, 0.6]),
+    ("not finite is no value", curve(math.nan, 0.2), [1.0, 2.0], [-math.inf, 0.2]),
+    ("nothing", [], [1.0], [None]),
+]
+
+
+@pytest.mark.parametrize(("points", "grid", "expected"), [r[1:] for r in RUNNING], ids=[r[0] for r in RUNNING])
+def test_running_best(points: list[Point], grid: list[float], expected: list[float | None]) -> None:
+    wanted = [math.nan if v is None else v for v in expected]
+    np.testing.assert_allclose(running_best(points, 1.0, np.array(grid)), wanted)
+
+
+def test_gain_is_that_of_the_last_doubling_and_scaled_up_where_less_is_known() -> None:
+    steady = np.arange(20.0)  # one more a rung
+    found = gains(steady)
+    assert found[0] == 0.0
+    assert found[1:].tolist() == [float(PER_DOUBLING)] * 19
+
+
+@pytest.mark.parametrize("exponent", [0.2, 0.5, 1.0])
+def test_a_power_law_is_carried_on_exactly(exponent: float) -> None:
+    points = [Point(float(t), 0.9 - 0.5 * t**-exponent, float(t)) for t in range(1, 21)]
+    found = forecast(points, 1.0, 100.0)
+    assert found is not None
+    best = found.finals[np.argmax(found.weights)]
+    assert best == pytest.approx(0.9 - 0.5 * 100.0**-exponent, abs=1e-6)
+    assert forecast(points[:2], 1.0, 100.0) is None

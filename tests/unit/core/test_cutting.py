@@ -1,0 +1,124 @@
+"""What the planner does with trials that their policy cuts: off the GPU, ended, or ended when nothing else can go
+on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans import P, of, orders, sound, why
+
+from podium.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Scalar, Snapshot
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+AT_RUNG = [[0.1, 0.2], [0.1, 0.8], [0.1, 0.4], [0.1, 0.6]]  # two points: the only rung of a search of four steps
+ONE_VALUE = [[0.2], [0.8], [0.4], [0.6]]
+HALVING: dict[str, Scalar] = {"eta": 2, "rungs": 1}
+
+
+def search(
+    curves: list[list[float]],
+    *,
+    policy: str = "asha",
+    settings: dict[str, Scalar] | None = None,
+    max_trials: int = 4,
+    phase: TrialPhase = P.SUSPENDED,
+    freezes: bool = True,
+    health: str = "Healthy",
+    gpus_per_trial: int = 1,
+) -> Snapshot:
+    """All trials on one GPU, which has a share for each of them and no more."""
+    job = make_job(
+        policy=policy,
+        settings={**HALVING, **(settings or {})} if policy == "asha" else settings,
+        max_steps=4.0,
+        max_trials=max_trials,
+        parallel=len(curves),
+        freezes=freezes,
+        saves=not freezes,
+        gpus_per_trial=gpus_per_trial,
+    )
+    places = ["gpu-0"] if gpus_per_trial else []
+    trials = [
+        make_trial(i, values=c, phase=phase if c else P.GATED, gpus=places, gpu_seconds=len(c))
+        for i, c in enumerate(curves)
+    ]
+    gpu = make_gpu(shares=len(curves), trials=[t.key for t in trials], health=health)
+    return make_snapshot(jobs=[job], trials=trials, gpus=[gpu])
+
+
+def ended(made: Plan) -> dict[str, str]:
+    found = {a.trial.name: a.reason for a in of(made, EndTrial) if isinstance(a, EndTrial)}
+    assert all(a.phase is P.EARLY_STOPPED for a in of(made, EndTrial) if isinstance(a, EndTrial))
+    assert {a.trial.name for a in of(made, DeletePod) if isinstance(a, DeletePod)} == set(found)
+    return found
+
+
+def test_who_is_not_promoted_takes_no_gpu() -> None:
+    made = sound(search(AT_RUNG))
+    assert orders(made) == {"gpu-0": ["job-1", "job-3"]}
+    assert (why(made, "job-0"), why(made, "job-2")) == ("PolicyWaits", "PolicyWaits")
+    assert ended(made) == {}
+
+
+def test_who_comes_next_is_free_to_work_while_others_wait() -> None:
+    """One at the rung is too few for a promotion: it waits although the GPU is idle; the new trial takes it."""
+    made = sound(search([[0.1, 0.9], []]))
+    assert orders(made) == {"gpu-0": ["job-1"]}
+
+
+def test_on_cut_stop_ends_it() -> None:
+    made = sound(search(AT_RUNG, settings={"onCut": "stop"}))
+    assert ended(made) == {"job-0": "StoppedByPolicy", "job-2": "StoppedByPolicy"}
+    assert orders(made) == {"gpu-0": ["job-1", "job-3"]}
+
+
+def test_a_pin_goes_before_the_policy() -> None:
+    for on_cut in ("suspend", "stop"):
+        snapshot = search(AT_RUNG, settings={"onCut": on_cut})
+        pinned = [replace(t, pinned=t.number == 0) for t in snapshot.trials]
+        made = sound(replace(snapshot, trials=tuple(pinned)))
+        assert orders(made)["gpu-0"][0] == "job-0"
+        assert "job-0" not in ended(made)
+
+
+LATE = [
+    # with eta 5 the rung lies at step 0.8, with eta 4 at 1: all four stand on it, and four are too few for one in five
+    ("all are created", {"eta": 5}, 4, "Healthy", dict.fromkeys([f"job-{i}" for i in range(4)], "PolicyDone")),
+    ("a trial is still to come", {"eta": 5}, 5, "Healthy", {"job-0": "PlaceNeeded"}),
+    ("on an ill GPU nothing is won by it", {"eta": 5}, 5, "Unhealthy", {}),
+    ("someone is wanted", {"eta": 4}, 4, "Healthy", {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("settings", "max_trials", "health", "expected"), [row[1:] for row in LATE], ids=[row[0] for row in LATE]
+)
+def test_waiting_keeps_nothing_from_its_end(
+    settings: dict[str, Scalar], max_trials: int, health: str, expected: dict[str, str]
+) -> None:
+    made = sound(search(ONE_VALUE, settings=settings, max_trials=max_trials, health=health))
+    assert ended(made) == expected
+    assert of(made, CreateTrial) == []
+
+
+def test_one_place_at_a_time_is_freed() -> None:
+    """The trial that was ended still has its pod: its place is not free yet, and no second one ends for it."""
+    snapshot = search(ONE_VALUE, settings={"eta": 5}, max_trials=5)
+    trials = [replace(t, phase=P.EARLY_STOPPED) if t.number == 0 else t for t in snapshot.trials]
+    made = sound(replace(snapshot, trials=tuple(trials)))
+    assert of(made, EndTrial) == []
+
+
+def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:
+    snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, freezes=False)
+    assert orders(sound(snapshot)) == {"gpu-0": ["job-0"]}
+
+
+def test_without_gpus_nobody_waits() -> None:
+    made = sound(search(AT_RUNG, phase=P.RUNNING, gpus_per_trial=0))
+    assert ended(made) == {}
+    assert {why(made, f"job-{i}") for i in range(4)} == {"NoGpuYet"}

@@ -1,0 +1,179 @@
+"""What is particular to the policies of the field and to the envelope: whom they prefer, whom they cut, and why."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
+from podium.policies.base import Admission, Ranked
+from podium.policies.envelope import Envelope, option_value
+from podium.policies.hyperband import Hyperband
+from podium.policies.registry import create
+from podium.policies.slaq import predicted_drop
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+GO, WAIT, STOP = Admission.GO, Admission.WAIT, Admission.STOP
+
+
+def scene(
+    curves: list[list[float]], *, steps: float = 16.0, maximize: bool = True, now: float = 20.0, gpus: int = 1
+) -> tuple[JobView, list[TrialView], Snapshot]:
+    job = make_job(maximize=maximize, max_steps=steps, max_trials=len(curves))
+    trials = [
+        make_trial(i, values=c, gpu_seconds=len(c), phase=TrialPhase.SUSPENDED if c else TrialPhase.GATED)
+        for i, c in enumerate(curves)
+    ]
+    machines = [make_gpu(f"gpu-{i}") for i in range(gpus)]
+    return job, trials, make_snapshot(now=now, jobs=[job], trials=trials, gpus=machines, costs=Costs(0.0, 0.0))
+
+
+def ranked(
+    name: str, curves: list[list[float]], settings: dict[str, Scalar] | None = None, **more: object
+) -> dict[int, Ranked]:
+    """By number, best first."""
+    job, trials, snapshot = scene(curves, **more)  # type: ignore[arg-type]
+    numbers = {t.key: t.number for t in trials}
+    return {numbers[r.trial]: r for r in create(name, settings or {}).rank(job, trials, snapshot)}
+
+
+A, B, C, D = [0.1, 0.2, 0.3, 0.4], [0.4, 0.5, 0.6, 0.7], [0.3, 0.4, 0.5, 0.6], [0.2, 0.3, 0.4, 0.5]
+CUTS = [
+    # rungs of 16 steps at eta 4: 1 and 4
+    ("asha: one in four goes on", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
+    ("asha: three are too few", "asha", {"rungs": 2}, [A, B, C], {1: WAIT, 2: WAIT, 0: WAIT}),
+    ("asha: on its way", "asha", {"rungs": 2}, [A[:2], B, C], {0: GO, 1: WAIT, 2: WAIT}),
+    (
+        "asha: who diverged is not promoted",
+        "asha",
+        {"eta": 2, "rungs": 2},
+        [[math.nan] * 4, [math.nan] * 4],
+        {0: WAIT, 1: WAIT},
+    ),
+    ("asha: stop keeps the best of those that came", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {1: GO, 0: STOP}),
+    ("median: three peers are too few", "median_stop", {}, [A, B, C, D], {0: GO, 1: GO, 2: GO, 3: GO}),
+    ("median: the worse ones", "median_stop", {"peers": 3}, [A, B, C, D], {1: GO, 2: GO, 3: GO, 0: STOP}),
+    (
+        "median: suspended",
+        "median_stop",
+        {"peers": 3, "onCut": "suspend"},
+        [A, B, C, D],
+        {1: GO, 2: GO, 3: GO, 0: WAIT},
+    ),
+    ("median: within its grace", "median_stop", {"peers": 3, "grace": 0.5}, [A, B, C, D], {0: GO, 1: GO, 2: GO, 3: GO}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "curves", "expected"), [r[1:] for r in CUTS], ids=[r[0] for r in CUTS])
+def test_cuts(
+    name: str, settings: dict[str, Scalar], curves: list[list[float]], expected: dict[int, Admission]
+) -> None:
+    assert {number: r.admission for number, r in ranked(name, curves, settings).items()} == expected
+
+
+def test_hyperband_deals_brackets_in_the_papers_proportion() -> None:
+    """81 = 3^4 trials' worth of the paper: eta^s / (s + 1) for s = 3, 2, 1, 0 at eta 3: 6.75, 3, 1.5, 1."""
+    assert Hyperband(eta=3.0, rungs=3).brackets(49) == (27, 12, 6, 4)
+    assert sum(Hyperband().brackets(64)) == 64
+
+
+def test_hyperband_waits_for_its_bracket_or_not() -> None:
+    """Eight trials, eta 2, one rung at step 8: brackets of 4 and 4; one of the first has not come to the rung."""
+    long, short = [0.1 * k for k in range(1, 9)], [0.5]
+    curves = [long, long, long, short, [], [], [], []]
+    settings: dict[str, Scalar] = {"eta": 2, "rungs": 1}
+    assert Hyperband(eta=2.0, rungs=1).brackets(8) == (4, 4)
+    waits = ranked("hyperband", curves, settings)
+    assert {n: waits[n].reason for n in range(4)} == {
+        0: "RungIncomplete",
+        1: "RungIncomplete",
+        2: "RungIncomplete",
+        3: "OnItsWay",
+    }
+    goes = ranked("hyperband", curves, {**settings, "mode": "async"})
+    assert [goes[n].admission for n in range(3)] == [GO, WAIT, WAIT]
+
+
+def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
+    good = [0.9 - 0.5 * t**-0.5 for t in range(1, 9)]
+    flat = [0.3] * 8
+    found = ranked("pop", [flat, good, [0.2]], gpus=2)
+    assert {n: r.reason for n, r in found.items()} == {1: "Promising", 2: "TakesTurns", 0: "Poor"}
+    assert found[0].admission is STOP
+
+
+def test_slaq_prefers_who_still_falls() -> None:
+    falling = [1.0 / k for k in range(1, 9)]
+    settled = [1.0, 0.2, 0.11, 0.1, 0.1, 0.1, 0.1, 0.1]
+    assert list(ranked("slaq", [settled, falling], maximize=False)) == [1, 0]
+    _, trials, _ = scene([falling], maximize=False)
+    # the next value of 1/k is 1/9; the largest drop was a half
+    assert predicted_drop(trials[0].curve, -1.0, 12) == pytest.approx((1 / 8 - 1 / 9) / 0.5, rel=0.15)
+
+
+def test_best_so_far_looks_at_everyone_first() -> None:
+    assert list(ranked("best_so_far", [A, B, [], C])) == [2, 1, 3, 0]
+
+
+# --- envelope
+
+
+def test_envelope_compares_at_equal_training() -> None:
+    """Trial 1 has less now, at a quarter of the training, than trial 0; at that step trial 0 had far less."""
+    old = [0.10, 0.11, 0.12, 0.13, 0.14, 0.15, 0.16, 0.17, 0.18, 0.19, 0.20, 0.21]
+    young = [0.15, 0.17, 0.19]
+    assert list(ranked("best_so_far", [old, young])) == [0, 1]
+    assert next(iter(ranked("envelope", [old, young, [0.02, 0.02, 0.02]], steps=64.0))) == 1
+
+
+def test_envelope_judges_nobody_while_everything_moves() -> None:
+    """The same deficits: beside gains that dwarf them all trials are nearly alike, on flat curves one is left."""
+    moving = [[k + d for k in range(8)] for d in (0.0, 0.1, 0.2)]
+    flat = [[0.5 + 0.001 * k + d for k in range(8)] for d in (0.0, 0.1, 0.2)]
+    spread = {
+        name: max(s) - min(s)
+        for name, s in (
+            ("moving", [r.score for r in ranked("envelope", moving).values()]),
+            ("flat", [r.score for r in ranked("envelope", flat).values()]),
+        )
+    }
+    assert spread["moving"] < 0.2
+    assert spread["flat"] > 1.0
+
+
+def test_envelope_puts_off_who_diverged() -> None:
+    assert list(ranked("envelope", [[0.9, 0.9, math.nan], A, B]))[-1] == 0
+
+
+def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
+    curves = [B, A, C, D]
+    assert [r.reason for r in ranked("envelope", curves).values()].count("Overdue") == 0
+    found = ranked("envelope", curves, now=1e6)
+    assert [r.reason for r in found.values()].count("Overdue") == 1
+    assert next(iter(found.values())).reason == "Overdue"
+    without = ranked("envelope", curves, {"minShare": 0}, now=1e6)
+    assert [r.reason for r in without.values()].count("Overdue") == 0
+
+
+def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:
+    few, many = np.array([0.97, 0.01, 0.01, 0.01]), np.array([0.25] * 4)
+    assert option_value(many, 0.1) == pytest.approx(0.25)
+    # one in four was worth it: 0.97 for four looks and one rest
+    assert option_value(few, 0.1) == pytest.approx(0.97 / (4 * 0.1 + 0.9))
+    assert option_value(np.array([]), 0.1) == 1.0
+
+
+@pytest.mark.parametrize("maximize", [True, False])
+def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: bool) -> None:
+    sign = 1.0 if maximize else -1.0
+    values = [sign * (0.9 - 0.6 * t**-0.7) for t in range(1, 13)]
+    job, trials, snapshot = scene([values[:4], values, [sign * 0.1]], maximize=maximize)
+    found = Envelope().forecasts(job, trials, snapshot)
+    early, late = found[trials[0].key], found[trials[1].key]
+    for one, seen in ((early, values[3]), (late, values[-1])):
+        assert one.low <= one.middle <= one.high
+        assert sign * (one.low if maximize else one.high) >= sign * seen - 1e-9  # what was reached is not lost
+    assert late.high - late.low < early.high - early.low
