@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.placement.load_balance import table
@@ -71,6 +71,7 @@ WORSE: dict[str, Callable[[GpuReading], GpuReading]] = {
 }
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_every_term_is_a_part_of_one(seed: int) -> None:
     chance = random.Random(seed)
@@ -80,6 +81,7 @@ def test_every_term_is_a_part_of_one(seed: int) -> None:
     assert 0.0 <= load_of(gpu, need) <= 1.0 + 1e-9
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_telemetry_that_grows_worse_never_lifts_the_score(seed: int) -> None:
     """Where the node's GPUs say how they are: one that begins or ceases to say so goes to the middle or leaves it."""
@@ -96,6 +98,7 @@ def test_telemetry_that_grows_worse_never_lifts_the_score(seed: int) -> None:
                 assert load_balance(need, worse, NOW)[index].value <= before[index].value, change
 
 
+@settings(deadline=None)
 @given(seeds)
 def test_the_order_of_the_nodes_changes_nothing(seed: int) -> None:
     chance = random.Random(seed)

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.placement.readings import PlacedPod
@@ -188,6 +188,7 @@ def test_why_not(given_proposal: Proposal, code: str) -> None:
     assert refusals["a"].message.endswith(".")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_any_proposal(seed: int) -> None:
     """Victims are on their node, allowed, leave as much room, and lose no more than what was proposed."""

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.placement.base import Question
@@ -37,6 +37,7 @@ def _node(chance: random.Random, name: str, now: float) -> NodeView:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+@settings(deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
     chance = random.Random(seed)

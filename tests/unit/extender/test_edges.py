@@ -1,0 +1,76 @@
+"""What is read at the edges: a trial's unsaved work, typical pods, what a pod holds, the policy's name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from podium.placement.needs import place_matters, requests_of
+from podium.placement.views import PodNeed
+from podium.schema.pod import Pod
+from podium_extender.settings import ExtenderSettings
+from podium_extender.trials import SeenTrial, parse_trial
+from podium_extender.typical import typical_needs
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({}, SeenTrial(None, 0.0, 0.0)),
+        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, 9.0, 90.0)),
+        ({"lastStep": 9, "gpuSeconds": 90.0, "saved": {"step": 7, "gpuSeconds": 80.0}}, SeenTrial(None, 2.0, 10.0)),
+        # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
+        (
+            {
+                "lastStep": 5,
+                "gpuSeconds": 95.0,
+                "saved": {"step": 7, "gpuSeconds": 80.0},
+                "losses": {"countedTo": 90.0},
+            },
+            SeenTrial(None, 0.0, 5.0),
+        ),
+    ],
+)
+def test_unsaved_work(status: dict[str, Any], expected: SeenTrial) -> None:
+    assert parse_trial({"metadata": {"name": "t"}, "status": status}) == expected
+
+
+def test_typical_pods_cover_95_percent_the_most_frequent_first() -> None:
+    one, two, rare = PodNeed(1), PodNeed(2), PodNeed(4)
+    assert typical_needs(Counter({two: 30, one: 66, rare: 4, PodNeed(0): 500})) == ((one, 66 / 96), (two, 30 / 96))
+    assert typical_needs(Counter({two: 1, one: 1})) == ((one, 0.5), (two, 0.5))
+    assert typical_needs(Counter()) == ()
+
+
+def _pod(**spec: Any) -> Pod:
+    return Pod.model_validate({"metadata": {}, "spec": spec})
+
+
+def test_a_pod_holds_the_larger_of_its_containers_and_any_one_init_container() -> None:
+    main = [{"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}, {"resources": {"requests": {"cpu": 1}}}]
+    init = [{"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]
+    assert requests_of(_pod(containers=main, initContainers=init)) == {"cpu": 2500, "memory": 2 * 2**30 * 1000}
+
+
+@pytest.mark.parametrize(
+    ("spec", "matters"),
+    [
+        ({}, False),
+        ({"affinity": {"nodeAffinity": {"x": 1}}, "volumes": [{"configMap": {"name": "x"}}]}, False),
+        ({"affinity": {"podAntiAffinity": {"x": 1}}}, True),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, True),
+        ({"containers": [{"ports": [{"hostPort": 80}]}]}, True),
+        ({"volumes": [{"persistentVolumeClaim": {"claimName": "x"}}]}, True),
+    ],
+)
+def test_where_more_than_requests_decides(spec: dict[str, Any], matters: bool) -> None:
+    assert place_matters(_pod(**spec)) is matters
+
+
+def test_an_unknown_policy_is_refused_at_the_start() -> None:
+    assert ExtenderSettings(placement="binpack").placement == "binpack"
+    with pytest.raises(ValidationError, match="choose one of: load_balance"):
+        ExtenderSettings(placement="tetris")
