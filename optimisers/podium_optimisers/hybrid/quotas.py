@@ -41,7 +41,7 @@ def plan_quotas(demands: Mapping[str, Demand], gpus: int) -> dict[str, int]:
     """Whole GPUs for each group, in sum `gpus`. Deterministic: ties go by name. O(g log g)."""
     if not demands:
         return {}
-    total = sum(demand.work for demand in demands.values())
+    total = math.fsum(demand.work for demand in demands.values())  # exact, so the groups' order is nothing
     share = {
         name: gpus * demand.work / total if total > 0.0 else gpus / len(demands) for name, demand in demands.items()
     }
@@ -52,7 +52,8 @@ def plan_quotas(demands: Mapping[str, Demand], gpus: int) -> dict[str, int]:
             floors[name] = demands[name].widest
             left -= floors[name]
     beyond = {name: max(0.0, share[name] - floors[name]) for name in demands}
-    scale = left / sum(beyond.values()) if sum(beyond.values()) > 0.0 else 0.0
+    excess = math.fsum(beyond.values())
+    scale = left / excess if excess > 0.0 else 0.0
     quotas = {name: floors[name] + math.floor(beyond[name] * scale) for name in demands}
     by_loss = sorted(demands, key=lambda name: (math.floor(beyond[name] * scale) - beyond[name] * scale, name))
     spare = gpus - sum(quotas.values())

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from engine_checks import cases, deterministic, feasible, work_conserving
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from podium_optimisers.engine.cluster import Cluster, Costs
@@ -83,6 +83,9 @@ demands = st.dictionaries(
 
 @settings(deadline=None)
 @given(demands, st.integers(1, 64))
+@example(
+    {"a": Demand(1, 0, 0), "b": Demand(167417, 0, 0), "c": Demand(167417, 4, 0), "d": Demand(422469.875, 0, 0)}, 43
+)
 def test_quotas_are_whole_and_use_the_cluster(demands: dict[str, Demand], gpus: int) -> None:
     quotas = plan_quotas(demands, gpus)
     assert quotas.keys() == demands.keys()
