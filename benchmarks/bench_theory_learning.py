@@ -37,12 +37,12 @@ EPISODES, HELD_OUT = 200, 1_000_000  # held-out workloads are drawn from seeds t
 TRAINING_SEED = 0
 FAR, FAR_CLUSTER, FAR_JOBS = 20, Cluster(8, 8), 400
 RIVALS = ("random", "fifo", "fifo, backfilled", "sjf")
-TRAINING_LIMIT = 300.0  # seconds for all methods together
+TRAINING_LIMIT = 300.0  # seconds of a core for all methods together
 
 
 @dataclass(slots=True)
 class Report:
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # of a core, whatever else the machine does
     curves: dict[str, list[float]] = field(default_factory=dict)
     means: dict[str, Floats] = field(default_factory=dict)  # mean completion of each held-out workload, by policy
     far: dict[str, Floats] = field(default_factory=dict)
@@ -92,9 +92,9 @@ def measure(episodes: int) -> Report:
     ]
     for name, make in METHODS.items():
         curve: list[float] = []
-        begun = time.perf_counter()
+        begun = time.process_time()
         network = make().train(TRAINING_SEED, lambda _, mean, curve=curve: curve.append(mean))  # type: ignore[misc]
-        report.seconds[name], report.curves[name] = time.perf_counter() - begun, curve
+        report.seconds[name], report.curves[name] = time.process_time() - begun, curve
         policies.append(LearnedPolicy(network, name))
         policies.append(LearnedPolicy.load(TRAINED / f"{name}.npz", f"{name}, shipped"))
     source = Episodes()
@@ -158,7 +158,7 @@ def text(report: Report) -> str:
     count = len(report.means["fifo"])
     lines = [
         f"# bench-theory: reinforcement learning\n\n`python {' '.join(sys.argv)}` on {machine}.\n",
-        f"Trained from scratch (seed {TRAINING_SEED}): {trained}.\n",
+        f"Trained from scratch (seed {TRAINING_SEED}), seconds of one core: {trained}.\n",
         (
             f"{count} held-out workloads of the training's distribution; seconds, mean over workloads; differences are "
             "paired, with their 95 % interval. Far: mean completion over SJF's on "
