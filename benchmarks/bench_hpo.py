@@ -44,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=64, help="trials of a pool")
     parser.add_argument("--policies", default=",".join(ENTRANTS), help=f"some of: {', '.join(ENTRANTS)}")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--brief", action="store_true", help="the tables and bars of the runs, nothing further")
     parser.add_argument("--check-reference", action="store_true")
     parser.add_argument("--cross-validate", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / "bench-hpo.md")
@@ -76,12 +77,14 @@ def main() -> int:
         print(parts[-2], flush=True)
         args.out.write_text("\n".join(parts))
         if gpus == int(args.gpus.split(",")[0]):
-            parts += further(curves, runs, args, Machine(gpus, LONG), outcome)
-            parts.append(bars_report(figures, outcome["costs"], outcome))  # type: ignore[arg-type]
+            if not args.brief:
+                parts += further(curves, runs, args, Machine(gpus, LONG), outcome)
+            parts.append(bars_report(figures, outcome.get("costs", {}), outcome))  # type: ignore[arg-type]
             print(parts[-1], flush=True)
             args.out.write_text("\n".join(parts))
-    parts.append(speed_report(outcome))
-    parts.append(calibration_report(recordings(curves).values(), outcome))
+    if not args.brief:
+        parts.append(speed_report(outcome))
+        parts.append(calibration_report(recordings(curves).values(), outcome))
     if args.cross_validate:
         parts.append(cross_validate(curves, args.seeds, args.size, args.processes, outcome))
     parts.append(f"Took {perf_counter() - start:.0f} s.\n")

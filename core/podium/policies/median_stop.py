@@ -40,7 +40,7 @@ class MedianStop:
         return shortest_turn(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(n) for each unfinished trial that has been opened: few at a time, since it works in order."""
+        """O(n log n) for each step at which an unfinished trial stands: few of them, since it works in order."""
         seen = board(job, trials, snapshot)
         medians = self._medians(seen, self.grace * horizon(job, seen))
         cut = seen.best < medians
@@ -71,10 +71,24 @@ class MedianStop:
             return row
 
         table = seen.derive(("running means", width), 2 * width, read)
-        for row in seen.given[(seen.points[seen.given] > 0) & (seen.step[seen.given] >= grace)].tolist():
-            shown = (table[:, :width] <= seen.step[row]).sum(axis=1)
-            others = (seen.step >= seen.step[row]) & (shown > 0)
-            others[row] = False
-            if np.count_nonzero(others) >= self.peers:
-                medians[row] = np.median(table[others, width + shown[others] - 1])
+        judged = seen.given[(seen.points[seen.given] > 0) & (seen.step[seen.given] >= grace)]
+        for step in np.unique(seen.step[judged]).tolist():  # who stands at one step is held against the same trials
+            shown = np.count_nonzero(table[:, :width] <= step, axis=1)
+            rows = np.flatnonzero((seen.step >= step) & (shown > 0))
+            if len(rows) > self.peers:
+                mine = judged[seen.step[judged] == step]
+                means = table[rows, width + shown[rows] - 1]
+                medians[mine] = medians_without(means, np.searchsorted(rows, mine))
         return medians
+
+
+def medians_without(values: NDArray[np.float64], left_out: NDArray[np.intp]) -> NDArray[np.float64]:
+    """For each index in `left_out` the median of all the other values, of which there is one at least. O(n log n)."""
+    order = np.argsort(values, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    ordered, own, rest = values[order], place[left_out], len(values) - 1
+    low, high = (rest - 1) // 2, rest // 2
+    # a place behind the one left out has moved up by one; halved first, since the sum of two huge values overflows
+    found: NDArray[np.float64] = ordered[low + (low >= own)] / 2 + ordered[high + (high >= own)] / 2
+    return found

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist, median
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
 from podium.policies.base import Admission, Ranked
 from podium.policies.envelope import Envelope, option_value
 from podium.policies.hyperband import Hyperband
+from podium.policies.median_stop import medians_without
+from podium.policies.pop import normal_cdf
 from podium.policies.registry import create
 from podium.policies.slaq import predicted_drop
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -103,6 +108,22 @@ def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
     found = ranked("pop", [flat, good, [0.2]], gpus=2)
     assert {n: r.reason for n, r in found.items()} == {1: "Promising", 2: "TakesTurns", 0: "Poor"}
     assert found[0].admission is STOP
+
+
+@given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
+def test_medians_without_one(values: list[float]) -> None:
+    found = medians_without(np.array(values), np.arange(len(values)))
+    assert found.tolist() == [halves_median(values[:i] + values[i + 1 :]) for i in range(len(values))]
+
+
+def halves_median(values: list[float]) -> float:
+    """That of the standard library of the halves, doubled: the sum of two huge values overflows."""
+    return 2 * median(value / 2 for value in values)
+
+
+def test_the_normal_distribution_is_that_of_the_standard_library() -> None:
+    z = np.linspace(-6.0, 6.0, 241)
+    np.testing.assert_allclose(normal_cdf(z), [NormalDist().cdf(x) for x in z], atol=1e-7)
 
 
 def test_slaq_prefers_who_still_falls() -> None:
