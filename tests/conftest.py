@@ -6,6 +6,11 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import settings
+
+if os.environ.get("CI") != "true":  # hypothesis has a profile of its own for CI, without a deadline too
+    settings.register_profile("house", deadline=None)  # a busy machine is no failure
+    settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
