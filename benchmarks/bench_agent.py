@@ -260,10 +260,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="bench", help="name of the cluster (default: bench)")
     parser.add_argument("--rounds", type=int, default=50, help="suspensions and requeues (default: 50)")
-    parser.add_argument("--epoch-seconds", type=float, default=0.3, help="length of an epoch (default: 0.3)")
+    parser.add_argument("--epoch-seconds", type=float, default=0.25, help="length of an epoch (default: 0.25)")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that the end of a run may take")
     options = parser.parse_args()
-    options.epochs = 6 * options.rounds  # three a round, more where something is slow
+    options.epochs = 14 * options.rounds  # a pod that is deleted works on for two seconds, until SIGTERM comes
     options.work = calibrated(options.epoch_seconds * EXAMPLE_EPOCHS)
     demo = demo_module()
     cluster = Cluster(options.name)
