@@ -469,15 +469,20 @@ def test_the_reason_for_a_requeue_is_on_the_pod_and_in_the_trial(perform: Callab
             return (status["phase"], status["reason"]) == ("Running", "NodeDraining")
 
         await stage.until("it is told to go", told)
+
+        async def goes() -> bool:
+            return "deletionTimestamp" in (await stage.pods())["sweep-0-0"]["metadata"]
+
+        await stage.until("its pod is deleted", goes)
         pod = (await stage.pods())["sweep-0-0"]
         assert pod["metadata"]["annotations"]["podium.dev/requeue"] == "NodeDraining"
-        assert "deletionTimestamp" in pod["metadata"]
         await stage.api.patch(PODS, "sweep-0-0", stage.name, {"metadata": {"finalizers": None}}, manager="test")
 
         async def requeued() -> bool:
             return (await stage.phases())["sweep-0"] == "Requeued"
 
         await stage.until("it is gone", requeued)
+        await stage.told(("sweep-0", "TrialRequeued"))
         items = (await stage.api.list(EVENTS, stage.name))["items"]
         (event,) = [event for event in items if event["reason"] == "TrialRequeued"]
         assert (event["type"], event["message"].partition(":")[0]) == ("Normal", "NodeDraining")
