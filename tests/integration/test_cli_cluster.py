@@ -84,7 +84,15 @@ def podium(kubeconfig: Path, namespace: str) -> Iterator[Command]:
     def start(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.Popen[str]:
         line = [sys.executable, "-m", "podium_cli.main", *arguments, "-n", namespace, "--kubeconfig", str(kubeconfig)]
         environment = os.environ | {"COLUMNS": "160", "LINES": "50", "TERM": "xterm-256color"}
-        process = subprocess.Popen(line, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment)
+        process = subprocess.Popen(
+            line,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored in what a shell runs with &
+        )
         started.append(process)
         return process
 

@@ -265,9 +265,6 @@ def _pid(pod: PodSpec) -> bool:
     return not pod.host_pid
 
 
-LONGEST_GRACE = 3600  # as of suspension.gracePeriodSeconds: a pod that is told to go may have its GPU for so long
-
-
 TEMPLATE_RULES: tuple[Rule, ...] = (
     Rule(
         "RestartPolicy",
@@ -327,14 +324,6 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         "remove nodeName: Podium's scheduler places trials; nodeSelector says where they may go",
         lambda pod: _other(pod, "nodeName") is None,
         at="nodeName",
-    ),
-    Rule(
-        "GraceTooLong",
-        _POD,
-        "!has(dyn(self).terminationGracePeriodSeconds) || dyn(self).terminationGracePeriodSeconds <= 3600",
-        "lower terminationGracePeriodSeconds to 3600 or less, or leave it out: suspension.gracePeriodSeconds says it",
-        lambda pod: (_other(pod, "terminationGracePeriodSeconds") or 0) <= LONGEST_GRACE,
-        at="terminationGracePeriodSeconds",
     ),
     *_probes(f"{_POD}.containers[]"),
     *_probes(f"{_POD}.initContainers[]"),

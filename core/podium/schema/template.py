@@ -77,7 +77,7 @@ class PodSpec(OpenModel):
         "hostIPC hostNetwork hostUsers hostname hostnameOverride imagePullSecrets nodeName nodeSelector os overhead "
         "preemptionPolicy priority priorityClassName readinessGates resourceClaims resources runtimeClassName "
         "schedulingGates schedulingGroup securityContext serviceAccount serviceAccountName setHostnameAsFQDN "
-        "shareProcessNamespace subdomain terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes"
+        "shareProcessNamespace subdomain tolerations topologySpreadConstraints volumes"
     )
 
     containers: list[Container] = Field(
@@ -94,6 +94,9 @@ class PodSpec(OpenModel):
     )
     restart_policy: str | None = Field(None, max_length=32, description="Never, or left out")
     active_deadline_seconds: int | None = Field(None, description="refused: it would count suspended time")
+    termination_grace_period_seconds: int | None = Field(
+        None, ge=0, le=3600, description="in which a deleted pod saves and ends; default: suspension.gracePeriodSeconds"
+    )
     scheduler_name: str | None = Field(None, max_length=253, description="set by Podium")
     host_pid: bool | None = Field(None, alias="hostPID", description="refused: a trial sees its own processes only")
 
