@@ -103,9 +103,17 @@ def test_kubelet_and_containerd_are_restarted(scene: Scene) -> None:
     """Frozen and running containers outlive both; a pod that the kubelet refuses afterwards is requeued, not failed."""
     witness = scene.search("restarted", trials=4)
     scene.until(witness, "a suspension", lambda: scene.suspensions("restarted") >= 1, 120)
-    for program in ("kubelet", "containerd"):
-        before = scene.suspensions("restarted")
+    for program, word in (("kubelet", "Started kubelet"), ("containerd", "containerd successfully booted")):
+        before, log = scene.suspensions("restarted"), scene.site.cluster.logs / f"{program}@node-1.log"
+        lives = log.read_text().count(word)
         scene.site.cluster.restart(program, "node-1")
+        # a kubelet that finds no containerd as it starts ends, and here is no systemd that starts it again
+        scene.until(
+            witness,
+            f"{program} serves",
+            lambda log=log, word=word, lives=lives: log.read_text().count(word) > lives,
+            60,
+        )
         scene.until(
             witness,
             f"suspensions after {program}'s restart",
