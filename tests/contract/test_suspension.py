@@ -259,6 +259,18 @@ def test_what_is_left_of_a_pod_is_found_by_its_uid(cells: list[Cell], tmp_path: 
     assert left() == {cells[1].container}
 
 
+def test_who_has_ended_does_not_stay_frozen(cells: list[Cell], method: SuspensionMethod) -> None:
+    """A process may end in the moment of its suspension; containerd cannot remove a container that is paused."""
+    ended, other = cells
+    ended.process.kill()
+    ended.process.wait(10)
+    assert asyncio.run(method.suspend(freezers(cells))).ok
+    name, thawed = ("cgroup.freeze", "0") if ended.freezer.unified else ("freezer.state", "THAWED")
+    assert (ended.freezer.path / name).read_text().strip() == thawed
+    assert other.freezer.frost() is Frost.FROZEN
+    assert asyncio.run(method.resume(freezers(cells))).ok
+
+
 HANDLER = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(); time.sleep(60)"
 
 

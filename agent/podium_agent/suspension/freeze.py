@@ -41,6 +41,10 @@ class Freeze:
             self.let_go(targets)
             message = f"{left[0].path} was not frozen within {self._timeout:g} s; it was thawed again"
             return Outcome(False, time.monotonic() - begin, "FreezeTimeout", message)
+        # who ended as it was being frozen leaves an empty cgroup, frozen, that the runtime cannot clear away: its pod
+        # would never end
+        with suppress(OSError):
+            self.let_go(tuple(target for target in targets if target.frost() is Frost.GONE))
         return Outcome(True, time.monotonic() - begin, "Frozen")
 
     async def resume(self, targets: tuple[Freezer, ...]) -> Outcome:
