@@ -137,8 +137,11 @@ class Scene:
         """Every trial has the values of an undisturbed run, and lost what its status says; the steps lost in all."""
         right, total = dict(chain()), 0.0
         # whose pod ended while nobody could be told is over before its agent has said all
-        said_all = lambda: all(self.last_step(trial) == LAST for trial in self.trials(witness.job))  # noqa: E731
-        self.site.until(f"{witness.job}: the agents' last words", said_all, 30)
+        self.site.until(
+            f"{witness.job}: the agents' last words",
+            lambda: all(self.last_step(trial) == LAST for trial in self.trials(witness.job)),
+            30,
+        )
         for trial in self.trials(witness.job):
             name, status = trial["metadata"]["name"], trial["status"]
             assert status["phase"] == "Succeeded", f"{name}: {status}"
