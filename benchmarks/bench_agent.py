@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_demo import FINAL, ROOT, calibrated, demo_module, percentile
+from bench_demo import FINAL, ROOT, calibrated, demo_module, freezer_of, is_frozen, percentile
 
 from podium.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
@@ -158,14 +158,7 @@ class Trial:
             if "deletionTimestamp" not in pod["metadata"]
         ]
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-        return self._freezer(container)
-
-    def _freezer(self, container: str) -> Path:
-        for base, name in (("/sys/fs/cgroup/freezer", "freezer.state"), ("/sys/fs/cgroup", "cgroup.freeze")):
-            for folder in Path(base).glob(f"devcluster-{self.cluster.name}/**/*{container}*"):
-                if (folder / name).exists():
-                    return folder / name
-        raise RuntimeError(f"no freezer of container {container}")
+        return freezer_of(self.cluster, container)
 
     async def wish(self, suspended: bool, freezer: Path) -> tuple[float, float]:
         """(seconds until the cgroup shows it, when that was)."""
@@ -173,7 +166,7 @@ class Trial:
         begun = time.monotonic()
         await until(
             f"suspended: {suspended}",
-            lambda: (freezer.read_text().strip() in ("FROZEN", "1")) is suspended,
+            lambda: is_frozen(freezer) is suspended,
             poll=POLL,
         )
         now = time.monotonic()

@@ -188,8 +188,7 @@ class Started:
     freezer: Path
 
     def frozen(self) -> bool:
-        state = self.freezer.read_text().strip()
-        return state == ("FROZEN" if self.freezer.name == "freezer.state" else "1")
+        return is_frozen(self.freezer)
 
 
 def _two_started(cluster: Cluster, seconds: float) -> tuple[Started, Started]:
@@ -211,11 +210,21 @@ def _two_started(cluster: Cluster, seconds: float) -> tuple[Started, Started]:
 def _started(cluster: Cluster, node: str, gpu: str, there: dict[str, Any]) -> Started:
     pod = json.loads(cluster.kubectl("get", "pod", there["pod"], "-n", there["namespace"], "-o", "json"))
     container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
+    freezer = freezer_of(cluster, container)
+    return Started(node, gpu, there["namespace"], there["trial"], there["uid"], freezer)
+
+
+def freezer_of(cluster: Cluster, container: str) -> Path:
+    """The file of a container's cgroup that says whether it is frozen (v1, v2). `bench_agent` looks here too."""
     for base, name in ((Path("/sys/fs/cgroup/freezer"), "freezer.state"), (Path("/sys/fs/cgroup"), "cgroup.freeze")):
         for folder in base.glob(f"devcluster-{cluster.name}/**/*{container}*"):
             if (folder / name).exists():
-                return Started(node, gpu, there["namespace"], there["trial"], there["uid"], folder / name)
+                return folder / name
     raise RuntimeError(f"no freezer of container {container}")
+
+
+def is_frozen(freezer: Path) -> bool:
+    return freezer.read_text().strip() == ("FROZEN" if freezer.name == "freezer.state" else "1")
 
 
 async def _switch(api: Api, first: Started, second: Started) -> float:

@@ -62,8 +62,8 @@ class Record:
         """
         deadline = self.pod.deadline
         if deadline is None:
-            told = self.told_at is not None and now < self.told_at + self.pod.grace
-            return self.told_at + self.pod.grace if told and self.told_at is not None else None
+            end = None if self.told_at is None else self.told_at + self.pod.grace
+            return end if end is not None and now < end else None
         if self._deletion[0] != deadline:
             self._deletion = (deadline, min(deadline, now + self.pod.grace))
         return self._deletion[1]

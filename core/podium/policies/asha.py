@@ -16,7 +16,7 @@ from podium.curves.board import board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import Halving, climb, rung_steps, top
+from podium.policies.rungs import Halving, check_halving, climb, rung_steps, top
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,7 @@ class Asha:
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        if not self.eta > 1.0:
-            raise ValueError(f"eta: {self.eta:g} keeps everybody; give a number above 1")
-        if not 1 <= self.rungs <= 16:
-            raise ValueError(f"rungs: {self.rungs} rungs cannot be; give 1 to 16")
+        check_halving(self.eta, self.rungs)
 
     def turn(self, costs: Costs) -> float:
         return shortest_turn(costs, 2.0)

@@ -20,6 +20,14 @@ from podium.policies.base import Admission, Ranking
 UNOPENED = -1
 
 
+def check_halving(eta: float, rungs: int) -> None:
+    """ValueError: no halving with these settings of a policy."""
+    if not eta > 1.0:
+        raise ValueError(f"eta: {eta:g} keeps everybody; give a number above 1")
+    if not 1 <= rungs <= 16:
+        raise ValueError(f"rungs: {rungs} rungs cannot be; give 1 to 16")
+
+
 def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
     """budget * eta^-j, lowest first, without the budget itself: that is a trial's own end."""
     return tuple(budget * eta**-j for j in range(count, 0, -1))
