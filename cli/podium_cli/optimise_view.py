@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -16,13 +15,13 @@ from rich.text import Text
 from podium_cli import texts
 from podium_cli.report import svg
 from podium_cli.report.markup import Markup, element, words
+from podium_cli.report.page import page_head
 
 if TYPE_CHECKING:
     from podium_optimisers.makespan.instance import Instance
     from podium_optimisers.makespan.registry import Method
     from podium_optimisers.makespan.schedule import Schedule
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 WIDTH, LEFT, RIGHT, TOP, BOTTOM, LANE = 1040.0, 64.0, 16.0, 12.0, 40.0, 20.0
 CPU, GPU = "l2", "l0"  # colours of page.css
 
@@ -95,15 +94,7 @@ def _plain_data(instance: Instance, schedule: Schedule) -> dict[str, object]:
 
 def page(instance: Instance, schedule: Schedule) -> str:
     """One HTML file: no script, no link, no outside font."""
-    style = Markup(resources.files("podium_cli.report").joinpath("page.css").read_text(encoding="utf-8"))
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("title", words(f"{schedule.method} - Podium schedule")),
-        element("style", style),
-    )
+    head = page_head(f"{schedule.method} - Podium schedule")
     legend = element(
         "ul",
         element("li", element("i", class_="b2"), words("on a CPU")),

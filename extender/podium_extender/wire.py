@@ -11,18 +11,13 @@ from typing import Any, TypedDict
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_pascal
 
-from podium.schema.pod import Pod
+from podium.schema.pod import ApiModel, Pod
 
 
-class GoModel(BaseModel):
+class GoModel(ApiModel):
     """A message of the protocol: keys as Go spells its fields, null means absent."""
 
-    model_config = ConfigDict(alias_generator=to_pascal, populate_by_name=True, extra="ignore", frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_absent(cls, data: Any) -> Any:
-        return {key: value for key, value in data.items() if value is not None} if isinstance(data, dict) else data
+    model_config = ConfigDict(alias_generator=to_pascal)
 
 
 class NodeMeta(BaseModel):

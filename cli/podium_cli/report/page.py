@@ -15,16 +15,21 @@ COLUMNS = ("Trial", "Phase", "Parameters", "Best", "Steps", "GPU-seconds", "Susp
 NUMERIC = frozenset({"Best", "Steps", "GPU-seconds", "Suspensions"})
 
 
-def render(report: JobReport) -> str:
+def page_head(title: str) -> Markup:
+    """What every page of ours begins with: its style is in it, and the browser loads nothing else."""
     style = Markup(resources.files("podium_cli.report").joinpath("page.css").read_text(encoding="utf-8"))
-    head = element(
+    return element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("title", words(f"{report.name} - Podium report")),
+        element("title", words(title)),
         element("style", style),
     )
+
+
+def render(report: JobReport) -> str:
+    head = page_head(f"{report.name} - Podium report")
     sections = (
         _header(report),
         _headline(report),
