@@ -57,13 +57,20 @@ class Node:
     agent: subprocess.Popen[bytes] | None = None
     epoch: int = 0
     uuid: str = ""
+    log_before: int = 0
     trials: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         with self.log.open("ab") as file:
+            self.log_before = file.tell()
             self.agent = subprocess.Popen(
                 [sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
             )
+
+    def until_it_serves(self) -> None:
+        """Until then a kubelet fails the pods that the scheduler, who knows no better, gives it."""
+        until(lambda: b"announcing" in self.log.read_bytes()[self.log_before :], "the new agent's device plugin")
+        until(lambda: allocatable(self) == "4", "4 shares")
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         if self.agent is not None and self.agent.poll() is None:
@@ -351,6 +358,7 @@ def test_a_deleted_pod_saves_first_and_the_next_one_counts_what_was_lost(node: N
     assert 0.0 <= losses["gpuSeconds"] < before["gpuSeconds"], "a marker is seen at most half a second late"
     node.kill()
     node.start()
+    node.until_it_serves()
     until(lambda: status()["lastStep"] > before["lastStep"] + 20, "it goes on, under another agent")
     assert status()["losses"] == losses
     node.cluster.kubectl("delete", "pod", "count-7-1", "--wait=true")
@@ -378,6 +386,7 @@ def test_a_pod_deleted_by_force_keeps_its_gpu_until_its_processes_have_ended(nod
     until(lambda: "count-2" not in node.states(), "the orphan ended", 120)
     # or the new kubelet gave count-8 up, where the plugin came too late (UnexpectedAdmissionError)
     until(lambda: node.states() in ({"count-8": "Running"}, {}), "the next at work")
+    node.until_it_serves()
     node.cluster.kubectl("delete", "pod", "count-8-0", "--wait=true")
 
 
@@ -392,6 +401,7 @@ def test_a_second_agent_waits_for_the_first(node: Node) -> None:
         second.kill()
         second.wait(20)
     node.start()
+    node.until_it_serves()
 
 
 def test_released_means_nothing_is_frozen(node: Node, tmp_path: Path) -> None:
