@@ -54,6 +54,7 @@ class TrialWriter:
         self._gone = False
         self._load_at = 0.0
         self._load_pause = 0.0
+        self._ended_at: float | None = None
 
     @property
     def container(self) -> str:
@@ -68,13 +69,14 @@ class TrialWriter:
         try:
             while not self._gone:
                 book.urgent.clear()
-                closed, ended = book.closed, book.ended
+                closed, ended, flushed = book.closed, book.ended, self._flushed()
                 await self._saves.look()
                 if book.begun and book.account is None:
                     await self._load()
                 more = self._read_log()
                 await self._show()
-                await self._write(ended)
+                if flushed:
+                    await self._write(ended)
                 nothing_begun = book.account is None and not book.begun
                 if closed and (nothing_begun or (not more and self._written == book.version)):
                     return
@@ -85,6 +87,15 @@ class TrialWriter:
             self._saves.close()
             if self._tail is not None:
                 self._tail.close()
+
+    def _flushed(self) -> bool:
+        """containerd may still be copying what a process printed last when the kernel says that it has ended."""
+        if not self._book.ended:
+            self._ended_at = None
+            return True
+        now = time.monotonic()
+        self._ended_at = self._ended_at or now
+        return now - self._ended_at >= self._settings.log_seconds
 
     async def _load(self) -> None:
         """Until it is there nothing is read: the curve must go on, not begin anew."""

@@ -182,7 +182,7 @@ class Actuator:
         before = self._refused.get(action.trial)
         if before is not None and time.monotonic() < before.again_at:
             return None
-        if action.attempt and not self._settling.settled(world, job, trial, time.monotonic()):
+        if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
             return None
         try:
             nodes = {node.metadata.name for node in world.nodes}

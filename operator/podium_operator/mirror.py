@@ -65,6 +65,7 @@ class Mirror:
         # leases are renewed all the time and say nothing new by that: they wake nobody
         self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes)
         self._heard: dict[str, tuple[datetime | None, float]] = {}
+        self._end_seen: dict[str, float] = {}
 
     @property
     def caches(self) -> tuple[WatchCache[Any], ...]:
@@ -95,13 +96,16 @@ class Mirror:
         nodes = tuple(self._fresh(node) for node in self._nodes.values())
         jobs = tuple(self._jobs.values())
         by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
+        now, pods = time.time(), tuple(self._pods.values())
+        self._end_seen = {pod.uid: self._end_seen.get(pod.uid, now) for pod in pods if pod.ended_at is not None}
         return World(
-            now=time.time(),
+            now=now,
             jobs=jobs,
             trials=tuple(trial for trial in self._trials.values() if of_its_job(trial, by_key)),
-            pods=tuple(self._pods.values()),
+            pods=pods,
             nodes=nodes,
             silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
+            end_seen=self._end_seen,
         )
 
     def _fresh(self, node: GPUNode) -> GPUNode:

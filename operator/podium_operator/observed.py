@@ -20,7 +20,10 @@ from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
 
-LAST_WORDS_SECONDS = 4.0  # the agent's last patch of a trial follows its end within about two seconds
+# the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
+# hangs, in the agent's longest pause. Without an agent a search is so much longer, no more
+LAST_WORDS_SECONDS = 45.0
+SAME_MOMENT_SECONDS = 2.0  # what the kubelet and the agent call a container's end: one in whole seconds
 LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
 STUCK_SECONDS = 60.0  # a pod that found no node or cannot start for so long needs a person
 log = logging.getLogger(__name__)
@@ -166,22 +169,29 @@ def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> fl
 
 
 def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
-    """The process ended a moment ago, and the end of its log has not been read: the curve is not whole."""
+    """The process ended, and the end of its log has not been read: the curve is not whole. The time counts from when it
+    could be known: while nobody reached the API, nobody could say anything.
+    """
     job = world.job_by_key.get(job_key(trial))
     if job is None or pod is None or pod.ended_at is None:
         return False
-    age = world.now - pod.ended_at
+    age = world.now - world.end_seen.get(pod.uid, pod.ended_at)
     if job.spec.gpus.per_trial == 0:
         return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
-    return not _complete(trial, job) and pod.facts.node not in world.silent and age < LAST_WORDS_SECONDS
+    return not _complete(trial, job) and not _was_read(trial, pod, pod.ended_at) and age < LAST_WORDS_SECONDS
+
+
+def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
+    """The agent closes the last hold when it has read the log to its end."""
+    reader, holds = trial.status.reader, trial.status.holds
+    if reader is None or reader.pod_uid != pod.uid or not holds or holds[-1].end is None:
+        return False
+    return holds[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
 
 
 def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
     """The process was told to go and ended well; whether that was its end, the last lines of its log will say."""
-    if pod is None or pod.facts.phase != "Succeeded" or not _has_more_to_say(world, trial, pod):
-        return False
-    holds = trial.status.holds
-    return not holds or holds[-1].end is None  # the agent closes the hold when it has read the log
+    return pod is not None and pod.facts.phase == "Succeeded" and _has_more_to_say(world, trial, pod)
 
 
 def _complete(trial: SeenTrial, job: HyperParamJob | None) -> bool:

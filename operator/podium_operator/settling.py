@@ -1,18 +1,16 @@
-"""Holds a new attempt back until the agent has written the last words of the one before: which save to go on from.
+"""Holds a new attempt back until the agent has written the last words of the one before: how far it came (the next one
+counts what is lost), and which save to go on from.
 
 Used by the actuator. A pod that is told to go is often gone from the API before its last save is in the trial's status,
 and a script that keeps one save only has removed the older one by then. The agent closes the trial's hold of its GPUs
-in the same patch, so a hold that is still open means that more is to come. Never longer than PATIENCE.
+in the same patch, so a hold that is still open means that more is to come. Never longer than LAST_WORDS_SECONDS.
 """
 
 from __future__ import annotations
 
-from podium.schema.job import HyperParamJob
-from podium.schema.saving import outlives_pod
+from podium_operator.observed import LAST_WORDS_SECONDS
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World
-
-PATIENCE = 4.0  # seconds; an agent that works writes the end of a trial within two
 
 
 class Settling:
@@ -21,13 +19,13 @@ class Settling:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
 
-    def settled(self, world: World, job: HyperParamJob, trial: SeenTrial, now: float) -> bool:
+    def settled(self, world: World, trial: SeenTrial, now: float) -> bool:
         """Whether the next attempt may begin. `now`: seconds of a clock that only grows."""
         uid = trial.metadata.uid
-        if not outlives_pod(job.spec) or not self._more_to_come(world, trial):
+        if not self._more_to_come(world, trial):
             self._since.pop(uid, None)
             return True
-        return now - self._since.setdefault(uid, now) >= PATIENCE
+        return now - self._since.setdefault(uid, now) >= LAST_WORDS_SECONDS
 
     def forget(self, world: World) -> None:
         there = {trial.metadata.uid for trial in world.trials}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from podium.domain.snapshot import JobKey, TrialKey
@@ -16,7 +16,9 @@ from podium_operator.seen_trial import SeenTrial
 
 @dataclass(frozen=True)
 class World:
-    """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value."""
+    """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value; `end_seen`: by uid
+    of a pod whose containers have ended, when this operator first saw that.
+    """
 
     now: float
     jobs: tuple[HyperParamJob, ...]
@@ -25,6 +27,7 @@ class World:
     nodes: tuple[GPUNode, ...]
     silent: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
+    end_seen: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

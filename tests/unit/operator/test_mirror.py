@@ -1,4 +1,4 @@
-"""What the mirror remembers of orders that its cache does not show yet."""
+"""What the mirror remembers: orders that its cache does not show yet, and when it saw a pod's end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import asyncio
 import pytest
 from model_api import Server
 from model_operator import Clock, ModelMirror
+from operator_builders import ended, pod_payload
 
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder
-from podium_cluster.resources import GPUNODES
+from podium_cluster.resources import GPUNODES, PODS
 from podium_operator import mirror as mirror_module
 
 
@@ -58,3 +59,16 @@ def test_it_is_forgotten_when_the_cache_has_it_or_another_object_is_there(clock:
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": uid}, "spec": {"epoch": epoch}, "status": {}})
     mirror.views[3].see()
     assert [node.spec.epoch for node in mirror.world().nodes] == [epoch]
+
+
+def test_a_pods_end_counts_from_when_it_was_seen(clock: Clock) -> None:
+    server = Server(clock.time)
+    mirror = ModelMirror(server, ())
+    for name, main in (("over", ended(0, after=-600)), ("works", {"running": {}})):
+        payload = pod_payload(main=main)
+        payload["metadata"] |= {"name": name, "uid": name}
+        server.put(PODS, payload)
+    mirror.views[2].see()
+    assert mirror.world().end_seen == {"over": 1000.0}
+    clock.now += 5.0
+    assert mirror.world().end_seen == {"over": 1000.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,13 +77,14 @@ def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
 
 SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
 OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
+READ = {"holds": [OPEN | {"end": moment(-1)}], "reader": {"podUid": "uid-sweep-0-0"}}
 
 
 @pytest.mark.parametrize(
     ("status", "age", "phase"),
     [
         ({"holds": [OPEN]}, 0.0, PHASE.RUNNING),
-        ({"holds": [OPEN | {"end": moment(-1)}]}, 0.0, PHASE.REQUEUED),
+        (READ, 0.0, PHASE.REQUEUED),
         ({"holds": [OPEN]}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 9}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 10}, 0.0, PHASE.SUCCEEDED),
@@ -92,6 +94,31 @@ OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
 def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: float, phase: TrialPhase) -> None:
     stored = {"phase": "Running", "pod": "sweep-0-0", **status}
     assert look(stored, SAVED_AND_WENT, now=NOW + age).phase is phase
+
+
+BEGUN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-700)}
+THIS_POD = {"reader": {"podUid": "uid-sweep-0-0"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "seen", "phase"),
+    [
+        ({"holds": [BEGUN]}, 0, PHASE.RUNNING),
+        ({}, 0, PHASE.RUNNING),
+        ({"holds": [BEGUN | {"end": moment(-600)}], **THIS_POD}, 0, PHASE.SUCCEEDED),
+        ({"holds": [BEGUN | {"end": moment(-630)}], **THIS_POD}, 0, PHASE.RUNNING),
+        ({"holds": [BEGUN | {"end": moment(-600)}], "reader": {"podUid": "uid-sweep-0-9"}}, 0, PHASE.RUNNING),
+        ({"holds": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
+        ({"holds": [BEGUN]}, -60, PHASE.SUCCEEDED),
+    ],
+    ids=["being read", "no word yet", "read", "read before its last turn", "another pod's", "its last step", "never"],
+)
+def test_the_end_waits_for_the_last_words(status: dict[str, Any], seen: int, phase: TrialPhase) -> None:
+    """The API was away: the process ended ten minutes ago, and this was seen `seen` seconds from now."""
+    pod = make_pod(phase="Succeeded", gate=ended(0), main=ended(0, after=-600))
+    trial = make_trial(phase="Running", pod="sweep-0-0", **status)
+    world = make_world(make_job(), trial, make_node(), pod, silent=["node-1"])
+    assert observe(replace(world, end_seen={pod.uid: NOW + seen}))[trial_key(trial)].phase is phase
 
 
 def test_leaving() -> None:

@@ -104,14 +104,14 @@ def test_an_end_by_the_planner() -> None:
 
 
 def test_the_end_of_a_trial_is_when_its_process_ended() -> None:
-    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-30)}
+    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     status = shown({"phase": "Running", "pod": "sweep-0-0", "curve": POINTS}, done)
-    assert (status["phase"], status["finishedAt"]) == ("Succeeded", moment(-30))
+    assert (status["phase"], status["finishedAt"]) == ("Succeeded", moment(-60))
     assert "conditions" not in status
 
 
 def test_a_trial_that_never_printed_its_metric_says_so() -> None:
-    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-30)}
+    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     (condition,) = shown({"phase": "Running", "pod": "sweep-0-0"}, done)["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == ("MetricsUnavailable", "True", "NoValues")
     assert "'acc'" in condition["message"]

@@ -10,7 +10,6 @@ import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
 from podium.domain.actions import Action, CreatePod, DeletePod, Order, Requeue
-from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.actuator import Actuator
@@ -121,13 +120,13 @@ def test_an_older_attempt_that_still_lives_is_ended() -> None:
 
 
 def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
-    job = make_job(checkpoint={"path": "/c", "volume": {"claimName": "c"}})
     hold = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
 
-    def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = (), of: HyperParamJob = job) -> list[str]:
+    def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = ()) -> list[str]:
         wire = Wire()
         trial = make_trial(phase="Requeued", holds=list(holds))
-        carry_out(wire, make_world(of, trial, make_node(), silent=silent), CreatePod(trial_key(trial), 1, "R", "m"))
+        world = make_world(make_job(), trial, make_node(), silent=silent)
+        carry_out(wire, world, CreatePod(trial_key(trial), 1, "R", "m"))
         return [verb for verb, _, _ in wire.calls]
 
     assert verbs(hold) == []
@@ -135,15 +134,13 @@ def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
     assert verbs() == ["create"]
     assert verbs(hold, silent=("node-1",)) == ["create"], "that agent says nothing more"
     assert verbs(hold | {"node": "gone"}) == ["create"]
-    assert verbs(hold, of=make_job()) == ["create"], "it would begin afresh anyway"
 
 
 def test_nobody_waits_for_last_words_for_ever() -> None:
     trial = make_trial(holds=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
-    job = make_job(checkpoint={"path": "/c", "volume": {"claimName": "c"}})
-    world = make_world(job, trial, make_node())
+    world = make_world(make_job(), trial, make_node())
     settling = Settling()
-    assert [settling.settled(world, job, trial, now) for now in (10.0, 13.9, 14.0)] == [False, False, True]
+    assert [settling.settled(world, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
 
 
 def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() -> None:
