@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from podium.schema.gpunode import TrialState
-from podium_agent.losses import Losses, Mark, Said, Save, count, going_on_from
+from podium_agent.losses import Losses, Mark, Said, Save, count, further_back, going_on_from
 from podium_agent.trials import OCCUPYING
 
 MOST_HOLDS = 512
@@ -109,3 +109,8 @@ def taken_over(
     save = going_on_from(said, account.saved, node, attempt, reached, account.settled, now)
     losses = count(account.losses, save, attempt, reached, account.settled, now)
     return replace(account, saved=save, losses=losses)
+
+
+def fell_back(account: Account, attempt: int, begun_at: float, steps: float, now: float) -> Account:
+    """The account once the script was seen to begin so many steps before the save that it could go on from."""
+    return replace(account, losses=further_back(account.losses, attempt, begun_at, steps, now))

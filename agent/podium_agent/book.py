@@ -15,7 +15,7 @@ from podium.curves.growing import Curve, extend
 from podium.curves.readings import Reader
 from podium.curves.thinning import Grid
 from podium.schema.gpunode import TrialState
-from podium_agent.account import Account, Cost, follow, resumed, saw, suspended
+from podium_agent.account import Account, Cost, fell_back, follow, resumed, saw, suspended
 from podium_agent.cgroups import Container
 from podium_agent.logs.tail import Batch, Position
 from podium_agent.losses import Mark, Said
@@ -62,6 +62,10 @@ class Book:
         if announced is not None and announced is not before.announced:
             start = next(line.start for line in batch.lines if line is announced.line)
             self.announced_at = replace(batch.position, offset=start)
+        if self.account is not None and self.curve.back > before.back:
+            back = self.curve.back - before.back
+            self.account = fell_back(self.account, self.pod.attempt, before.at, back, batch.lines[-1].time)
+            self.touch()
         if self.curve.taken != before.taken:
             self.touch()
 

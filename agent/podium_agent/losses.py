@@ -83,6 +83,8 @@ def going_on_from(
     if said.mark is None:
         return None
     begin, gpu = (known.step, known.gpu_seconds) if known is not None else (0.0, 0.0)
+    if said.mark.step < begin:  # somebody put an older save back
+        return Save(said.mark.step, now, said.mark.path, node, gpu * said.mark.step / begin, max(0, attempt - 1))
     part = 1.0
     if reached is not None and reached > begin:
         part = min(1.0, max(0.0, (said.mark.step - begin) / (reached - begin)))
@@ -103,3 +105,25 @@ def count(losses: Losses, save: Save | None, attempt: int, reached: float | None
         return losses
     recent = (*losses.recent, loss)[-MOST_RECENT:]
     return replace(losses, count=losses.count + 1, steps=losses.steps + loss.steps, recent=recent)
+
+
+def further_back(losses: Losses, attempt: int, begun_at: float, steps: float, now: float) -> Losses:
+    """The losses once this attempt is seen to do `steps` more again than from the save at step `begun_at`: the script
+    went on from an older one (its `PODIUM_RESUME`, where a node died before the newest was seen), or from none.
+    """
+    known = losses.recent[-1] if losses.recent and losses.recent[-1].attempt == attempt else None
+    loss = known or Loss(attempt, now, begun_at, begun_at, 0.0, 0.0)
+    gpu_seconds = losses.counted_to * min(1.0, steps / loss.step)
+    loss = replace(
+        loss,
+        resumed_from=loss.resumed_from - steps,
+        steps=loss.steps + steps,
+        gpu_seconds=loss.gpu_seconds + gpu_seconds,
+    )
+    return replace(
+        losses,
+        count=losses.count + (known is None),
+        steps=losses.steps + steps,
+        gpu_seconds=losses.gpu_seconds + gpu_seconds,
+        recent=(*(losses.recent if known is None else losses.recent[:-1]), loss)[-MOST_RECENT:],
+    )

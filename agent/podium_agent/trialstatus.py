@@ -81,6 +81,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         lines=cursor.lines if cursor else 0,
         again=goes_on and cursor is not None and cursor.announced,
         at=(reached(status) or 0.0) if begins_at is None else begins_at,
+        first=begins_at is not None or (cursor is not None and cursor.first),
     )
 
 
@@ -109,6 +110,7 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             lines=curve.lines if waiting is None else waiting.lines,
             announced=waiting is not None,
             step=curve.at,
+            first=curve.first,
         ),
         saved=_saved(account.saved),
         losses=_losses(account.losses),

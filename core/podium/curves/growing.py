@@ -8,8 +8,9 @@ A step may be printed on one line and its value on a later one: then it begins a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 from podium.curves.readings import Reader
@@ -56,6 +57,8 @@ class Curve:
     repeated: int = 0
     taken: int = 0  # points, before thinning
     at: float = 0.0  # the step printed last, seen before or not: after a requeue it is behind `last_step` for a while
+    first: bool = False  # a new attempt, of which no value was read yet
+    back: float = 0.0  # steps that this attempt does again because it began before `at`: from an older save, or none
 
     @property
     def waiting(self) -> Announcement | None:
@@ -82,7 +85,8 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
                 continue
             step = seen.step if seen.step is not None else _next_step(now)
             if math.isfinite(step):
-                now = replace(now, at=step)
+                back = now.at - step + _spacing(now.points) if now.first and step < now.at else now.back
+                now = replace(now, at=step, first=False, back=back)
             if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
                 now = replace(now, repeated=now.repeated + 1)
                 continue
@@ -93,6 +97,13 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
     if not fresh:
         return now
     return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
+
+
+def _spacing(points: Sequence[Point]) -> float:
+    """Between two values, as far as a thinned curve knows: who prints step 15 first has begun after the one before."""
+    if len(points) > 1:
+        return min(after.step - before.step for before, after in pairwise(points))
+    return max((point.step for point in points), default=0.0) or 1.0
 
 
 def _next_step(curve: Curve) -> float:

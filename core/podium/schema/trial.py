@@ -54,6 +54,7 @@ class ReaderCursor(StatusModel):
     step: float | None = Field(
         None, description="where this pod is: the step that it printed last, done before or not, or went on from"
     )
+    first: bool = Field(False, description="this pod went on from a save, or began anew, and has printed no value yet")
 
 
 class SuspensionRecord(StatusModel):
@@ -92,9 +93,11 @@ class LossRecord(StatusModel):
     attempt: int = Field(description="that began further back; each is counted once")
     at: datetime = Field(description="when that attempt passed its gate")
     step: float = Field(description="the last that was printed before")
-    resumed_from: float = Field(0.0, description="step of the save that it went on from; 0 without a save")
+    resumed_from: float = Field(0.0, description="where it went on: the step of its save; 0 without one")
     steps: float = Field(description="to do again: step - resumedFrom")
-    gpu_seconds: float = Field(0.0, description="spent in vain: since that save, or since the loss before this one")
+    gpu_seconds: float = Field(
+        0.0, description="spent in vain since that save (pro rata where it went on from an older one than was seen)"
+    )
 
 
 class Losses(StatusModel):

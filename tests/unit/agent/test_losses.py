@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from podium_agent.account import Account, Hold, saw, taken_over
-from podium_agent.losses import MOST_RECENT, Losses, Mark, Said, Save, count, going_on_from
+from podium_agent.losses import MOST_RECENT, Losses, Mark, Said, Save, count, further_back, going_on_from
 
 SAVED = Save(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
 SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
@@ -24,7 +24,7 @@ SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")
         (Said(NEWER), None, Save(14.0, 99.0, "step-14", "here", 100.0 * 14 / 15, 1)),
         # beyond what was printed, or before the save that was known: an older one was put back
         (Said(Mark(20.0)), SAVED, Save(20.0, 99.0, ".", "here", 100.0, 1)),
-        (Said(Mark(5.0)), SAVED, Save(5.0, 99.0, ".", "here", 40.0, 1)),
+        (Said(Mark(5.0)), SAVED, Save(5.0, 99.0, ".", "here", 20.0, 1)),
     ],
 )
 def test_the_save_that_an_attempt_goes_on_from(said: Said | None, known: Save | None, save: Save | None) -> None:
@@ -80,3 +80,19 @@ def test_a_marker_that_is_known_changes_nothing() -> None:
     again = saw(account, Mark(3.0, "other"), "m", 2, now=6.0).saved
     assert again is not None
     assert (again.at, again.node) == (6.0, "m")
+
+
+@pytest.mark.parametrize(
+    ("reached", "expected"),
+    [
+        (15.0, (1, 10.0, 60.0 + 100.0 * 5 / 15, [(5.0, 10.0)])),  # 5 steps since the save, and 5 that it did not use
+        (10.0, (1, 5.0, 60.0 + 100.0 * 5 / 10, [(5.0, 5.0)])),  # all was saved, and not used
+    ],
+)
+def test_a_script_that_goes_on_from_an_older_save_than_the_newest(
+    reached: float, expected: tuple[int, float, float, list[tuple[float, float]]]
+) -> None:
+    losses = count(Losses(), SAVED, 1, reached, 100.0, now=1.0)
+    losses = further_back(losses, 1, SAVED.step, 5.0, now=2.0)
+    recent = [(loss.resumed_from, loss.steps) for loss in losses.recent]
+    assert (losses.count, losses.steps, pytest.approx(losses.gpu_seconds), recent) == expected

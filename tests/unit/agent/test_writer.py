@@ -16,7 +16,7 @@ from podium.schema.reading import MetricsReading
 from podium_agent.account import Cost
 from podium_agent.book import Book
 from podium_agent.logs.tail import CHUNK
-from podium_agent.losses import Said
+from podium_agent.losses import Mark, Said
 
 TEXT = MetricsReading.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
@@ -61,6 +61,40 @@ def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made
 
     server = write(scene, attempt=1, reader=reader_of(pod().uid))
     assert server.status["lastStep"] == 2.0
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(("begins", "lost"), [(21, 0.0), (16, 5.0), (1, 20.0)])
+def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too(
+    write: Callable[..., TrialServer], begins: int, lost: float, killed: bool
+) -> None:
+    """Also where the agent dies after it has read the first lines, in which there is no value."""
+    reading = MetricsReading.model_validate(
+        {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
+    )
+    second, said = pod(attempt=1, reading=reading), Said(Mark(20.0))
+    points = [{"step": float(step), "value": 0.1, "time": 1.0} for step in range(1, 21)]
+
+    async def scene(writing: Writing) -> None:
+        log = writing.machine.log(second)
+        log.write_text(cri("hello"))
+        if killed:
+            book = begun(second, said)
+            task = writing.start(book)
+            await writing.until(
+                lambda: writing.server.status["reader"]["podUid"] == second.uid, "the record is its own"
+            )
+            await kill(task)
+        with log.open("a") as file:
+            file.write("".join(cri(f'{{"acc": 0.1, "epoch": {step}}}') for step in (begins, begins + 1, begins + 2)))
+        book = begun(second, said)
+        await writing.whole_life(book)
+
+    stored = {"curve": {"points": points}, "lastStep": 20, "lastValue": 0.1, "gpuSeconds": 40.0}
+    status = write(scene, **stored, reader=reader_of("before", step=20.0)).parsed
+    assert (status.losses.steps, status.losses.count) == (lost, int(lost > 0))
+    assert [loss.resumed_from for loss in status.losses.recent] == ([20.0 - lost] if lost else [])
+    assert status.last_step == max(20.0, begins + 2.0)
 
 
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
