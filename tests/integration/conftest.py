@@ -6,18 +6,30 @@ and ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be us
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from podium_cluster.client import ApiError, connect
+from podium_cluster.resources import NAMESPACES
+from podium_cluster.settings import ClusterSettings
 from podium_devcluster import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from operator_stage import OperatorProcess, Play, Stage
+
 ROOT = Path(__file__).parents[2]
+COUNT = itertools.count()
 TOOLS = {"helm": binaries.HELM, "kubectl": binaries.KUBECTL}
 
 
@@ -53,3 +65,33 @@ def binary() -> Callable[[str], Path]:
         return cache.bin / name
 
     return find
+
+
+@pytest.fixture(scope="module")
+def operator(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    async def prepare() -> None:
+        async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api:
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "podium-system"}}
+            with contextlib.suppress(ApiError):  # it is there already
+                await api.create(NAMESPACES, namespace, manager="test")
+
+    asyncio.run(prepare())
+    process = OperatorProcess(kubeconfig, tmp_path_factory.mktemp("operator") / "log")
+    process.start()
+    yield process
+    process.close()
+
+
+@pytest.fixture
+def perform(kubeconfig: Path, operator: OperatorProcess) -> Callable[[Play], None]:
+    """Runs a test's part on a stage of its own."""
+
+    def run(play: Play, shares: int = 4) -> None:
+        async def main() -> None:
+            name = f"op-{os.getpid()}-{next(COUNT)}"
+            async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api, Stage(api, name, shares) as stage:
+                await play(stage)
+
+        asyncio.run(main())
+
+    return run

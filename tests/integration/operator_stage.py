@@ -296,3 +296,11 @@ def _ended(code: int) -> dict[str, Any]:
 
 def _container(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": dict(state)}
+
+
+async def running(stage: Stage, *trials: str) -> bool:
+    phases = await stage.phases()
+    return all(phases.get(trial) in ("Running", "Gated", "Suspended") for trial in trials)
+
+
+Play = Callable[[Stage], Awaitable[None]]
