@@ -10,7 +10,8 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
-# accidents on the real cluster, 9 minutes: they join `make test` once each has passed many times in a row
+# on real clusters two files at a time, in their order: most of it is waiting
+CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
@@ -32,7 +33,7 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
 	@$(MAKE) --no-print-directory lint
 	@$(PYTEST) $(PARALLEL) $(FAST) tests/recipes
-	@$(PYTEST) tests/integration tests/e2e $(FAULTS:%=--ignore=%)
+	@$(PYTEST) $(CLUSTERS) tests/integration tests/e2e
 
 lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .
@@ -47,9 +48,9 @@ test-integration: setup ## with a real kube-apiserver and kube-scheduler
 	@$(PYTEST) tests/integration
 
 test-e2e: setup ## on the real two-node cluster
-	@$(PYTEST) tests/e2e $(FAULTS:%=--ignore=%)
+	@$(PYTEST) $(CLUSTERS) tests/e2e
 
-test-faults: setup ## accidents on the real cluster: everything that may die dies
+test-faults: setup ## of these only the accidents: everything that may die dies (9 minutes)
 	@$(PYTEST) $(FAULTS)
 
 test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)

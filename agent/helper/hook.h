@@ -1,5 +1,6 @@
 /*
- * The preStop hook: asks the trial to save before it is told to stop, and holds its SIGTERM until it has.
+ * The preStop hook: asks the trial to save before it is told to stop, and holds its SIGTERM until it has; or until a
+ * script that cannot be asked, and has only just begun, has set its handler.
  *
  * The kubelet runs it in the trial's container, as the trial's user, within the pod's grace period. It never fails: a
  * deletion must not depend on it.

@@ -1,7 +1,7 @@
 """One real two-node cluster with Podium on it for the whole e2e layer, and one run of the example with accidents.
 
-The cluster has a name of its own, `e2e`, so no other is disturbed, and keeps its images for the next session. It is
-ended afterwards, unless PODIUM_KEEP=1.
+The cluster has a name of its own, `e2e` (`e2e-gw0`, ... where pytest-xdist runs files side by side), so no other is
+disturbed, and keeps its images for the next session. It is ended afterwards, unless PODIUM_KEEP=1.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Site:
     def cgroup_roots(self) -> list[Path]:
         """Where the containers of this cluster's nodes are in the freezer's hierarchy (v1) or the one of v2."""
         roots = [Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")]
-        return [root for base in roots for root in base.glob(f"devcluster-{self.cluster.name}*") if root.is_dir()]
+        return [root for base in roots if (root := base / f"devcluster-{self.cluster.name}").is_dir()]
 
     def frozen(self) -> list[Path]:
         found: list[Path] = self.evidence.frozen_cgroups(self.cgroup_roots())
@@ -136,7 +136,8 @@ class Site:
 def site() -> Iterator[Site]:
     if os.geteuid() != 0:
         pytest.skip("the cluster needs root (network namespaces, cgroups, mounts)")
-    name = "e2e"
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    name = f"e2e-{worker}" if worker else "e2e"
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
     place = demo.Place(cluster.cache.root, name)

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 
-def test_uninstall_with_suspended_trials_leaves_nothing_frozen(site: Any, digits: Any) -> None:
+def test_uninstall_with_suspended_trials_leaves_nothing_frozen(site: Any) -> None:
     manifest = site.example("again")
     manifest["spec"]["trials"] |= {"max": 6, "parallel": 6, "maxSteps": 400}
     manifest["spec"]["policy"] = {"name": "round_robin", "settings": {"quantum": 3}}

@@ -55,7 +55,7 @@ def save(folder: Path, content: str) -> None:
 def test_a_script_that_does_not_answer_is_not_asked(gate: Path, tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / MARKER).write_text(content)
-    assert said(start(gate, tmp_path)) == ASKED_NOTHING
+    assert said(start(gate, tmp_path, grace="0")) == ASKED_NOTHING
     assert not (tmp_path / REQUEST).exists()
 
 
@@ -135,3 +135,23 @@ def test_a_request_that_is_there_already_is_no_trouble(gate: Path, tmp_path: Pat
 
     until(ended, "its end")
     assert said(hook) == "hook: saved"
+
+
+def as_first_process(script: str, gate: Path, folder: Path, grace: str) -> list[str]:
+    """What a shell prints that is the first process of a container (of a process namespace), with the hook in it."""
+    environment = {"PODIUM_CHECKPOINT": str(folder), "PODIUM_GRACE_SECONDS": grace, "PATH": os.environ["PATH"]}
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script.replace("HOOK", f"'{gate}' hook")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+def test_a_script_that_has_just_begun_gets_the_time_to_set_its_handler(gate: Path, tmp_path: Path) -> None:
+    """A SIGTERM that the container's first process does not handle (yet) is lost."""
+    script = "HOOK & hook=$!; sleep 0.3; kill -0 $hook && echo it waits; trap : TERM; wait $hook"
+    assert as_first_process(script, gate, tmp_path, "300") == ["it waits", ASKED_NOTHING]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process namespace needs root")
+def test_nobody_waits_for_ever_for_a_handler(gate: Path, tmp_path: Path) -> None:
+    assert as_first_process("HOOK", gate, tmp_path, "1") == [ASKED_NOTHING]
