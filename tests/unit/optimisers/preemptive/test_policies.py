@@ -16,7 +16,7 @@ from podium_optimisers.engine.simulation import Policy, simulate
 from podium_optimisers.engine.traces import poisson, synthetic_trace
 from podium_optimisers.engine.workload import Job, Workload
 from podium_optimisers.preemptive.gittins import gittins_table
-from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt, named
+from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt
 from podium_optimisers.queueing.srpt import simulate_srpt
 
 ONE = Cluster(1, 1)
@@ -93,7 +93,6 @@ def test_las_sinks_at_its_threshold_and_comes_back_when_promoted() -> None:
         (lambda: gittins_table(np.array([])), "services"),
         (lambda: gittins_table(np.array([1.0, -1.0])), r"services\[1\] is -1"),
         (lambda: gittins_table(np.array([1.0]), steps=0), "steps"),
-        (lambda: named("sjfx"), "fifo, las, saf, sjf, srpt"),
     ],
 )
 def test_bad_settings_are_named(call: object, field: str) -> None:
