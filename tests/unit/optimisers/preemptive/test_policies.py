@@ -37,6 +37,17 @@ def test_every_policy_keeps_the_rules(case: tuple[Workload, Cluster, Costs]) -> 
 
 
 @settings(deadline=None)
+@given(cases())
+def test_a_strict_sjf_starts_nobody_before_a_shorter_job(case: tuple[Workload, Cluster, Costs]) -> None:
+    workload, cluster, charged = case
+    outcome = deterministic(workload, cluster, Sjf(backfill=False), charged)
+    feasible(outcome, cluster, charged)
+    for row, start in enumerate(outcome.start.tolist()):
+        kept_waiting = (workload.arrival <= start) & (outcome.start > start)
+        assert np.all(workload.duration[kept_waiting] >= workload.duration[row])
+
+
+@settings(deadline=None)
 @given(st.lists(st.tuples(eighths, eighths), min_size=1, max_size=10))
 def test_srpt_is_best_on_one_gpu(drawn: list[tuple[float, float]]) -> None:
     """Schrage 1968: no policy has a lower mean on one machine without costs."""
