@@ -11,72 +11,29 @@ from __future__ import annotations
 
 import importlib
 import json
-import operator
 import os
 import platform
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from theory_bars import BARS, Bar, Figures
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory.md"
 PARTS = ("makespan", "preemption", "queueing", "learning", "online", "sharing")  # the longest first
 ORDER = ("makespan", "sharing", "online", "preemption", "learning", "queueing")  # of the tables, as in the issue
 ABREAST = 2
-HOLDS: dict[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-    "=": operator.eq,
-}
-
-Figures = dict[str, dict[str, Any]]  # by part, then by the key that its `run()` gives
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    part: str
-    key: str
-    sign: str
-    value: float | bool
-    says: str
-
-    def holds(self, figures: Figures) -> bool:
-        found = figures.get(self.part, {}).get(self.key)
-        return found is not None and HOLDS[self.sign](found, self.value)
-
-
-BARS = (
-    Bar("makespan", "dual_mean_ratio", "<", 1.03, "dual approximation with local search over the optimum, mean"),
-    Bar("makespan", "dual_max_over_certified", "<", 1.5015, "over its certified bound, largest (proven: 4/3 + 1/(3k))"),
-    Bar("makespan", "n1000_m64_k8_s", "<", 10.0, "seconds at n = 1000, m = 64, k = 8"),
-    Bar("makespan", "ga_sa_max_ratio", "<=", 1.02, "genetic algorithm and annealing over the optimum, largest"),
-    Bar("makespan", "ga_sa_max_s", "<=", 5.0, "their seconds, largest"),
-    Bar("sharing", "lp_over_fifo", ">=", 2.5, "FIFO over the LP's makespan, 500 jobs"),
-    Bar("sharing", "max_residual", "<", 1e-6, "largest violation of a constraint"),
-    Bar("online", "largest_part_of_a_proven_ratio", "<=", 1.0, "ratio over the proven one, all rules and streams"),
-    Bar("queueing", "srpt_error", "<=", 0.03, "M/M/1 under SRPT at load 0.9 against 3.5521"),
-    Bar("queueing", "erlang_c_error_to_0.9", "<=", 0.02, "Erlang C up to load 0.9"),
-    Bar("queueing", "erlang_c_error_at_0.95", "<=", 0.05, "Erlang C at load 0.95"),
-    Bar("queueing", "million_jobs_s", "<", 30.0, "seconds for 10^6 jobs, slowest"),
-    Bar("preemption", "philly", "=", True, "the Philly trace was there"),
-    Bar("preemption", "sjf_over_srtf", ">", 1.0, "SJF over SRTF, mean completion, restarts charged"),
-    Bar("preemption", "fifo_over_sjf", ">", 1.0, "FIFO over SJF, mean completion"),
-    Bar("preemption", "predicted_sjf_share", ">=", 0.95, "share of SJF's gain over FIFO that predicted-SJF keeps"),
-    Bar("learning", "rl_beats_fifo", "=", True, "all three methods beat FIFO, strict and backfilled, 95 % interval"),
-    Bar("learning", "rl_beats_random", "=", True, "all three methods beat chance"),
-)
 
 BESIDE = (
     ("makespan", "heft_ratio", "HEFT over the optimum, mean (research note: 1.11 to 1.39 by size)"),
     ("sharing", "lp_over_fifo_own_model", "FIFO over the LP's makespan with our own model of speeds"),
     ("sharing", "duality_gaps", "duality gaps"),
-    ("preemption", "predicted_sjf_share_over_backfilled", "share kept of SJF's gain over *backfilled* FIFO"),
+    ("preemption", "predicted_sjf_share_over_backfilled", "the same share, FIFO, SJF and predicted-SJF all backfilled"),
+    ("preemption", "predicted_sjf_share_shifted", "least and largest with arrivals up to a minute later: strict"),
+    ("preemption", "predicted_sjf_share_over_backfilled_shifted", "least and largest: backfilled"),
     ("learning", "rl_best", "best learned policy"),
     ("learning", "rl_over_sjf", "its mean completion over SJF's"),
     ("learning", "rl_over_best_heuristic", "and over that of the best heuristic, which preempts"),

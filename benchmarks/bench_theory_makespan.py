@@ -10,26 +10,23 @@ the benchmark with an AssertionError.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import theory_part
 
 from podium_optimisers.makespan import dual, generator, milp, registry
 from podium_optimisers.makespan.instance import Instance
 from podium_optimisers.makespan.schedule import Plan, Schedule
 
-RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-makespan.md"
+PART = "makespan"
 SIZES = ((20, 4, 1), (30, 4, 1), (30, 8, 1), (20, 4, 2), (30, 4, 2))  # tasks, CPUs, GPUs
 SEEDS = 40
 LARGE, LARGE_SEEDS = (1000, 64, 8), 3
@@ -59,10 +56,10 @@ class Report:
 def run(seeds: int = SEEDS) -> dict[str, Any]:
     """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to the makespan problem."""
     report = measure(seeds)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
+    found = summary(report)
+    theory_part.write(PART, "(Pm,Pk)||Cmax", tables(report), "ratios", found)
     plot(report)
-    return summary(report)
+    return found
 
 
 def measure(seeds: int) -> Report:
@@ -162,12 +159,8 @@ def _trap_row(name: str, instance: Instance) -> str:
     return f"| {name} | {' | '.join(f'{schedule.makespan / best:.4g}' for schedule in schedules.values())} |"
 
 
-def text(report: Report) -> str:
+def tables(report: Report) -> str:
     table = [
-        "# bench-theory: (Pm,Pk)||Cmax",
-        "",
-        f"`python {' '.join(sys.argv)}` on {os.cpu_count()} cores, {platform.system()} {platform.release()}.",
-        "",
         f"{len(report.tallies['dual'].to_optimum)} seeded instances; ratio to the optimum.",
         f"HiGHS proved it to {2 * GAP:.2%} on all but {len(report.unproven)} of them,",
         f"where the best schedule known stands for it (largest gap {max(report.unproven, default=0.0):.2%}).",
@@ -187,8 +180,6 @@ def text(report: Report) -> str:
     large = ", ".join(f"{seconds:.2f} s (certified ratio {ratio:.4f})" for seconds, ratio in report.large)
     n, m, k = LARGE
     table += ["", f"n = {n}, m = {m}, k = {k} with `dual` on one core, {LARGE_SEEDS} seeds: {large}."]
-    table += ["", f"![ratios]({RESULTS.stem}.png)", ""]
-    table += [f"```\nRESULT {json.dumps({'makespan': summary(report)})}\n```\n"]
     return "\n".join(table)
 
 
@@ -205,7 +196,7 @@ def plot(report: Report) -> None:
     axes.set_yticks(range(1, len(names) + 1), names)
     axes.axvline(4 / 3, linestyle="--", linewidth=1, color="grey")
     axes.set_xlabel("makespan / optimum (box: quartiles, whiskers: all; dashed: 4/3)")
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
+    figure.savefig(theory_part.page(PART).with_suffix(".png"), dpi=120)
     pyplot.close(figure)
 
 
@@ -213,13 +204,5 @@ def _mean_max(values: list[float]) -> str:
     return f"{statistics.fmean(values):.4f} | {max(values):.4f}"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"instances of each size (default: {SEEDS})")
-    found = run(parser.parse_args().seeds)
-    print(RESULTS.read_text())
-    print(f"RESULT {json.dumps({'makespan': found})}")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(theory_part.alone(PART, __doc__, run, theory_part.Size("seeds", SEEDS, "instances of each size")))

@@ -8,14 +8,14 @@ passes a proven ratio ends it with an AssertionError.
 
 from __future__ import annotations
 
-import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import theory_part
 
 from podium_optimisers.online.adaptive import MachineChange, run_adaptive
 from podium_optimisers.online.adversary import TRAPS, answer, typical
@@ -24,7 +24,7 @@ from podium_optimisers.online.rules import run as run_rule
 from podium_optimisers.online.schedule import OnlineSchedule, violations
 from podium_optimisers.online.stream import Stream
 
-RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-online.md"
+PART = "online"
 MACHINES = ((1, 1), (16, 2), (64, 4), (8, 8), (4, 16))
 TASKS, SEEDS = 100, 40
 LOST = ((16, 2), (64, 4))  # machines of which a GPU goes
@@ -99,10 +99,10 @@ class Report:
 def run() -> dict[str, Any]:
     """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to the online rules."""
     report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
+    found = summary(report)
+    theory_part.write(PART, "online", tables(report), "ratios", found)
     plot(report)
-    return summary(report)
+    return found
 
 
 def measure() -> Report:
@@ -131,9 +131,8 @@ def summary(report: Report) -> dict[str, Any]:
     }
 
 
-def text(report: Report) -> str:
+def tables(report: Report) -> str:
     lines = [
-        "# bench-theory: online\n\n`python benchmarks/bench_theory_online.py`\n",
         f"Makespan over the certified bound. Random: {SEEDS} seeded streams of {TASKS} tasks at each of three loads",
         "(all at once; 2 and 0.7 times what the machines can do). No stream passed a proven ratio; `graham` has none",
         "that depends on m and k alone.\n",
@@ -149,7 +148,6 @@ def text(report: Report) -> str:
         f"| m, k | {' | '.join(HOW)} |",
         "| --- |" + " --- |" * len(HOW),
         *(f"| {m}, {k} | {' | '.join(f'{ratio:.3f}' for ratio in all_)} |" for (m, k), all_ in report.lost.items()),
-        f"\n![ratios]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(summary(report))}\n```\n",
     ]
     return "\n".join(lines)
 
@@ -175,14 +173,8 @@ def plot(report: Report) -> None:
     axes.set_ylabel("mean makespan / certified bound")
     axes.set_ylim(bottom=1.0)
     axes.legend()
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
-
-
-def main() -> None:
-    found = run()
-    print(RESULTS.read_text())
-    print(f"RESULT {json.dumps(found)}")
+    figure.savefig(theory_part.page(PART).with_suffix(".png"), dpi=120)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(theory_part.alone(PART, __doc__, run))

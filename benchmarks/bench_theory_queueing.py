@@ -9,15 +9,15 @@ to 5 % at high load (the table says by how much), so each figure pools several; 
 from __future__ import annotations
 
 import heapq
-import json
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import theory_part
 
 from podium_optimisers.queueing.admission import Bound, Decision, Request, Verdict, by_count, by_schedule, places
 from podium_optimisers.queueing.approximations import GGc, mg1_mean_wait
@@ -26,7 +26,7 @@ from podium_optimisers.queueing.service import Exponential, fitted
 from podium_optimisers.queueing.srpt import simulate_srpt, srpt_mean_response
 from podium_optimisers.queueing.waiting import kiefer_wolfowitz, lost, poisson_arrivals
 
-RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-queueing.md"
+PART = "queueing"
 MILLION = 1_000_000
 ERLANG_C = ((1, 0.8), (4, 0.9), (8, 0.8), (32, 0.95))
 STREAMS, WARM_UP = 10, 15_000  # of one run of 10^6 jobs; jobs of each stream that are not counted
@@ -164,10 +164,10 @@ class Report:
 def run() -> dict[str, Any]:
     """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to queueing."""
     report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
+    found = summary(report)
+    theory_part.write(PART, "queueing", tables(report), "SRPT", found)
     plot(report)
-    return summary(report)
+    return found
 
 
 def measure() -> Report:
@@ -197,10 +197,9 @@ def summary(report: Report) -> dict[str, Any]:
     return {name: round(figure, 4) for name, figure in figures.items()}
 
 
-def text(report: Report) -> str:
+def tables(report: Report) -> str:
     servers, load = DOOR
     lines = [
-        "# bench-theory: queueing\n\n`python benchmarks/bench_theory_queueing.py`\n",
         f"M/M/c, mean service 1: simulated ({RUNS} runs of 10^6 jobs, Kiefer-Wolfowitz) against Erlang C.\n",
         "| c | load | P(wait) | error | mean wait | error | a single run's error (sd) | seconds a run |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -230,7 +229,6 @@ def text(report: Report) -> str:
         _door_row(f"by count, risk {BOUND.risk:g}", report.counted, f"{report.expected_loss:.4f} (M/M/c/K)"),
         _door_row("by schedule", report.scheduled, ""),
         _door_row("bound 0", report.nothing, f"{erlang_b(servers * load, servers):.4f} (Erlang B)"),
-        f"\n![SRPT]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(summary(report))}\n```\n",
     ]
     return "\n".join(lines)
 
@@ -262,14 +260,8 @@ def plot(report: Report) -> None:
     axes.set_ylabel("mean response / mean service")
     axes.set_yscale("log")
     axes.legend()
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
-
-
-def main() -> None:
-    found = run()
-    print(RESULTS.read_text())
-    print(f"RESULT {json.dumps(found)}")
+    figure.savefig(theory_part.page(PART).with_suffix(".png"), dpi=120)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(theory_part.alone(PART, __doc__, run))

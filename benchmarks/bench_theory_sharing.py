@@ -9,15 +9,15 @@ with a model of our own beside; 36 V100 + 36 P100 + 36 K80.
 
 from __future__ import annotations
 
-import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import theory_part
 
 from podium_optimisers.sharing.drf import DrfProblem, drf_shares
 from podium_optimisers.sharing.instances import JobSet, gavel_like, gavel_measured
@@ -28,7 +28,7 @@ from podium_optimisers.sharing.replay import fifo, in_rounds
 from podium_optimisers.sharing.rounds import Priority, rounded
 from podium_optimisers.sharing.shares import Shares
 
-RESULTS = Path(__file__).resolve().parent / "results" / "bench-theory-sharing.md"
+PART = "sharing"
 HOUR = 3600.0
 ROUND = 360.0  # seconds
 SIZES = (300, 500, 700)
@@ -92,10 +92,10 @@ class Report:
 def run() -> dict[str, Any]:
     """Measures, writes tables and plot, and gives the keys of `RESULT` that belong to sharing."""
     report = measure()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(text(report))
+    found = summary(report)
+    theory_part.write(PART, "sharing", tables(report), "makespans", found)
     plot(report)
-    return summary(report)
+    return found
 
 
 def measure() -> Report:
@@ -118,10 +118,9 @@ def summary(report: Report) -> dict[str, Any]:
     }
 
 
-def text(report: Report) -> str:
+def tables(report: Report) -> str:
     found = summary(report)
     lines = [
-        "# bench-theory: sharing\n\n`python benchmarks/bench_theory_sharing.py`\n",
         f"Makespan in hours, mean of {SETS} job sets a size; 36 V100 + 36 P100 + 36 K80, rounds of {ROUND:g} s.",
         f"FIFO takes a random type with room and stays on it ({BLIND} runs a set); fastest: the fastest with room.\n",
         "| jobs | proven bound | LP in rounds (owed) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
@@ -147,7 +146,6 @@ def text(report: Report) -> str:
             for shares, _ in report.solved
             for way in PRIORITIES
         ),
-        f"\n![makespans]({RESULTS.stem}.png)\n\n```\nRESULT {json.dumps(found)}\n```\n",
     ]
     return "\n".join(lines)
 
@@ -167,14 +165,8 @@ def plot(report: Report) -> None:
     axes.set_ylabel("makespan (h)")
     axes.set_ylim(top=1.3 * axes.get_ylim()[1])
     axes.legend(ncols=2, loc="upper left")
-    figure.savefig(RESULTS.with_suffix(".png"), dpi=120)
-
-
-def main() -> None:
-    found = run()
-    print(RESULTS.read_text())
-    print(f"RESULT {json.dumps(found)}")
+    figure.savefig(theory_part.page(PART).with_suffix(".png"), dpi=120)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(theory_part.alone(PART, __doc__, run))

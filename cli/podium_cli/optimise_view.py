@@ -29,8 +29,9 @@ CPU, GPU = "l2", "l0"  # colours of page.css
 def summary(instance: Instance, schedule: Schedule) -> str:
     """One sentence: what was reached, and how far from the optimum it is at most."""
     took = "" if schedule.seconds is None else f" Took {texts.duration(schedule.seconds)}."
+    machines = f"{texts.count(instance.cpus, 'CPU')} and {texts.count(instance.gpus, 'GPU')}"
     return (
-        f"{schedule.method}: {instance.n} tasks on {instance.cpus} CPUs and {instance.gpus} GPUs end after "
+        f"{schedule.method}: {texts.count(instance.n, 'task')} on {machines}, done after "
         f"{texts.number(schedule.makespan)} s. No schedule ends before {texts.number(schedule.lower_bound)} s, "
         f"so this one is at most {schedule.ratio:.3f} times the optimum.{took}"
     )
@@ -133,7 +134,8 @@ def _gantt(instance: Instance, schedule: Schedule) -> Markup:
         parts += [_bar(instance, schedule, task, x, top + 2, level) for task in _in_order(schedule, machine)]
     bound = x(schedule.lower_bound)
     parts.append(element("line", x1=bound, x2=bound, y1=TOP - 6, y2=foot, class_="target"))
-    label = f"{instance.n} tasks on {instance.machines} machines, {texts.number(schedule.makespan)} seconds"
+    what = f"{texts.count(instance.n, 'task')} on {texts.count(instance.machines, 'machine')}"
+    label = f"{what}, {texts.number(schedule.makespan)} seconds"
     return svg.picture(WIDTH, height, label, *parts)
 
 

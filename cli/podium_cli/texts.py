@@ -25,6 +25,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
 
 
+def count(things: int, name: str) -> str:
+    """1 GPU, 2 GPUs."""
+    return f"{things} {name}{'' if things == 1 else 's'}"
+
+
 def step(value: float | None) -> str:
     if value is None:
         return NOTHING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import gzip
 import json
 import math
@@ -131,7 +130,8 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
         text = f"{path}: after line {read}: the gzip data is cut off or damaged ({error}); fetch the file again"
         raise CliError(Exit.FAILED, "FileMalformed", text) from error
     except OSError as error:
-        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror or error}") from error
+        text = f"{path}: {error.strerror or error}; name a CSV file (also .gz)"
+        raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     except UnicodeDecodeError as error:
         raise CliError(Exit.FAILED, "FileMalformed", f"{path}: is no text; give a CSV file") from error
 
@@ -141,10 +141,26 @@ def as_json(plan: Plan) -> str:
         return value if math.isfinite(value) else None  # JSON has no infinity
 
     rows = [
-        {name: known(value) if isinstance(value, float) else value for name, value in dataclasses.asdict(row).items()}
+        {
+            "gpus": row.gpus,
+            "load": known(row.load),
+            "waitProbability": row.wait_probability,
+            "meanWaitSeconds": known(row.mean_wait),
+            "tailWaitSeconds": known(row.tail_wait),
+            "lost": row.lost,
+            "meets": row.meets,
+        }
         for row in plan.rows
     ]
-    return json.dumps({**dataclasses.asdict(plan), "rows": rows}, indent=2)
+    found = {
+        "gpus": plan.gpus,
+        "offered": plan.offered,
+        "goal": plan.goal,
+        "tailShare": plan.tail_share,
+        "method": plan.method,
+        "rows": rows,
+    }
+    return json.dumps(found, indent=2)
 
 
 def as_text(plan: Plan, *, waits: bool) -> str:
@@ -160,7 +176,7 @@ def as_text(plan: Plan, *, waits: bool) -> str:
         lines.append([*cells, ("<- enough" if row.gpus == plan.gpus else "") if row.meets else "too few"])
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    says = f"{plan.gpus} GPUs ({plan.offered:.2f} busy on average, load {answer.load:.3f}): {plan.goal}."
+    says = f"{texts.count(plan.gpus, 'GPU')} ({plan.offered:.2f} busy on average, load {answer.load:.3f}): {plan.goal}."
     return "\n".join([says, f"Method: {plan.method}.", "", *table])
 
 

@@ -1,5 +1,5 @@
-"""What REINFORCE and PPO share: plays of the same arrivals, how much better each choice went than usual, and the
-gradient of a choice's chance. Called by both trainers.
+"""What REINFORCE and PPO share: the rounds of training, plays of the same arrivals, how much better each choice went
+than usual, and the gradient of a choice's chance. Called by both trainers.
 
 Usual is measured on the same arrivals: each workload is played several times, and a choice's cost to go is compared
 with that of the other plays at the same virtual time (an input-dependent baseline; Mao et al., ICLR 2019). Arrivals are
@@ -8,13 +8,67 @@ the most of the noise, and so they cancel; no second network has to guess them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 
-from podium_optimisers.engine.workload import Floats
-from podium_optimisers.learning.environment import SchedulingEnv
-from podium_optimisers.learning.network import Network
+from podium_optimisers.engine.workload import Floats, Ints
+from podium_optimisers.learning.backlog import FEATURES
+from podium_optimisers.learning.environment import Episodes, SchedulingEnv
+from podium_optimisers.learning.network import Adam, Network
 from podium_optimisers.learning.ragged import Groups
 from podium_optimisers.learning.rollouts import Chooser, Trajectory, play
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """All d decisions of one round: the rows that could be chosen, which was, and the advantage of it (both (d,))."""
+
+    rows: list[Floats]
+    chosen: Ints
+    advantages: Floats
+
+
+class PolicyGradient(Protocol):
+    """The settings that both methods have, and what each makes of a round's decisions."""
+
+    @property
+    def updates(self) -> int: ...
+
+    @property
+    def workloads(self) -> int: ...
+
+    @property
+    def plays(self) -> int: ...
+
+    @property
+    def rate(self) -> float: ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def episodes(self) -> Episodes: ...
+
+    def improve(self, network: Network, adam: Adam, decisions: Decisions, generator: np.random.Generator) -> None: ...
+
+
+def train(method: PolicyGradient, seed: int, report: Callable[[int, float], None] | None = None) -> Network:
+    """A network from scratch; the same for the same seed. `report(update, mean completion of its plays in seconds)`."""
+    generator = np.random.default_rng(seed)
+    network = Network.fresh(FEATURES, method.hidden, generator)
+    adam = Adam(network, method.rate)
+    env = SchedulingEnv(method.episodes)
+    for update in range(method.updates):
+        played, advantages = play_together(env, network, method.workloads, method.plays, generator)
+        rows = [row for trajectory in played for row in trajectory.rows]
+        chosen = np.concatenate([trajectory.chosen for trajectory in played])
+        method.improve(network, adam, Decisions(rows, chosen, advantages), generator)
+        if report is not None:
+            report(update, float(np.mean([trajectory.mean_completion for trajectory in played])))
+    return network
 
 
 def play_together(

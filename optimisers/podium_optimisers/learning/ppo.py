@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from podium_optimisers.engine.workload import Floats, Ints
-from podium_optimisers.learning.backlog import FEATURES
-from podium_optimisers.learning.environment import Episodes, SchedulingEnv
-from podium_optimisers.learning.gradient import play_together, policy_errors
+from podium_optimisers.learning.environment import Episodes
+from podium_optimisers.learning.gradient import Decisions, policy_errors, train
 from podium_optimisers.learning.network import Adam, Network
 from podium_optimisers.learning.ragged import stack
 
@@ -39,25 +38,19 @@ class Ppo:
     name: str = "ppo"
 
     def train(self, seed: int, report: Callable[[int, float], None] | None = None) -> Network:
-        """Deterministic for a seed. `report(update, mean completion of its plays in seconds)`."""
-        generator = np.random.default_rng(seed)
-        network = Network.fresh(FEATURES, self.hidden, generator)
-        adam = Adam(network, self.rate)
-        env = SchedulingEnv(self.episodes)
-        for update in range(self.updates):
-            played, advantages = play_together(env, network, self.workloads, self.plays, generator)
-            rows = [row for trajectory in played for row in trajectory.rows]
-            picks = np.concatenate([trajectory.chosen for trajectory in played])
-            groups, stacked, chosen = stack(rows, picks)
-            before = groups.sums(groups.log_softmax(network.scores(stacked)) * chosen)
-            for _ in range(self.passes):
-                order = generator.permutation(len(rows))
-                for at in range(0, len(order), self.batch):
-                    part = order[at : at + self.batch]
-                    self._step(network, adam, [rows[i] for i in part], picks[part], before[part], advantages[part])
-            if report is not None:
-                report(update, float(np.mean([trajectory.mean_completion for trajectory in played])))
-        return network
+        """The network of this seed; `report` as in `gradient.train`."""
+        return train(self, seed, report)
+
+    def improve(self, network: Network, adam: Adam, decisions: Decisions, generator: np.random.Generator) -> None:
+        """`passes` over the round's decisions in batches, each in an order of its own."""
+        rows, picks, advantages = decisions.rows, decisions.chosen, decisions.advantages
+        groups, stacked, chosen = stack(rows, picks)
+        before = groups.sums(groups.log_softmax(network.scores(stacked)) * chosen)
+        for _ in range(self.passes):
+            order = generator.permutation(len(rows))
+            for at in range(0, len(order), self.batch):
+                part = order[at : at + self.batch]
+                self._step(network, adam, [rows[i] for i in part], picks[part], before[part], advantages[part])
 
     def _step(
         self, network: Network, adam: Adam, rows: list[Floats], picks: Ints, before: Floats, advantages: Floats

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from podium_optimisers.learning.backlog import FEATURES
-from podium_optimisers.learning.environment import Episodes, SchedulingEnv
-from podium_optimisers.learning.gradient import play_together, policy_errors
+from podium_optimisers.learning.environment import Episodes
+from podium_optimisers.learning.gradient import Decisions, policy_errors, train
 from podium_optimisers.learning.network import Adam, Network
 from podium_optimisers.learning.ragged import stack
 
@@ -30,17 +29,11 @@ class Reinforce:
     name: str = "reinforce"
 
     def train(self, seed: int, report: Callable[[int, float], None] | None = None) -> Network:
-        """Deterministic for a seed. `report(update, mean completion of its plays in seconds)`."""
-        generator = np.random.default_rng(seed)
-        network = Network.fresh(FEATURES, self.hidden, generator)
-        adam = Adam(network, self.rate)
-        env = SchedulingEnv(self.episodes)
-        for update in range(self.updates):
-            played, advantages = play_together(env, network, self.workloads, self.plays, generator)
-            rows = [row for trajectory in played for row in trajectory.rows]
-            groups, stacked, chosen = stack(rows, np.concatenate([trajectory.chosen for trajectory in played]))
-            log_chances = groups.log_softmax(network.scores(stacked))
-            adam.step(network.gradients(policy_errors(log_chances, groups, chosen, advantages, self.entropy)))
-            if report is not None:
-                report(update, float(np.mean([trajectory.mean_completion for trajectory in played])))
-        return network
+        """The network of this seed; `report` as in `gradient.train`."""
+        return train(self, seed, report)
+
+    def improve(self, network: Network, adam: Adam, decisions: Decisions, generator: np.random.Generator) -> None:
+        """One step on all decisions of the round."""
+        groups, stacked, chosen = stack(decisions.rows, decisions.chosen)
+        log_chances = groups.log_softmax(network.scores(stacked))
+        adam.step(network.gradients(policy_errors(log_chances, groups, chosen, decisions.advantages, self.entropy)))

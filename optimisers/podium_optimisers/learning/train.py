@@ -24,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of weights, episodes and choices (default: 0)")
     parser.add_argument("--out", type=Path, help="the file to write (default: the weights that the package ships)")
     options = parser.parse_args(arguments)
+    if options.seed < 0:
+        parser.error(f"BadSeed: --seed: {options.seed} is no seed; give 0 or more")
     method = METHODS[options.method]()
 
     def report(update: int, mean: float) -> None:
@@ -31,7 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"update {update}: mean completion {mean:.0f} s", file=sys.stderr, flush=True)
 
     out = options.out or TRAINED / f"{options.method}.npz"
-    out.parent.mkdir(parents=True, exist_ok=True)
+    try:  # before training, which takes a minute
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.open("ab").close()
+    except OSError as error:
+        parser.error(f"WeightsNotWritten: --out: {out}: {error.strerror}; name another file")
     method.train(options.seed, report).save(out)
     print(f"{out}: {out.stat().st_size} bytes")
     return 0

@@ -18,6 +18,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 SHORTEST, LONGEST = 1e-9, 1e9  # seconds: beyond these, sums of times lose the digits that a certificate needs
+MOST = 10_000  # machines: beyond these the methods, which look at each of them, take minutes
 
 
 class MakespanError(ValueError):
@@ -32,6 +33,10 @@ class NoTasksError(MakespanError):
 
 class NoMachinesError(MakespanError):
     code = "NoMachines"
+
+
+class TooManyMachinesError(MakespanError):
+    code = "TooManyMachines"
 
 
 class BadTimeError(MakespanError):
@@ -134,9 +139,12 @@ def check_task(name: str, cpu: float, gpu: float, cpus: int, gpus: int) -> None:
 
 
 def check_machines(cpus: int, gpus: int) -> None:
-    """Raises NoMachinesError."""
+    """Raises NoMachinesError, TooManyMachinesError."""
     for field, given in (("cpus", cpus), ("gpus", gpus)):
         if given < 0:
             raise NoMachinesError(f"{field}: {given} machines are not possible; give 0 or more")
+        if given > MOST:
+            text = f"{field}: {given} machines are more than can be looked through; give {MOST} or fewer"
+            raise TooManyMachinesError(f"{text} (more than there are tasks change nothing)")
     if cpus + gpus == 0:
         raise NoMachinesError("cpus, gpus: there is no machine; give at least one of either")

@@ -3,7 +3,7 @@
 A job begins in the first queue and sinks one queue each time its attained service (GPUs x seconds of work) reaches a
 threshold. Lower queues go first and take GPUs from higher ones; within a queue it is first come first served and nobody
 takes from anybody. A job that has waited `promote` times as long as it has worked goes back to the first queue, so
-that long jobs do not starve (their "PromoteKnob"). Called by the policies of `named`.
+that long jobs do not starve (their "PromoteKnob"). Called by `policies`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The orders that need no history: first come first served, shortest job first, least area first, shortest remaining
-processing time. Called by the policies of `named`.
+processing time. Called by `policies`.
 
 SRPT minimises the mean completion time on one machine (Schrage, Operations Research 16(3), 1968); on several, and for
 gangs, it is a heuristic. It reads the true duration, as SJF does: these are oracles unless a prediction stands in.

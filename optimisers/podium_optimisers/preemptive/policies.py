@@ -1,12 +1,11 @@
-"""The policies that users name, and what they may set. Called by benchmarks, the CLI and the learned policies' report.
+"""The policies that users choose from, and what they may set. Called by benchmarks and by who simulates.
 
-Each makes a fresh decider for a simulation: `simulate(workload, cluster, named("srpt"), costs)`.
+Each makes a fresh decider for a simulation: `simulate(workload, cluster, Srpt(), costs)`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from podium_optimisers.engine.cluster import Cluster, Costs
@@ -87,19 +86,3 @@ class Gittins:
 
     def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> PriorityDecider:
         return PriorityDecider(GittinsOrder(self.table), preemptive=True, backfill=True)
-
-
-POLICIES: dict[str, Callable[[], Fifo | Sjf | Saf | Srpt | Las]] = {
-    "fifo": Fifo,
-    "sjf": Sjf,
-    "saf": Saf,
-    "srpt": Srpt,
-    "las": Las,
-}
-
-
-def named(name: str) -> Fifo | Sjf | Saf | Srpt | Las:
-    """The policy of this name with its defaults. Errors: ValueError lists the names."""
-    if name not in POLICIES:
-        raise ValueError(f"UnknownPolicy: {name!r} is no policy; give one of {', '.join(sorted(POLICIES))}.")
-    return POLICIES[name]()

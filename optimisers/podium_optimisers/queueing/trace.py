@@ -59,6 +59,7 @@ def read_trace(lines: Iterable[str]) -> Trace:
     arrival, duration = _column(header, ARRIVAL, "arrival"), _column(header, DURATION, "duration")
     gpus = next((header.index(name) for name in GPUS if name in header), None)
     jobs: list[tuple[float, float, int]] = []
+    dated: bool | None = None  # the first job's time says what all of them must be
     for number, row in rows:
         if not row:
             continue
@@ -69,7 +70,13 @@ def read_trace(lines: Iterable[str]) -> Trace:
         width = 1 if gpus is None else _count(row[gpus], header[gpus], line)
         if width:
             seconds = require(_number(row[duration], header[duration], line), header[duration], task=line, least=0.0)
-            jobs.append((_moment(row[arrival], header[arrival], line), seconds, width))
+            moment, is_date = _moment(row[arrival], header[arrival], line)
+            if dated not in (None, is_date):
+                others = "dates" if dated else "seconds"
+                text = f"{row[arrival]!r} beside {others} in other lines; give times of one kind"
+                raise InputError("MixedTimes", header[arrival], text, line)
+            dated = is_date
+            jobs.append((moment, seconds, width))
     if len(jobs) < 2:
         raise InputError("TooFewJobs", "trace", f"{len(jobs)} jobs show no rate of arrival; give 2 or more")
     jobs.sort(key=lambda job: job[0])  # stable: jobs of one instant stay in the order of the file
@@ -92,8 +99,11 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _c2(times: NDArray[np.float64]) -> float:
-    """Variance / mean^2; 0 where all times are 0."""
-    return float(times.var() / times.mean() ** 2) if times.any() else 0.0
+    """Variance / mean^2 of times >= 0; 0 where all are 0. Scaled first: the square of a tiny mean would be 0."""
+    if not times.any():
+        return 0.0
+    scaled = times / times.max()
+    return float(scaled.var() / scaled.mean() ** 2)
 
 
 def _column(header: Sequence[str], names: Sequence[str], what: str) -> int:
@@ -118,10 +128,10 @@ def _count(text: str, field: str, line: str) -> int:
     return require_count(int(value), field, task=line, least=0)
 
 
-def _moment(text: str, field: str, line: str) -> float:
-    """Seconds as a number, or an ISO 8601 time (UTC where it names no zone)."""
+def _moment(text: str, field: str, line: str) -> tuple[float, bool]:
+    """Seconds as a number, or from an ISO 8601 time (UTC where it names no zone); was it such a date?"""
     try:
-        return require(float(text), field, task=line)
+        return require(float(text), field, task=line), False
     except InputError:
         raise
     except ValueError:
@@ -131,4 +141,4 @@ def _moment(text: str, field: str, line: str) -> float:
     except ValueError:
         message = f"{text!r} is no time; give seconds or a time such as 2026-01-31T12:00:00"
         raise InputError("NotATime", field, message, line) from None
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp(), True

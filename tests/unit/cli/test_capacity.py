@@ -63,7 +63,7 @@ def test_a_trace_is_replayed(name: str, tmp_path: Path, capsys: pytest.CaptureFi
         found = json.loads(capsys.readouterr().out)
         assert found["gpus"] == gpus
         assert found["method"] == "replay of the trace (FCFS, exact; c2 0 of arrivals, 0.43 of run times)"
-    by_gpus = {row["gpus"]: row["mean_wait"] for row in found["rows"]}
+    by_gpus = {row["gpus"]: row["meanWaitSeconds"] for row in found["rows"]}
     assert by_gpus == pytest.approx({2: 90.0, 3: 80.0 / 3.0, 4: 0.0, 5: 0.0, 6: 0.0})
 
 
@@ -112,6 +112,7 @@ def test_every_no_has_a_code_and_a_sentence(
     ("content", "told"),
     [
         (b"arrival,duration\n0,1\n1,-5\n", "TooSmall: line 3.duration"),
+        (b"arrival,duration\n2026-01-31T12:00:00,1\n5,1\n", "MixedTimes: line 3.arrival: '5' beside dates"),
         (b"arrival,seconds_of_work\n0,1\n", "ColumnMissing: duration"),
         (b"\xff\xfe\x00", "FileMalformed"),
         (b"arrival,duration\n0,1\n1," + b"5" * 131_073, "RowMalformed: line 3.row: field larger"),

@@ -32,7 +32,7 @@ def test_table(tasks: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["MACHINE", "TASKS", "ENDS", "RUNS"]
     assert [line.split()[0] for line in lines[1:4]] == ["cpu-0", "cpu-1", "gpu-0"]
-    assert "4 tasks on 2 CPUs and 1 GPUs end after 9 s." in lines[-1]
+    assert "4 tasks on 2 CPUs and 1 GPU, done after 9 s." in lines[-1]
 
 
 def test_json_holds_a_whole_schedule(tasks: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +83,7 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["--seed", "-1"], Exit.USAGE, "BadSeed: --seed: -1"),
         (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: there is no 'magic'; take one of dual"),
         (["--cpus", "0", "--gpus", "0"], Exit.FAILED, "NoMachines: cpus, gpus"),
+        (["--cpus", "100000000"], Exit.FAILED, "TooManyMachines: cpus: 100000000"),
         (["--gpus", "-1"], Exit.FAILED, "NoMachines: gpus: -1"),
         (["--cpus", "0"], Exit.FAILED, "FitsNowhere: task prep: cpu, gpu"),
         (["-o", "/nowhere/gantt.html"], Exit.FAILED, "ReportNotWritten: /nowhere/gantt.html"),

@@ -47,6 +47,10 @@ def test_duration(seconds: float | None, shown: str) -> None:
     assert texts.duration(seconds) == shown
 
 
+def test_count() -> None:
+    assert [texts.count(things, "GPU") for things in (0, 1, 2)] == ["0 GPUs", "1 GPU", "2 GPUs"]
+
+
 def test_scalars_of_every_type() -> None:
     assert texts.parameters({"lr": 1e-4, "bs": 64, "flip": True, "act": "relu"}) == "lr=0.0001 bs=64 flip=true act=relu"
 

@@ -195,3 +195,19 @@ def test_the_command_writes_weights(
     assert main(["ppo", "--seed", "3", "--out", str(path)]) == 0
     assert "bytes" in capsys.readouterr().out
     assert len(Network.load(path, FEATURES).layers) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--seed", "-1"], "BadSeed: --seed: -1"),
+        (["--out", "/dev/null/ppo.npz"], "WeightsNotWritten: --out: /dev/null/ppo.npz"),
+    ],
+)
+def test_the_command_refuses_before_it_trains(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ppo", *options])
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

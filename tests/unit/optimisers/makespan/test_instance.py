@@ -24,6 +24,7 @@ INF, NAN = math.inf, math.nan
         ([1.0, 2.0], [1.0], (1, 1), "BadTime", "cpu has 2 times, gpu has 1"),
         ([1.0], [1.0], (0, 0), "NoMachines", "there is no machine"),
         ([1.0], [1.0], (-1, 2), "NoMachines", "cpus: -1 machines"),
+        ([1.0], [1.0], (1, 10_001), "TooManyMachines", "gpus: 10001 machines"),
         ([], [], (1, 1), "NoTasks", "there are none"),
         ([INF], [INF], (1, 1), "FitsNowhere", "task t0: cpu, gpu: it fits nowhere"),
         ([1.0], [INF], (0, 3), "FitsNowhere", "cpu 1 s with 0 CPUs"),

@@ -94,6 +94,7 @@ def test_predicted_policies_keep_the_rules(case: tuple[Workload, Cluster, Costs]
         outcome = deterministic(workload, cluster, policy, charged)
         feasible(outcome, cluster, charged)
         work_conserving(outcome, cluster)
+    feasible(deterministic(workload, cluster, PredictedSjf(backfill=False), charged), cluster, charged)
 
 
 @settings(deadline=None)

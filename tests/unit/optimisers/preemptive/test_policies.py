@@ -16,7 +16,7 @@ from podium_optimisers.engine.simulation import Policy, simulate
 from podium_optimisers.engine.traces import poisson, synthetic_trace
 from podium_optimisers.engine.workload import Job, Workload
 from podium_optimisers.preemptive.gittins import gittins_table
-from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt, named
+from podium_optimisers.preemptive.policies import Fifo, Gittins, Las, Saf, Sjf, Srpt
 from podium_optimisers.queueing.srpt import simulate_srpt
 
 ONE = Cluster(1, 1)
@@ -34,6 +34,17 @@ def test_every_policy_keeps_the_rules(case: tuple[Workload, Cluster, Costs]) -> 
         outcome = deterministic(workload, cluster, policy, charged)
         feasible(outcome, cluster, charged)
         work_conserving(outcome, cluster)
+
+
+@settings(deadline=None)
+@given(cases())
+def test_a_strict_sjf_starts_nobody_before_a_shorter_job(case: tuple[Workload, Cluster, Costs]) -> None:
+    workload, cluster, charged = case
+    outcome = deterministic(workload, cluster, Sjf(backfill=False), charged)
+    feasible(outcome, cluster, charged)
+    for row, start in enumerate(outcome.start.tolist()):
+        kept_waiting = (workload.arrival <= start) & (outcome.start > start)
+        assert np.all(workload.duration[kept_waiting] >= workload.duration[row])
 
 
 @settings(deadline=None)
@@ -93,7 +104,6 @@ def test_las_sinks_at_its_threshold_and_comes_back_when_promoted() -> None:
         (lambda: gittins_table(np.array([])), "services"),
         (lambda: gittins_table(np.array([1.0, -1.0])), r"services\[1\] is -1"),
         (lambda: gittins_table(np.array([1.0]), steps=0), "steps"),
-        (lambda: named("sjfx"), "fifo, las, saf, sjf, srpt"),
     ],
 )
 def test_bad_settings_are_named(call: object, field: str) -> None:

@@ -95,8 +95,9 @@ def test_a_trace_of_every_dialect() -> None:
     assert (plain.arrivals.tolist(), plain.widths.tolist(), plain.span) == ([0.0, 2.5, 2.5], [1, 1, 1], 2.5)
     assert plain.rate == pytest.approx(0.8)
     assert read_trace(["arrival,duration", "0,0", "1,0"]).service_c2 == 0.0
+    assert read_trace(["arrival,duration", "0,0", "1,1e-300"]).service_c2 == pytest.approx(1.0)
     # a job of no GPUs asks nothing of them
-    assert read_trace(["time,runtime,gpus", "0,1,1", "1,1,0", "2026-01-01T00:00:00Z,1,1"]).widths.tolist() == [1, 1]
+    assert read_trace(["time,runtime,gpus", "0,1,1", "1,1,0", "2,1,1"]).widths.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,7 @@ def test_a_trace_of_every_dialect() -> None:
         (["arrival,duration", "1,2", "1,2"], "NoTimePasses", "arrival"),
         (["arrival,duration", "1,2", "2,-3"], "TooSmall", "line 3.duration"),
         (["arrival,duration", "1,2", "2,nan"], "NotANumber", "line 3.duration"),
+        (["arrival,duration", "1,2", "2026-01-01T00:00:00Z,1"], "MixedTimes", "line 3.arrival"),
         (["arrival,duration", "1,x", "2,3"], "NotANumber", "line 2.duration"),
         (["arrival,duration", "inf,2", "2,3"], "NotFinite", "line 2.arrival"),
         (["arrival,duration", "yesterday,2", "2,3"], "NotATime", "line 2.arrival"),
