@@ -26,6 +26,7 @@ from podium_agent.gate import Gates
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
+from podium_agent.parking import Parker
 from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
@@ -117,6 +118,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             observer, gates, passages, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
         )
         reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
+        parker = Parker(api, metrics, pods.values)
+        conductor.subscribe(parker.heed)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
@@ -140,6 +143,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 *(plugin.run() for plugin in plugins),
                 conductor.run(observer, carrier, gates),
                 reporter.run(),
+                parker.run(),
                 opening.run(),
                 beat(
                     api,

@@ -19,7 +19,9 @@ from typing import Any
 
 import pytest
 
+from podium.schema.parking import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
+from podium_operator.parking import park
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"
@@ -100,9 +102,10 @@ class Node:
         saves: bool = False,
         attempt: int = 0,
         methods: str = "freeze",
+        cpu: str | None = None,
     ) -> None:
         """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order. One that saves
-        does so in a folder of the node, and has the hook.
+        does so in a folder of the node, and has the hook. One that requests `cpu` parks it.
         """
         name = f"count-{number}"
         spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
@@ -131,6 +134,11 @@ class Node:
                 "containers": [{"name": "train", "command": ["/bin/sh", "-c", COUNT], **common}],
             },
         }
+        if cpu is not None:
+            main, gate = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
+            main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
+            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(park([main]))
+            gate["resources"] = main["resources"]
         if saves:
             pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
             place = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
