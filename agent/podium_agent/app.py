@@ -19,13 +19,18 @@ from podium_agent.book import Book
 from podium_agent.carrier import Carrier
 from podium_agent.conductor import Conductor
 from podium_agent.deviceplugin.plugin import DevicePlugin
+from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.deviceplugin.whole import WholeGpus
+from podium_agent.exclusive import RESOURCE, UrgentPod
 from podium_agent.gate import Gates
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
+from podium_agent.parking import Parker
 from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
 from podium_agent.reporter import MANAGER, Reporter
+from podium_agent.reservations import Reservations, parse_pod
 from podium_agent.settings import AgentSettings
 from podium_agent.share import install
 from podium_agent.suspension.opening import Opening
@@ -83,12 +88,12 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     await opening.look()
     methods = opening.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
-    plugin = DevicePlugin(settings, telemetry)
     node = settings.node_name
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         pods: WatchCache[TrialPod] = WatchCache(
             api, PODS, trial_pods.parse, labels=trial_pods.TRIAL_LABEL, fields=f"spec.nodeName={node}"
         )
+        everyone: WatchCache[UrgentPod] = WatchCache(api, PODS, parse_pod, fields=f"spec.nodeName={node}")
         nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate, fields=f"metadata.name={node}")
 
         def open_book(pod: TrialPod) -> Book:
@@ -96,7 +101,16 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             tasks.create_task(TrialWriter(settings, api, metrics, book).run(), name=f"trial {pod.name}")
             return book
 
-        conductor = Conductor(settings, pods, nodes, metrics, open_book)
+        reservations = Reservations(settings, everyone)
+        conductor = Conductor(settings, pods, nodes, metrics, open_book, lambda: reservations.taken)
+        conductor.subscribe(reservations.heed)
+        reservations.changed = conductor.wake
+        plugins = (
+            DevicePlugin(
+                settings, telemetry, settings.resource, Servicer(settings, telemetry, lambda: reservations.taken)
+            ),
+            DevicePlugin(settings, telemetry, RESOURCE, WholeGpus(settings, telemetry, conductor, reservations)),
+        )
         gates = Gates(settings.proc, conductor.wake)
         passages = Passages(settings.passages_dir)
         observer = Observer(settings, gates, passages, methods, conductor.wake)
@@ -104,6 +118,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             observer, gates, passages, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
         )
         reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
+        parker = Parker(api, metrics, pods.values)
+        conductor.subscribe(parker.heed)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
@@ -114,7 +130,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         def ready() -> str | None:
             if not (pods.synced and nodes.synced):
                 return "the API server has not been heard yet"
-            return plugin.trouble
+            return next((plugin.trouble for plugin in plugins if plugin.trouble is not None), None)
 
         health.alive, health.ready = alive, ready
         async with gates.serve(settings.share_dir):
@@ -122,9 +138,12 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 telemetry.run(),
                 pods.run(),
                 nodes.run(),
-                plugin.run(),
+                everyone.run(),
+                reservations.run(),
+                *(plugin.run() for plugin in plugins),
                 conductor.run(observer, carrier, gates),
                 reporter.run(),
+                parker.run(),
                 opening.run(),
                 beat(
                     api,

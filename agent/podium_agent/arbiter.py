@@ -15,6 +15,8 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
   is in the way already, so that puts nobody else on its GPUs.
 - A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
+- On a GPU that an urgent pod has for itself (`exclusive`) no trial works: whoever does is suspended, or works until it
+  ends. Only a last call lets a deleted one in beside it.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
   its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
   thawed: another pod may go on with its saves by now.
@@ -24,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
@@ -47,11 +49,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The order in force on this node. A GPU without an entry is one that the operator has not spoken of."""
+    """The order in force on this node. A GPU without an entry is one that the operator has not spoken of. `taken`: GPUs
+    that an urgent pod has for itself, with its name (empty: not known yet).
+    """
 
     epoch: int = 0
     gpus: Mapping[str, tuple[Entry, ...]] | None = None
     released: bool = False
+    taken: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, uuid: str) -> tuple[Entry, ...] | None:
         return None if self.gpus is None else self.gpus.get(uuid)
@@ -124,7 +129,7 @@ def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, Local
             candidates.append((place, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
     for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
-        if not any(uuid in claimed for uuid in trial.gpus):
+        if not any(uuid in claimed or uuid in orders.taken for uuid in trial.gpus):
             claimed.update(dict.fromkeys(trial.gpus, trial))
     return claimed
 
@@ -241,6 +246,8 @@ def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
 def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
     if _newer_pod(trial, trials) is not None:
         return "Superseded"
+    if any(uuid in orders.taken for uuid in trial.gpus):
+        return "Exclusive"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
@@ -265,6 +272,9 @@ def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], 
     if newer_pod is not None:
         return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")
     for uuid in trial.gpus:
+        if uuid in orders.taken:
+            who = orders.taken[uuid] or "that is being admitted"
+            return Wait(trial, "Exclusive", f"pod {who} has GPU {uuid} for itself")
         entries = orders.of(uuid)
         if entries is None:
             return Wait(trial, "NoOrder", f"the operator has not spoken of GPU {uuid} yet")

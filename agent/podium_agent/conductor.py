@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -32,11 +32,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How things stood after the last decision. `unsettled`: GPUs on which something is still to change."""
+    """How things stood after the last decision. `unsettled`: GPUs on which something is still to change; `taken`: those
+    that an urgent pod has for itself, with its name.
+    """
 
     orders: Orders = field(default_factory=Orders)
     trials: tuple[LocalTrial, ...] = ()
     unsettled: frozenset[str] = frozenset()
+    taken: Mapping[str, str] = field(default_factory=dict)
 
 
 def orders_of(node: GPUNode) -> Orders:
@@ -51,7 +54,10 @@ def orders_of(node: GPUNode) -> Orders:
 
 
 class Conductor:
-    """`listen` is called after every look; `open_book` makes the book of a pod that is seen for the first time."""
+    """`listen` is called after every look; `open_book` makes the book of a pod that is seen for the first time.
+
+    `taken` tells which GPUs urgent pods have for themselves.
+    """
 
     def __init__(
         self,
@@ -60,12 +66,14 @@ class Conductor:
         nodes: WatchCache[GPUNode],
         metrics: Metrics,
         open_book: Callable[[TrialPod], Book],
+        taken: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._settings = settings
         self._pods = pods
         self._nodes = nodes
         self._metrics = metrics
         self._open_book = open_book
+        self._taken = taken
         self._event = asyncio.Event()
         self._listeners: list[Callable[[View], None]] = []
         self._node_uid = ""
@@ -120,12 +128,12 @@ class Conductor:
 
     def _once(self, observer: Observer, carrier: Carrier) -> None:
         now = time.time()
-        orders = self._orders()
+        orders, taken = self._orders(), self._taken()
         trials = observer.look(self._pods.values(), now)
         self._keep_books(observer, now)
-        steps = decide(orders, trials, now)
+        steps = decide(replace(orders, taken=taken), trials, now)
         acted = carrier.carry(steps)
-        self.view = View(orders, trials, _unsettled(steps, observer))
+        self.view = View(orders, trials, _unsettled(steps, observer), taken)
         if acted:
             self._event.set()  # what was begun has changed the facts
         elif not self.view.unsettled and self._heard is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,9 +27,10 @@ def build(
     methods: tuple[str, ...],
     agent: str,
     now: float,
+    taken: Mapping[str, str],
 ) -> GpuNodeStatus:
-    """`settled` gives the epoch that a GPU's trials have arrived at."""
-    gpus = [_gpu(gpu, trials, settled(gpu.uuid), held_since, shares) for gpu in reading.gpus]
+    """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves."""
+    gpus = [_gpu(gpu, trials, settled(gpu.uuid), held_since, shares, taken.get(gpu.uuid)) for gpu in reading.gpus]
     return GpuNodeStatus(
         observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
@@ -41,7 +42,12 @@ def build(
 
 
 def _gpu(
-    gpu: Gpu, trials: tuple[LocalTrial, ...], epoch: int, held_since: Callable[[LocalTrial], float], shares: int
+    gpu: Gpu,
+    trials: tuple[LocalTrial, ...],
+    epoch: int,
+    held_since: Callable[[LocalTrial], float],
+    shares: int,
+    exclusive: str | None,
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.gpus]
     holders = sorted((trial for trial in here if trial.occupies), key=lambda trial: (_RANK[trial.state], trial.since))
@@ -63,6 +69,7 @@ def _gpu(
         health_reason=gpu.health_reason,
         shares=shares,
         epoch=epoch,
+        exclusive=exclusive,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
     )
@@ -90,7 +97,10 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
         status.observed_epoch,
         status.driver,
         tuple(
-            (gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.holder, tuple(gpu.trials))
+            (
+                *(gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.exclusive),
+                *(gpu.holder, tuple(gpu.trials)),
+            )
             for gpu in status.gpus
         ),
     )

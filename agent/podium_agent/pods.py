@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +11,8 @@ from pydantic import Field, ValidationError
 
 from podium.domain.snapshot import TrialKey
 from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.parking import CPU_ANNOTATION, from_annotation
+from podium.schema.quantity import to_thousandths
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
 
 TRIAL_LABEL = "podium.dev/trial"
@@ -40,9 +42,14 @@ class _Variable(StatusModel):
     value: str = ""
 
 
+class _Resources(StatusModel):
+    requests: dict[str, str] = Field(default_factory=dict)
+
+
 class _Container(StatusModel):
     name: str
     env: list[_Variable] = Field(default_factory=list)
+    resources: _Resources = Field(default_factory=_Resources)
 
 
 class _Spec(StatusModel):
@@ -101,6 +108,7 @@ class TrialPod:
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
     and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
+    `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
     """
 
     key: TrialKey
@@ -123,6 +131,8 @@ class TrialPod:
     main: str = ""
     checkpoint: str = ""
     methods: tuple[str, ...] = (FREEZE,)
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -136,6 +146,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     main = status.container_statuses
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
+    cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
@@ -158,6 +169,8 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         main=_main(pod),
         checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
         methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
+        cpu=cpu,
+        requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
     )
 
 
@@ -189,6 +202,10 @@ def _attempt(text: str) -> int:
 def _id(text: str) -> str:
     """`containerd://<id>` to the id alone."""
     return text.rpartition("/")[2]
+
+
+def _thousandths(container: _Container) -> int:
+    return to_thousandths(container.resources.requests.get("cpu", "0"))
 
 
 def _memory(spec: _Spec) -> int:

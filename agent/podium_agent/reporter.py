@@ -72,6 +72,7 @@ class Reporter:
             self._methods.names,
             self._version,
             time.time(),
+            view.taken,
         )
 
     def _held_since(self, trial: LocalTrial) -> float:

@@ -58,6 +58,7 @@ class AgentSettings(ClusterSettings):
     cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="for a checkpoint or a restore of one process")
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
     volume_timeout: float = Field(5.0, gt=0, le=60, description="a checkpoint volume that is no sooner read hangs")
+    exclusive_seconds: float = Field(25.0, gt=0, le=29, description="for a GPU to be free; the kubelet waits 30 s")
     heartbeat_seconds: int = Field(10, ge=1, le=60)
     report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
     turn_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
@@ -71,6 +72,10 @@ class AgentSettings(ClusterSettings):
     @property
     def passages_dir(self) -> Path:
         return self.share_dir.parent / "passages"
+
+    @property
+    def exclusive_dir(self) -> Path:
+        return self.share_dir.parent / "exclusive"
 
     @property
     def share_dir_for_mounts(self) -> Path:

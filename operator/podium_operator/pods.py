@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from podium.schema.job import HyperParamJob
+from podium.schema.parking import CPU_ANNOTATION, to_annotation
 from podium.schema.quantity import to_bytes
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
 from podium.schema.saving import outlives_pod
 from podium.schema.template import GATE_CONTAINER
 from podium.schema.trial import HyperParamTrial
-from podium_operator import checkpoints
+from podium_operator import checkpoints, parking
 from podium_operator.environment import environment
 from podium_operator.substitution import Substitution
 
@@ -58,6 +59,7 @@ def make_pod(
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
     resume = checkpoints.resume_of(job, trial, attempt, nodes)
+    parked: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
     told = environment(job, trial, attempt, grace=grace, resume=resume.path if resume else None)
@@ -77,16 +79,16 @@ def make_pod(
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         _add_share(main, rules.resource, spec.gpus.per_trial)
+        if spec.suspension.park_cpu:
+            parked = parking.park(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if outlives_pod(spec):
             checkpoints.add_hook(main)
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": _metadata(job, trial, attempt, template.get("metadata") or {}),
-        "spec": pod,
-    }
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {})
+    if parked:
+        metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
 def reading_of(job: HyperParamJob) -> MetricsReading:

@@ -1,4 +1,4 @@
-"""Keeps the device plugin served and registered, whatever happens to the kubelet: one task of the agent.
+"""Keeps a device plugin served and registered, whatever happens to the kubelet: a task of the agent for each resource.
 
 A kubelet that starts deletes all sockets in its folder and forgets its plugins; both are seen by looking often. It
 admits the pods that run already anew, and fails them if their devices have not been announced to it by then: from its
@@ -17,12 +17,11 @@ import grpc
 
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
-from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.deviceplugin.servicer import Announcer
 from podium_agent.settings import AgentSettings
 from podium_agent.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
-SOCKET = "podium-gpu.sock"
 LOOK_SECONDS = 0.05  # two stat calls
 RETRY_SECONDS = 0.2
 SILENT_SECONDS = 10.0
@@ -32,11 +31,13 @@ CHANNEL_OPTIONS = (("grpc.default_authority", "localhost"),)
 
 
 class DevicePlugin:
-    def __init__(self, settings: AgentSettings, telemetry: Telemetry) -> None:
-        self._settings = settings
+    """`servicer` answers the kubelet for `resource`; its socket is named after that."""
+
+    def __init__(self, settings: AgentSettings, telemetry: Telemetry, resource: str, servicer: Announcer) -> None:
         self._telemetry = telemetry
-        self._servicer = Servicer(settings, telemetry)
-        self._socket = settings.plugin_dir / SOCKET
+        self._resource = resource
+        self._servicer = servicer
+        self._socket = settings.plugin_dir / f"{resource.replace('podium.dev/', 'podium-').replace('/', '-')}.sock"
         self._kubelet = settings.plugin_dir / "kubelet.sock"
         self.trouble: str | None = "NotRegistered: the driver has shown no GPU yet"
 
@@ -67,7 +68,7 @@ class DevicePlugin:
             await self._register()
             mine = _inode(self._socket)
             self.trouble = None
-            log.info("registered %s with the kubelet", self._settings.resource)
+            log.info("registered %s with the kubelet", self._resource)
             silent = 0.0
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
@@ -75,7 +76,7 @@ class DevicePlugin:
                 if _inode(self._kubelet) != kubelet or _inode(self._socket) != mine or silent > SILENT_SECONDS:
                     break
             self.trouble = "NotRegistered: the kubelet was restarted; registering again"
-            log.info("the kubelet has forgotten the plugin: registering again")
+            log.info("the kubelet has forgotten %s: registering again", self._resource)
         finally:
             # the kubelet's stream would hold up a graceful end
             await server.stop(grace=None)
@@ -86,9 +87,9 @@ class DevicePlugin:
             await stub.Register(
                 pb.RegisterRequest(
                     version="v1beta1",
-                    endpoint=SOCKET,
-                    resource_name=self._settings.resource,
-                    options=pb.DevicePluginOptions(get_preferred_allocation_available=True),
+                    endpoint=self._socket.name,
+                    resource_name=self._resource,
+                    options=self._servicer.options,
                 ),
                 timeout=CALL_SECONDS,
             )

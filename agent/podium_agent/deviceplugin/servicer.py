@@ -1,17 +1,20 @@
-"""The DevicePlugin service (v1beta1) as the kubelet calls it: announces shares, prefers, hands out."""
+"""The DevicePlugin service (v1beta1) as the kubelet calls it: announces shares, prefers, hands out.
+
+What it has in common with the service of whole GPUs (`whole`) is `Announcer` and `allocation`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Collection
 from typing import Any
 
 import grpc
 
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
-from podium_agent.deviceplugin.shares import RefusedError, check, devices, prefer
+from podium_agent.deviceplugin.shares import Device, RefusedError, check, devices, prefer
 from podium_agent.settings import AgentSettings
 from podium_agent.telemetry import Telemetry
 
@@ -19,12 +22,14 @@ log = logging.getLogger(__name__)
 MOUNT_POINT = "/podium"
 
 
-class Servicer(rpc.DevicePluginServicer):
+class Announcer(rpc.DevicePluginServicer):
     """`changed` is set whenever the announced list may differ; each ListAndWatch stream looks for itself."""
 
-    def __init__(self, settings: AgentSettings, telemetry: Telemetry) -> None:
-        self._settings = settings
+    options = pb.DevicePluginOptions(get_preferred_allocation_available=True)
+
+    def __init__(self, telemetry: Telemetry, what: str) -> None:
         self._telemetry = telemetry
+        self._what = what
         self._changed = asyncio.Event()
         self.streams = 0
         telemetry.subscribe(self._wake)
@@ -33,8 +38,12 @@ class Servicer(rpc.DevicePluginServicer):
         self._changed.set()
         self._changed = asyncio.Event()
 
+    def devices(self) -> tuple[Device, ...]:
+        """What is to be announced now."""
+        raise NotImplementedError
+
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
-        return pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+        return self.options
 
     async def ListAndWatch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
         said = None
@@ -42,9 +51,10 @@ class Servicer(rpc.DevicePluginServicer):
         try:
             while True:
                 changed = self._changed
-                now = devices(self._telemetry.reading.gpus, self._settings.shares)
+                now = self.devices()
                 if now != said:
-                    log.info("announcing %d shares, %d healthy", len(now), sum(device.healthy for device in now))
+                    healthy = sum(device.healthy for device in now)
+                    log.info("announcing %d %s, %d healthy", len(now), self._what, healthy)
                     yield pb.ListAndWatchResponse(
                         devices=[
                             pb.Device(ID=device.id, health="Healthy" if device.healthy else "Unhealthy")
@@ -56,6 +66,20 @@ class Servicer(rpc.DevicePluginServicer):
         finally:
             self.streams -= 1
 
+
+class Servicer(Announcer):
+    """Shares of GPUs, for trials. `taken` names the GPUs on which no trial works now."""
+
+    def __init__(
+        self, settings: AgentSettings, telemetry: Telemetry, taken: Callable[[], Collection[str]] = frozenset
+    ) -> None:
+        super().__init__(telemetry, "shares")
+        self._settings = settings
+        self._taken = taken
+
+    def devices(self) -> tuple[Device, ...]:
+        return devices(self._telemetry.reading.gpus, self._settings.shares)
+
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         gpus = self._telemetry.reading.gpus
         health = {gpu.uuid: gpu.health for gpu in gpus}
@@ -63,7 +87,12 @@ class Servicer(rpc.DevicePluginServicer):
         answers = []
         for ask in request.container_requests:
             chosen = prefer(
-                tuple(ask.available_deviceIDs), tuple(ask.must_include_deviceIDs), ask.allocation_size, health, use
+                tuple(ask.available_deviceIDs),
+                tuple(ask.must_include_deviceIDs),
+                ask.allocation_size,
+                health,
+                use,
+                self._taken(),
             )
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
@@ -78,27 +107,29 @@ class Servicer(rpc.DevicePluginServicer):
                 log.warning("allocation refused: %s", error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
-            answers.append(self._container(uuids))
+            answers.append(allocation(self._settings, uuids, _share(self._settings)))
         return pb.AllocateResponse(container_responses=answers)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         return pb.PreStartContainerResponse()
 
-    def _container(self, uuids: tuple[str, ...]) -> Any:
-        settings = self._settings
-        share = pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.share_dir_for_mounts), read_only=True)
-        mounts = [
-            pb.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
-            for mount in settings.extra_mounts
-        ]
-        nodes = [
-            pb.DeviceSpec(
-                container_path=device.container_path, host_path=device.host_path, permissions=device.permissions
-            )
-            for device in settings.extra_devices
-        ]
-        return pb.ContainerAllocateResponse(
-            envs={**settings.trial_env, "NVIDIA_VISIBLE_DEVICES": ",".join(uuids)},
-            mounts=[share, *mounts],
-            devices=nodes,
-        )
+
+def _share(settings: AgentSettings) -> Any:
+    return pb.Mount(container_path=MOUNT_POINT, host_path=str(settings.share_dir_for_mounts), read_only=True)
+
+
+def allocation(settings: AgentSettings, uuids: tuple[str, ...], *mounts: Any) -> Any:
+    """What a container gets with these GPUs: their names, the driver's files of this node, and further `mounts`."""
+    extra = [
+        pb.Mount(container_path=mount.container_path, host_path=mount.host_path, read_only=mount.read_only)
+        for mount in settings.extra_mounts
+    ]
+    nodes = [
+        pb.DeviceSpec(container_path=device.container_path, host_path=device.host_path, permissions=device.permissions)
+        for device in settings.extra_devices
+    ]
+    return pb.ContainerAllocateResponse(
+        envs={**settings.trial_env, "NVIDIA_VISIBLE_DEVICES": ",".join(uuids)},
+        mounts=[*mounts, *extra],
+        devices=nodes,
+    )

@@ -48,8 +48,10 @@ def prefer(
     size: int,
     health: Mapping[str, Health],
     use: Mapping[str, float],
+    taken: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """`size` shares of different GPUs: healthy ones first, then those with most free shares, then the least used.
+    """`size` shares of different GPUs: healthy ones first, then those that no urgent pod has for itself (`taken`), then
+    those with most free shares, then the least used.
 
     Fewer than `size` if there are not so many GPUs with a free share (the kubelet then fills up, and Allocate refuses).
     """
@@ -59,9 +61,9 @@ def prefer(
     chosen = list(must_include)
     taken = {uuid_of(device) for device in chosen}
 
-    def load(uuid: str) -> tuple[int, int, float, str]:
+    def load(uuid: str) -> tuple[int, bool, int, float, str]:
         order = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}[health.get(uuid, "Unknown")]
-        return order, -len(free[uuid]), round(use.get(uuid, 0.0)), uuid
+        return order, uuid in taken, -len(free[uuid]), round(use.get(uuid, 0.0)), uuid
 
     for uuid in sorted((uuid for uuid in free if uuid not in taken), key=load):
         if len(chosen) >= size:

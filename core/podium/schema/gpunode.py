@@ -84,6 +84,10 @@ class GpuStatus(StatusModel):
     health_reason: str = Field("", description="why it is not Healthy")
     shares: int = Field(0, description="how many trials may sit on this GPU at once")
     epoch: int = Field(0, description="of the order that this GPU follows now")
+    exclusive: str | None = Field(
+        None,
+        description="pod that has it for itself (`podium.dev/gpu-exclusive`), as namespace/name; empty: being admitted",
+    )
     holder: Holder | None = Field(None, description="who works on it now; missing: nobody")
     trials: list[TrialOnGpu] = Field(default_factory=list, description="all trials that have a share of it")
 

@@ -161,6 +161,10 @@ class Suspension(SpecModel):
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     grace_period_seconds: int = Field(30, ge=1, le=3600, description="how long a trial may take to save its state")
+    park_cpu: bool = Field(
+        False,
+        description="request a trial's CPUs only while it is at work: more trials fit on a node than its CPUs hold",
+    )
 
 
 class HostPath(SpecModel):

@@ -245,7 +245,7 @@ def local(name: str, state: TrialState, since: float = 0.0) -> LocalTrial:
 
 def status_of(*trials: LocalTrial, **sample: Any) -> Any:
     reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
-    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0)
+    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0, {})
 
 
 def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:

@@ -342,3 +342,25 @@ def test_a_trial_is_owned_by_its_very_job() -> None:
     assert made["metadata"]["labels"]["podium.dev/job"] == "sweep"
     assert made["metadata"]["ownerReferences"][0]["uid"] == "u-7"
     assert made["spec"] == {"job": "sweep", "number": 4, "parameters": {"lr": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "made", "taken"),
+    [
+        ({"requests": {"cpu": "1500m", "memory": "1Gi"}}, {"cpu": "10m", "memory": "1Gi"}, 1500),
+        ({"requests": {"cpu": 2}, "limits": {"cpu": "4"}}, {"cpu": "10m"}, 2000),
+        ({"limits": {"cpu": "2"}}, {"cpu": "10m"}, 1999),
+        ({"requests": {"cpu": "2000m"}, "limits": {"cpu": "2"}}, {"cpu": "10m"}, 1999),
+        ({"requests": {"cpu": "10m"}}, {"cpu": "10m"}, None),
+        ({"requests": {"memory": "1Gi"}}, {"memory": "1Gi"}, None),
+    ],
+    ids=["requested", "below its limit", "a limit alone", "as much as its limit", "next to nothing", "no CPU"],
+)
+def test_cpus_are_parked(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
+    """The gate's too: a pod requests the larger of the two."""
+    parked = pod(template=template(resources=resources), suspension={"parkCpu": True})
+    for container in (parked["spec"]["containers"][0], parked["spec"]["initContainers"][-1]):
+        requests = {name: value for name, value in container["resources"]["requests"].items() if "gpu" not in name}
+        assert requests == made
+    annotation = parked["metadata"]["annotations"].get("podium.dev/cpu")
+    assert annotation == (None if taken is None else f'{{"main":{taken}}}')

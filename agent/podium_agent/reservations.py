@@ -1,0 +1,183 @@
+"""Keeps `podium.dev/gpu-exclusive` true: which GPUs are reserved for urgent pods, from Allocate until the pod is gone.
+
+The device plugin reserves and waits here, the conductor asks what is taken, the reporter shows it. Each reservation is
+noted on the node's disk before the kubelet is answered: an agent that starts anew must not let a trial in beside an
+urgent pod that it has not heard of yet. The rules are in `exclusive`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from podium.schema.base import ObjectMeta, StatusModel
+from podium_agent.cgroups import find_leftovers
+from podium_agent.conductor import View
+from podium_agent.exclusive import RESOURCE, Reservation, UrgentPod, advance, blocked
+from podium_agent.podresources import KubeletAwayError, gpus_of_pods
+from podium_agent.settings import AgentSettings
+from podium_cluster.watch import WatchCache
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.2  # between two questions to the kubelet, only while something is reserved
+
+
+class _PodStatus(StatusModel):
+    phase: str = ""
+
+
+class _Pod(StatusModel):
+    metadata: ObjectMeta
+    status: _PodStatus = _PodStatus()
+
+
+class _Note(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    gpu: str
+    at: float
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+
+
+class StillTakenError(Exception):
+    """The GPU was not free in time; the sentence is for the pod's events."""
+
+
+def parse_pod(payload: Mapping[str, Any]) -> UrgentPod:
+    """Any pod of this node: whether it asks for a GPU of its own is the kubelet's word."""
+    pod = _Pod.model_validate(payload)
+    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"))
+
+
+class Reservations:
+    """`pods`: all pods of this node. `changed` wakes the conductor."""
+
+    def __init__(
+        self, settings: AgentSettings, pods: WatchCache[UrgentPod], changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._settings = settings
+        self._pods = pods
+        self.changed = changed
+        self._folder = settings.exclusive_dir
+        self._held: dict[str, Reservation] = {}
+        self._asked = False
+        self._event = asyncio.Event()
+        self._news = asyncio.Event()
+        self._view = View()
+        self._read()
+        pods.subscribe(self._event.set)
+
+    @property
+    def taken(self) -> Mapping[str, str]:
+        """GPU to the pod's namespace and name; empty while the kubelet has not said whose it is."""
+        return {uuid: one.name for uuid, one in self._held.items()}
+
+    def reserve(self, uuids: Collection[str]) -> None:
+        """From now on no trial is let onto these GPUs, and those that work there are suspended."""
+        fresh = [Reservation(uuid, time.time()) for uuid in uuids if uuid not in self._held]
+        if fresh:
+            self._settle({**self._held, **{one.gpu: one for one in fresh}})
+        self._event.set()
+
+    def heed(self, view: View) -> None:
+        """After every look of the conductor."""
+        self._view = view
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def vacate(self, uuids: Collection[str]) -> None:
+        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits."""
+        self.reserve(uuids)
+        begin = time.monotonic()
+        code, message = "", ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.exclusive_seconds):
+                while True:
+                    news = self._news
+                    trouble = blocked(uuids, self._view.taken, self._view.trials, self._view.orders.released)
+                    if trouble is None:
+                        log.info("GPU %s is free after %.3f s", ", ".join(uuids), time.monotonic() - begin)
+                        return
+                    code, message = trouble
+                    await news.wait()
+        raise StillTakenError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
+
+    async def run(self) -> None:
+        """Follows the kubelet's word while anything is reserved; asks once when the agent starts."""
+        await self._pods.wait_synced()
+        while True:
+            if self._held or not self._asked:
+                await self._look()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._event.wait()
+            else:
+                await self._event.wait()
+            self._event.clear()
+
+    async def _look(self) -> None:
+        try:
+            found = await gpus_of_pods(self._settings.pod_resources_socket, RESOURCE)
+        except KubeletAwayError:
+            return  # what is reserved stays so
+        self._asked = True
+        listed = {uuid: name for name, uuids in found.items() for uuid in uuids}
+        pods = {name: pod for name in self._names(listed.values()) if (pod := self._pods.get(*name)) is not None}
+        doubtful = {one.uid for one in self._held.values() if one.uid and one.gpu not in listed}
+        doubtful |= {pod.uid for pod in pods.values() if pod.ended}
+        alive = find_leftovers(self._settings.proc, self._settings.cgroup_root, frozenset(doubtful))
+        self._settle(advance(self._held, listed, pods, alive.keys(), time.time()))
+
+    def _names(self, listed: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
+        return {*listed, *(one.pod for one in self._held.values() if one.pod is not None)}
+
+    def _settle(self, now: Mapping[str, Reservation]) -> None:
+        """Note what is new before anyone acts on it, then tell the conductor."""
+        before, self._held = self._held, dict(now)
+        for uuid, one in now.items():
+            if before.get(uuid) != one:
+                self._note(one)
+                log.info("GPU %s is reserved for %s", uuid, one.name or "a pod that is being admitted")
+        for uuid in before.keys() - now.keys():
+            self._forget(uuid)
+            log.info("GPU %s is given back by %s", uuid, before[uuid].name or "a pod that was never admitted")
+        if before != now:
+            self.changed()
+
+    def _note(self, one: Reservation) -> None:
+        namespace, name = one.pod or ("", "")
+        note = _Note(gpu=one.gpu, at=one.at, namespace=namespace, pod=name, uid=one.uid)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            aside = self._folder / f".{one.gpu}"  # a note is whole or not there
+            aside.write_text(note.model_dump_json())
+            aside.rename(self._folder / one.gpu)
+        except OSError as error:
+            log.error("GPU %s is reserved without a note of it: %s", one.gpu, error)
+
+    def _forget(self, uuid: str) -> None:
+        try:
+            (self._folder / uuid).unlink(missing_ok=True)
+        except OSError as error:
+            log.error("the note of GPU %s stays: %s", uuid, error)
+
+    def _read(self) -> None:
+        """The notes of the agent before this one; what is no note of ours is passed over."""
+        for place in self._folder.iterdir() if self._folder.is_dir() else ():
+            if place.name.startswith("."):
+                continue
+            try:
+                note = _Note.model_validate_json(place.read_text())
+            except (OSError, ValueError) as error:
+                log.error("%s is not read as a note of a GPU: %s", place, error)
+                continue
+            pod = (note.namespace, note.pod) if note.pod else None
+            self._held[note.gpu] = Reservation(note.gpu, note.at, pod, note.uid)

@@ -1,0 +1,243 @@
+"""A one-node cluster with an agent beside it: the stage of the agent's integration tests.
+
+The agent runs as a process of this machine with its paths pointed into the node, so that it can be killed and started
+like the real one; the GPU is the fake driver's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podium.schema.parking import CPU_ANNOTATION, to_annotation
+from podium_devcluster.cluster import Cluster
+from podium_operator.parking import park
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "localhost/busybox:1"
+NODE = "node-1"
+COUNT = """trap 'exit 0' TERM; i=0
+while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"; sleep 0.05; done"""
+
+# saves after its first step and whenever it is asked; goes on from its save
+SAVE = """trap 'exit 0' TERM; cd /ckpt; i=0
+[ -f podium-save.json ] && i=$(sed 's/[^0-9]*\\([0-9]*\\).*/\\1/' podium-save.json)
+save() { echo "{\\"step\\": $i, \\"onRequest\\": true}" > new; rm -f podium-save-request; mv new podium-save.json; }
+while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"
+if [ $i = 1 ] || [ -e podium-save-request ]; then save; fi; sleep 0.05; done"""
+
+
+def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
+    """Waits for a condition; its answer, or a failure that says what did not come."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Node:
+    """A one-node cluster with an agent beside it."""
+
+    cluster: Cluster
+    environment: dict[str, str]
+    log: Path
+    agent: subprocess.Popen[bytes] | None = None
+    epoch: int = 0
+    uuid: str = ""
+    log_before: int = 0
+    trials: dict[str, str] = field(default_factory=dict)
+
+    def start(self) -> None:
+        with self.log.open("ab") as file:
+            self.log_before = file.tell()
+            self.agent = subprocess.Popen(
+                [sys.executable, "-m", "podium_agent.main"], env=self.environment, stderr=file
+            )
+
+    def until_it_serves(self) -> None:
+        """Until then a kubelet fails the pods that the scheduler, who knows no better, gives it."""
+        until(lambda: b" shares, " in self.log.read_bytes()[self.log_before :], "the new agent's device plugin")
+        until(lambda: allocatable(self) == "4", "4 shares")
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        if self.agent is not None and self.agent.poll() is None:
+            self.agent.send_signal(number)
+            self.agent.wait(20)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.cluster.kubectl("get", *words, "-o", "json"))
+        return answer
+
+    def gpunode(self) -> dict[str, Any]:
+        return self.get("gpunode", NODE)
+
+    def states(self) -> dict[str, str]:
+        return {one["trial"]: one["state"] for one in self.gpunode()["status"]["gpus"][0].get("trials", [])}
+
+    def create(self, manifest: dict[str, Any], folder: Path) -> None:
+        path = folder / "manifest.json"
+        path.write_text(json.dumps(manifest))
+        self.cluster.kubectl("apply", "-f", str(path))
+
+    def add_trial(
+        self,
+        number: int,
+        folder: Path,
+        gpus: int = 1,
+        *,
+        saves: bool = False,
+        attempt: int = 0,
+        methods: str = "freeze",
+        cpu: str | None = None,
+    ) -> None:
+        """Without a GPU the pod is as the operator makes it then: no share, no gate, and in no order. One that saves
+        does so in a folder of the node, and has the hook. One that requests `cpu` parks it.
+        """
+        name = f"count-{number}"
+        spec = {"job": "count", "number": number, "parameters": {"lr": 0.1}}
+        base = {"apiVersion": "podium.dev/v1alpha1", "kind": "HyperParamTrial"}
+        self.create({**base, "metadata": {"name": name, "namespace": "default"}, "spec": spec}, folder)
+        uid = self.get("hpt", name)["metadata"]["uid"]
+        reading = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": "json", "container": "train"}
+        share = {"requests": {"podium.dev/gpu": "1"}, "limits": {"podium.dev/gpu": "1"}}
+        common = {"image": IMAGE, "imagePullPolicy": "Never", "resources": share if gpus else {}}
+        owner = {**base, "name": name, "uid": uid, "controller": True}
+        pod: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{attempt}",
+                "namespace": "default",
+                "labels": {"podium.dev/job": "count", "podium.dev/trial": name, "podium.dev/attempt": str(attempt)},
+                "annotations": {"podium.dev/reading": json.dumps(reading), "podium.dev/methods": methods},
+                "ownerReferences": [owner],
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 8,
+                "readinessGates": [{"conditionType": "podium.dev/holds-gpu"}],
+                "initContainers": [{"name": "podium-gate", "command": ["/podium/podium-gate", "gate"], **common}],
+                "containers": [{"name": "train", "command": ["/bin/sh", "-c", COUNT], **common}],
+            },
+        }
+        if cpu is not None:
+            main, gate = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
+            main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
+            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(park([main]))
+            gate["resources"] = main["resources"]
+        if saves:
+            pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
+            place = {"path": "/var/lib/checkpoints", "type": "DirectoryOrCreate"}
+            pod["spec"]["volumes"] = [{"name": "saves", "hostPath": place}]
+            told = {"PODIUM_CHECKPOINT": "/ckpt", "PODIUM_GRACE_SECONDS": "8"}
+            main = pod["spec"]["containers"][0]
+            main["command"] = ["/bin/sh", "-c", SAVE]
+            main["lifecycle"] = {"preStop": {"exec": {"command": ["/podium/podium-gate", "hook"]}}}
+            for container in (main, pod["spec"]["initContainers"][0]):
+                container["env"] = [{"name": key, "value": value} for key, value in told.items()]
+                container["volumeMounts"] = [{"name": "saves", "mountPath": "/ckpt", "subPath": name}]
+        if gpus:
+            self.trials[name] = uid
+        else:
+            del pod["spec"]["initContainers"], pod["spec"]["readinessGates"]
+        self.create(pod, folder)
+
+    def order(self, *names: str) -> None:
+        self.epoch += 1
+        places = [{"namespace": "default", "trial": name, "uid": self.trials[name], "reason": "Test"} for name in names]
+        spec = {"epoch": self.epoch, "gpus": [{"uuid": self.uuid, "order": places}]}
+        self.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+    def frozen(self) -> set[str]:
+        """Names of the pods of which a cgroup is frozen, as the kernel says."""
+        pods = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in self.get("pods")["items"]}
+        found = set()
+        for place in Path("/sys/fs/cgroup").glob(f"**/devcluster-{self.cluster.name}/**/kubepods/**/pod*/*/"):
+            v1, v2 = place / "freezer.state", place / "cgroup.freeze"
+            try:
+                stopped = v1.read_text().strip() != "THAWED" if v1.exists() else v2.read_text().strip() == "1"
+            except OSError:
+                continue
+            if stopped:
+                found.add(pods.get(place.parent.name.removeprefix("pod"), place.parent.name))
+        return found
+
+    def log_of(self, pod: str, container: str = "train") -> list[str]:
+        """The lines of a container's own log, each with its time, as the kubelet's folder has them."""
+        uid = self.get("pod", pod)["metadata"]["uid"]
+        folder = self.cluster.logs / NODE / "pods" / f"default_{pod}_{uid}" / container
+        return [line for path in sorted(folder.glob("*.log*")) for line in path.read_text().splitlines()]
+
+    def printed(self, name: str, attempt: int = 0) -> list[int]:
+        """Its steps."""
+        return [json.loads(line.split(" ", 3)[3])["epoch"] for line in self.log_of(f"{name}-{attempt}")]
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    if os.geteuid() != 0:
+        pytest.skip("a node needs root")
+    folder = tmp_path_factory.mktemp("agent")
+    for part in ("driver", "helper"):
+        subprocess.run(
+            ["make", "-s", "-C", str(ROOT / "agent" / part), f"OUT={folder / part}"], check=True, timeout=120
+        )
+    state = folder / "gpu"
+    gpu_settings = {"FAKE_GPU_DIR": str(state), "FAKE_GPU_NODE": NODE, "FAKE_GPUS": "1"}
+    daemon = subprocess.Popen(
+        [str(folder / "driver/podium-fake-gpud"), "run"], env=gpu_settings, stdout=subprocess.DEVNULL
+    )
+    cluster = Cluster(f"ag-{os.getpid()}", nodes=1)
+    node = None
+    try:
+        cluster.up()
+        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        cluster.kubectl("wait", "--for=condition=Established", "crd/gpunodes.podium.dev", "--timeout=20s")
+        cluster.kubectl("create", "namespace", "podium-system")
+        root = cluster.node_root(NODE)
+        settings = {
+            "PODIUM_KUBECONFIG": cluster.kubeconfig,
+            "PODIUM_NODE_NAME": NODE,
+            "PODIUM_SHARE_DIR": root / "var/lib/podium/share",
+            "PODIUM_SHARE_DIR_ON_HOST": "/var/lib/podium/share",
+            "PODIUM_HELPER": folder / "helper/podium-gate",
+            "PODIUM_PLUGIN_DIR": root / "var/lib/kubelet/device-plugins",
+            "PODIUM_POD_RESOURCES_SOCKET": root / "var/lib/kubelet/pod-resources/kubelet.sock",
+            "PODIUM_POD_LOGS": root / "var/log/pods",
+            "PODIUM_HTTP_PORT": "0",
+            "PODIUM_LOG_FORMAT": "console",
+            "LD_LIBRARY_PATH": folder / "driver",
+            "PODIUM_FAKE_DRIVER_STATE": state / "state",
+        }
+        environment = os.environ | {key: str(value) for key, value in settings.items()}
+        node = Node(cluster, environment, folder / "agent.log")
+        node.start()
+        until(lambda: node.cluster.kubectl("get", "gpunode", "-o", "name"), "GPUNode", 120)
+        gpus = until(lambda: node.gpunode().get("status", {}).get("gpus"), "a GPU in the status", 60)
+        node.uuid = gpus[0]["uuid"]
+        yield node
+    finally:
+        if node is not None:
+            node.kill()
+            print(node.log.read_text())  # pytest shows it where a test has failed
+        cluster.down(purge=True)
+        daemon.terminate()
+        daemon.wait(10)
+
+
+def allocatable(node: Node) -> str:
+    return str(node.get("node", NODE)["status"]["allocatable"].get("podium.dev/gpu"))

@@ -1,0 +1,181 @@
+"""GPUs for one urgent pod: which is given, how long it stays reserved, what the pod still waits for; and the arbiter."""
+
+# ruff: noqa: E501 - a table is read by its rows
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import Entry, Orders, Step, decide
+from podium_agent.exclusive import ADMISSION_SECONDS, Reservation, UrgentPod, advance, blocked, prefer, whole
+from podium_agent.gpus import Gpu, Health, Sample
+from podium_agent.trials import Gate, LocalTrial
+
+GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
+OUT, OFF = TrialState.SUSPENDING, TrialState.SUSPENDED
+POD = ("prod", "urgent")
+NOW = 1000.0
+
+
+def trial(name: str, state: TrialState, gpus: str = "A", **changes: object) -> LocalTrial:
+    key = TrialKey("demo", name, f"uid-{name}")
+    gate = Gate.WAITING if state is GATED else Gate.PASSED
+    base = LocalTrial(key, f"{name}-0", f"pod-{name}", tuple(gpus), state, 0.0, gate=gate)
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def gpu(uuid: str, health: Health = "Healthy", use: float = 0.0) -> Gpu:
+    return Gpu(Sample(uuid, ord(uuid)), use, health)
+
+
+def test_one_device_a_gpu() -> None:
+    said = whole([gpu("A"), gpu("B", "Unhealthy"), gpu("C", "Unknown")])
+    assert [(one.id, one.healthy) for one in said] == [
+        ("A::exclusive", True),
+        ("B::exclusive", False),
+        ("C::exclusive", True),
+    ]
+
+
+WHICH = {
+    "an idle one before a busy one": ("AB", [trial("a", RUNNING)], "B"),
+    "by name where all is equal": ("BA", [], "A"),
+    "one trial stopped before one that stops two GPUs": (
+        "ABC",
+        [trial("a", RUNNING, "AB"), trial("c", RUNNING, "C")],
+        "C",
+    ),
+    "a frozen one moves no memory": (
+        "AB",
+        [trial("a", RUNNING, method="cuda-checkpoint", memory=9), trial("b", RUNNING, "B", memory=9)],
+        "B",
+    ),
+    "the less to move": (
+        "AB",
+        [
+            trial("a", RUNNING, method="cuda-checkpoint", memory=9),
+            trial("b", RUNNING, "B", method="cuda-checkpoint", memory=8),
+        ],
+        "B",
+    ),
+    "never one that cannot be suspended, if there is another": (
+        "ABC",
+        [trial("a", RUNNING, method=""), trial("b", RUNNING, "B")],
+        "C",
+    ),
+    "it is the last but for an ill one": ("AX", [trial("a", RUNNING, method="")], "A"),
+    "one that only waits there stops nothing": ("AB", [trial("a", OFF), trial("b", RUNNING, "B")], "A"),
+    "the fewer that wait": ("AB", [trial("a", RUNNING), trial("w", GATED), trial("b", RUNNING, "B")], "B"),
+}
+
+
+@pytest.mark.parametrize(("free", "trials", "chosen"), WHICH.values(), ids=WHICH.keys())
+def test_the_gpu_whose_suspension_costs_least(free: str, trials: list[LocalTrial], chosen: str) -> None:
+    devices = [f"{uuid}::exclusive" for uuid in free]
+    gpus = [gpu(uuid, "Unhealthy" if uuid == "X" else "Healthy") for uuid in free]
+    assert prefer(devices, (), 1, gpus, trials) == (f"{chosen}::exclusive",)
+
+
+def test_several_gpus_and_those_that_must_be_among_them() -> None:
+    devices = [f"{uuid}::exclusive" for uuid in "ABC"]
+    assert prefer(devices, ("C::exclusive",), 2, [gpu(uuid) for uuid in "ABC"], [trial("a", RUNNING)]) == (
+        "C::exclusive",
+        "B::exclusive",
+    )
+
+
+FRESH, MINE = Reservation("A", NOW - 1.0), Reservation("A", NOW - 1.0, POD, "u")
+AT_WORK, OVER = {POD: UrgentPod("u", False)}, {POD: UrgentPod("u", True)}
+LIST = {"A": POD}
+LIFE = {
+    "just allocated: nobody is listed yet": (FRESH, {}, {}, (), FRESH),
+    "the pod was refused after all": (replace(FRESH, at=NOW - ADMISSION_SECONDS), {}, {}, (), None),
+    "the kubelet says whose it is before the API does": (FRESH, LIST, {}, (), replace(FRESH, pod=POD)),
+    "and then its uid": (replace(FRESH, pod=POD), LIST, AT_WORK, (), MINE),
+    "it stays": (MINE, LIST, AT_WORK, (), MINE),
+    "nothing was noted: the kubelet's word is enough": (None, LIST, AT_WORK, (), replace(MINE, at=NOW)),
+    "over for the API, and ended": (MINE, LIST, OVER, (), None),
+    "over for the API, and at work": (MINE, LIST, OVER, ("u",), MINE),
+    "forgotten by a new kubelet, and at work": (MINE, {}, {}, ("u",), MINE),
+    "deleted, and ended": (MINE, {}, {}, (), None),
+    "another pod of that name": (MINE, LIST, {POD: UrgentPod("v", False)}, (), replace(MINE, uid="v")),
+    "gone over to another pod": (MINE, {"A": ("prod", "other")}, {}, (), Reservation("A", MINE.at, ("prod", "other"), "")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "listed", "pods", "alive", "after"), LIFE.values(), ids=LIFE.keys())
+def test_how_long_a_gpu_stays_reserved(
+    before: Reservation | None,
+    listed: dict[str, tuple[str, str]],
+    pods: dict[tuple[str, str], UrgentPod],
+    alive: tuple[str, ...],
+    after: Reservation | None,
+) -> None:
+    held = {} if before is None else {"A": before}
+    assert advance(held, listed, pods, alive, NOW) == ({} if after is None else {"A": after})
+
+
+WAITS = {
+    "nobody is there": ("A", [], None),
+    "who waits is in nobody's way": ("A", [trial("a", GATED), trial("b", OFF)], None),
+    "nor is who works elsewhere": ("A", [trial("b", RUNNING, "B")], None),
+    "decided before it was reserved": ("", [], "JustReserved"),
+    "still at work": ("A", [trial("a", RUNNING)], "HandOver"),
+    "not verified yet": ("A", [trial("a", OUT)], "HandOver"),
+    "let in a moment ago": ("A", [trial("a", STARTING)], "HandOver"),
+    "could be on any GPU": ("A", [trial("a", RUNNING, "")], "HandOver"),
+    "cannot be suspended": ("A", [trial("a", RUNNING, method="")], "HolderNotFreezable"),
+    "was not suspended when it was tried": ("A", [trial("a", RUNNING, trouble="FreezeTimeout: x")], "SuspendFailed"),
+    "saves before it ends": ("A", [trial("a", RUNNING, deleting=True)], "HolderLeaves"),
+}
+
+
+@pytest.mark.parametrize(("taken", "trials", "code"), WAITS.values(), ids=WAITS.keys())
+def test_what_the_pod_waits_for(taken: str, trials: list[LocalTrial], code: str | None) -> None:
+    trouble = blocked(["A"], taken, trials, released=False)
+    assert (trouble and trouble[0]) == code
+
+
+def test_a_released_node_suspends_nothing() -> None:
+    trouble = blocked(["A"], "A", [], released=True)
+    assert trouble is not None
+    assert trouble[0] == "Released"
+
+
+def said(steps: tuple[Step, ...]) -> set[str]:
+    return {f"{type(step).__name__.lower()} {step.trial.key.name} {step.reason}" for step in steps}
+
+
+RULES = {
+    "who works is suspended, and no other comes": ([trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"suspend a Exclusive", "wait b Exclusive", "wait c Exclusive"}),
+    "what hangs on to several GPUs leaves all": ([trial("a", RUNNING, "AB"), trial("b", OFF, "B")], {"suspend a Exclusive", "wait b HandOver"}),
+    "the other GPUs go on": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a Exclusive", "resume b Ranked"}),
+    "one that is starting is left to start": ([trial("a", STARTING)], set()),
+    "what cannot be suspended works on": ([trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
+    "half-stopped by a dead agent": ([trial("a", RUNNING, torn=True)], {"suspend a Exclusive"}),
+    "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
+    "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
+    "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a LastCall"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("trials", "expected"), RULES.values(), ids=RULES.keys())
+def test_the_arbiter_on_a_gpu_that_is_taken(trials: list[LocalTrial], expected: set[str]) -> None:
+    entries = {uuid: tuple(Entry(one.key, "Ranked") for one in trials if uuid in one.gpus) for uuid in "AB"}
+    assert said(decide(Orders(1, entries, taken={"A": "prod/urgent"}), trials, 10.0)) == expected
+
+
+def test_without_the_urgent_pod_they_go_on_in_their_order() -> None:
+    trials = [trial("a", OFF), trial("b", OFF)]
+    orders = Orders(1, {"A": tuple(Entry(one.key, "Ranked") for one in trials)})
+    assert said(decide(orders, trials, 10.0)) == {"resume a Ranked", "wait b NotItsTurn"}
+
+
+def test_a_released_node_thaws_beside_the_urgent_pod() -> None:
+    """Nothing stays frozen when Podium goes."""
+    orders = Orders(1, {}, released=True, taken={"A": "prod/urgent"})
+    assert said(decide(orders, [trial("a", OFF)], 10.0)) == {"resume a Released"}

@@ -1,0 +1,125 @@
+"""Reservations as the device plugin, conductor and next agent see them; the kubelet's answer is stood in for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from agent_builders import Machine, key, pod
+
+import podium_agent.reservations
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import Orders
+from podium_agent.conductor import View
+from podium_agent.podresources import KubeletAwayError, PodName
+from podium_agent.reservations import Reservations, StillTakenError, parse_pod
+from podium_agent.trials import LocalTrial
+from podium_cluster.client import Api
+from podium_cluster.resources import PODS
+from podium_cluster.watch import WatchCache
+
+POD = ("prod", "urgent")
+
+
+class Desk:
+    """A machine, its kubelet's answer, and the reservations of one agent after another."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.machine = Machine(folder)
+        self.listed: Mapping[PodName, tuple[str, ...]] | None = {}
+        self.pods = WatchCache(cast(Api, None), PODS, parse_pod)
+        self.woken = 0
+        patch.setattr(podium_agent.reservations, "gpus_of_pods", self._ask)
+        self.new_agent()
+
+    async def _ask(self, *_: Any) -> Mapping[PodName, tuple[str, ...]]:
+        if self.listed is None:
+            raise KubeletAwayError("away")
+        return self.listed
+
+    def new_agent(self, **settings: Any) -> None:
+        def woken() -> None:
+            self.woken += 1
+
+        self.reservations = Reservations(self.machine.settings(**settings), self.pods, woken)
+
+    def hear(self, uid: str, phase: str) -> None:
+        payload = {"metadata": {"namespace": POD[0], "name": POD[1], "uid": uid}, "status": {"phase": phase}}
+        self.pods._items = {POD: parse_pod(payload)}
+
+    def look(self) -> Mapping[str, str]:
+        asyncio.run(self.reservations._look())
+        return self.reservations.taken
+
+    def notes(self) -> set[str]:
+        folder = self.machine.settings().exclusive_dir
+        return {place.name for place in folder.iterdir()} if folder.exists() else set()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    return Desk(tmp_path, monkeypatch)
+
+
+def test_from_allocation_to_the_end_of_the_last_process(desk: Desk) -> None:
+    urgent = pod("urgent")
+    desk.reservations.reserve(["G"])
+    assert (desk.reservations.taken, desk.notes(), desk.woken) == ({"G": ""}, {"G"}, 1)
+    desk.listed = {POD: ("G",)}
+    desk.hear(urgent.uid, "Pending")
+    assert desk.look() == {"G": "prod/urgent"}
+    freezer = desk.machine.run(urgent, "a" * 64)
+    desk.hear(urgent.uid, "Failed")  # as a new kubelet may say of a pod that works on
+    assert desk.look() == {"G": "prod/urgent"}
+    desk.listed, desk.pods._items = {}, {}
+    assert desk.look() == {"G": "prod/urgent"}
+    desk.machine.end(freezer)
+    assert (desk.look(), desk.notes()) == ({}, set())
+
+
+def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None:
+    desk.reservations.reserve(["G"])
+    desk.listed = {POD: ("G",)}
+    desk.look()
+    (desk.machine.settings().exclusive_dir / "H").write_text("no note")
+    desk.new_agent()
+    assert desk.reservations.taken == {"G": "prod/urgent"}
+    desk.listed = None
+    assert desk.look() == {"G": "prod/urgent"}, "with the kubelet away nothing is given back"
+    desk.listed = {}
+    assert desk.look() == {}
+
+
+def test_without_a_note_the_kubelet_tells_it(desk: Desk) -> None:
+    desk.listed = {POD: ("G",)}
+    assert desk.look() == {"G": "prod/urgent"}
+
+
+def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> None:
+    def view(state: TrialState, taken: Mapping[str, str]) -> View:
+        return View(Orders(), (LocalTrial(key(), "a-0", "uid", ("G",), state, 0.0),), frozenset(), taken)
+
+    async def story() -> None:
+        desk.new_agent(exclusive_seconds=29)
+        desk.reservations.heed(view(TrialState.RUNNING, {}))
+        waits = asyncio.ensure_future(desk.reservations.vacate(["G"]))
+        for state in (TrialState.RUNNING, TrialState.SUSPENDING, TrialState.SUSPENDED):
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not waits.done()
+            desk.reservations.heed(view(state, desk.reservations.taken))
+        await waits
+
+    asyncio.run(story())
+
+
+def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) -> None:
+    stuck = LocalTrial(key(), "a-0", "uid", ("G",), TrialState.RUNNING, 0.0, method="")
+    desk.new_agent(exclusive_seconds=0.01)
+    desk.reservations.heed(View(Orders(), (stuck,), frozenset(), {"G": ""}))
+    with pytest.raises(StillTakenError, match="HolderNotFreezable: trial demo/a is at work"):
+        asyncio.run(desk.reservations.vacate(["G"]))
+    assert desk.reservations.taken == {"G": ""}, "the kubelet asks again"
