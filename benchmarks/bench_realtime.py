@@ -214,7 +214,7 @@ def main() -> None:
     parser.add_argument("--virtual", type=float, default=4.0, help="seconds of virtual time for each point")
     parser.add_argument("--sets", type=int, default=10_000, help="random task sets for the promises")
     parser.add_argument("--repeats", type=int, default=3, help="of the measurements on real cores")
-    parser.add_argument("--seconds", type=float, default=4.0, help="of each run on real cores")
+    parser.add_argument("--seconds", type=float, default=2.5, help="of each run on real cores")
     parser.add_argument("--only", choices=realtime_report.PARTS, help="repeat one part; the file keeps the others")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

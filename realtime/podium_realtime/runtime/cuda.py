@@ -30,7 +30,14 @@ GRANULARITY = 8  # SMs in a group; the driver rounds up to what the device can d
 
 
 def availability() -> Availability:
-    """Whether this back-end can run here; never raises."""
+    """Whether this back-end can run here; never raises: what a broken installation raises is its reason."""
+    try:
+        return _look()
+    except Exception as error:
+        return Availability(False, "Broken", f"not run: looking for CUDA failed ({type(error).__name__}: {error}).")
+
+
+def _look() -> Availability:
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
