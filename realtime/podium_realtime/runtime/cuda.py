@@ -83,6 +83,13 @@ class CudaSession:
         self._done: queue.SimpleQueue[Finished | BaseException] = queue.SimpleQueue()
         self._orders: dict[tuple[int, int], queue.SimpleQueue[Work | None]] = {}
         self._threads: list[threading.Thread] = []
+        try:
+            self._open(pool)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, pool: Sequence[ContextSpec]) -> None:
         groups = self._groups()
         place = 0
         for context in pool:

@@ -39,7 +39,7 @@ def test_admit(cameras: Path, fps: str, code: Exit, told: str, capsys: pytest.Ca
     assert run(["realtime", "admit", str(cameras)]) is code
     out, err = capsys.readouterr()
     assert told in out
-    assert code is Exit.OK or "InvalidValue: task dock: fps: must be above 0, not -1" in err
+    assert code is Exit.OK or "InvalidValue: task dock: fps: must be 0.001 or more, not -1" in err
 
 
 def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
