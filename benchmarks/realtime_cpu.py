@@ -196,22 +196,24 @@ def _last_zero(bench: Bench, fps: float, seconds: float, most: int) -> int:
 
 
 def _switch() -> tuple[float, float, float]:
-    """Microseconds: a stage in the partition where it was, in the other one each time, and re-creating a partition."""
+    """Microseconds: a stage in the partition where it was, in the other one, and re-creating a partition. Orders go to
+    the partitions 0, 0, 1, 1 and so on, so what stays and what moves is measured side by side.
+    """
     cores = len(cores_here())
     pool = context_pool(cores, 2, 1.0 if cores > 1 else 2.0, high=0, low=1, in_flight=1)
     with CpuSession([CpuTask("probe", NET)], pool) as session:
-        staying = statistics.median(_round_trips(session, [0] * SWITCHES, stage=3))
-        moving = statistics.median(_round_trips(session, [0, 1] * (SWITCHES // 2), stage=3))
+        times = _round_trips(session, [number // 2 % 2 for number in range(2 * SWITCHES)], stage=3)
+        moving, staying = statistics.median(times[2::2]), statistics.median(times[1::2])
         again = statistics.median(session.recreate(1, 0) for _ in range(3))
     return 1e6 * staying, 1e6 * moving, 1e6 * again
 
 
-def _round_trips(session: CpuSession, places: list[int], stage: int | None = None) -> list[float]:
-    """Seconds from an order to its answer, one after another; a stage of one task, or the whole network."""
+def _round_trips(session: CpuSession, places: list[int], stage: int) -> list[float]:
+    """Seconds from an order to its answer, one after another; a stage of one task."""
     times = []
     for number, place in enumerate(places):
         begun = perf_counter()
-        session.order(place, 0, number, "probe", WHOLE if stage is None else stage)
+        session.order(place, 0, number, "probe", stage)
         while not session.wait(1.0):
             pass
         times.append(perf_counter() - begun)
