@@ -58,6 +58,16 @@ def bars(results: dict[str, Any]) -> list[str]:
             ("DARIS normalised >= 1.5", one["daris_normalised"], one["daris_normalised"] >= 1.5),
             (f"ours above DARIS in its best pool ({best}), all frames", ours, ours > best),
             (f"the same, frames in time ({theirs})", in_time, in_time > theirs),
+            (
+                f"frames in time, both in DARIS' published pool ({one['daris_normalised']} of all frames)",
+                one["ours_in_time_same_pool_normalised"],
+                one["ours_in_time_same_pool_normalised"] > one["daris_normalised"],
+            ),
+            (
+                f"frames in time, one process for all contexts ({one['daris_in_time_in_one_process']})",
+                one["ours_in_time_in_one_process"],
+                one["ours_in_time_in_one_process"] > one["daris_in_time_in_one_process"],
+            ),
         ]
     if "promises" in results:
         one = results["promises"]

@@ -20,6 +20,7 @@ from podium_realtime.simulation.fitted import FITTED
 from podium_realtime.simulation.profiling import worst_times
 from podium_realtime.simulation.scenarios import WARM_UP, Setting
 
+MOST_TASKS = 1000  # simulated; the device serves some 36
 __all__ = ["RealtimeError", "admit", "plot", "run", "simulate"]
 
 
@@ -33,11 +34,13 @@ def simulate(
 ) -> list[Scenario]:
     """The paper's figures: one table for each number of contexts, said as soon as it is there."""
     require_between(seconds, 2 * WARM_UP, 600.0, "--seconds")
-    found = []
+    require_between(max(counts), 1, MOST_TASKS, "--tasks")
     for number in contexts:
         require_between(number, 1, 8, "--contexts")
-        for factor in oversubscriptions:
-            require_between(factor, 1.0, 8.0, "--oversubscription")
+    for factor in oversubscriptions:
+        require_between(factor, 1.0, 8.0, "--oversubscription")
+    found = []
+    for number in contexts:
         scenario = figures.sweep(FITTED, number, oversubscriptions, counts, Setting(seconds, seed))
         say(f"\n{number} contexts (simulated): missed deadlines % / total fps\n")
         for line in figures.table(scenario):

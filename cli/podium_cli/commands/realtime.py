@@ -14,6 +14,8 @@ from podium.schema.manifests import ManifestError, read_manifests
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
 
+PICTURES = (".png", ".svg", ".pdf")
+
 
 def add(commands: Commands) -> None:
     parser = command(
@@ -44,7 +46,7 @@ def add(commands: Commands) -> None:
     admit.set_defaults(run=_admit)
     run = inner.add_parser("run", help="run real networks on this machine's partitions for some seconds")
     run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
-    run.add_argument("--policy", choices=("ahead", "sgprs", "naive"), default="ahead")
+    run.add_argument("--policy", choices=("ahead", "sgprs", "single", "naive", "naive-single"), default="ahead")
     run.add_argument("--tasks", type=int, default=4)
     run.add_argument("--fps", type=float, default=10.0, help="of each task")
     run.add_argument("--seconds", type=float, default=5.0)
@@ -58,6 +60,9 @@ def _help(arguments: argparse.Namespace) -> Exit:
 
 def _simulate(arguments: argparse.Namespace) -> Exit:
     room = _room()
+    if arguments.plot and arguments.plot.suffix not in PICTURES:
+        told = f"--plot: {arguments.plot} does not end with {', '.join(PICTURES)}; name a file that does"
+        raise CliError(Exit.FAILED, "InvalidValue", told)
     try:
         found = room.simulate(
             arguments.contexts, arguments.oversubscription, arguments.tasks, arguments.seconds, arguments.seed, print

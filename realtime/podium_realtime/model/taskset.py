@@ -41,8 +41,8 @@ class NetworkSpec(SpecModel):
 class TaskSpec(SpecModel):
     name: Name
     network: Name
-    fps: Annotated[float, Field(gt=0, le=10_000)]
-    deadline_ms: Annotated[float, Field(gt=0)] | None = None
+    fps: Annotated[float, Field(ge=0.001, le=10_000)]
+    deadline_ms: Annotated[float, Field(ge=0.001, le=1e6)] | None = None
     priority: Literal["high", "low"] = "low"
 
 

@@ -34,7 +34,7 @@ PoolOf = Callable[[int, int], tuple[ContextSpec, ...]]
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """`pool(units, tasks)`: its partitions of so many cores or SMs. `threads`: of the BLAS library in each worker;
-    None: as many as the partition has cores, which is what a process does that nobody manages.
+    None: as many as the partition has cores.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Candidate:
         thread each), single (one stream, the next frame launched ahead), single-synchronous, sgprs or ahead.
         """
         if name == "sgprs":
-            return cls(name, Sgprs(), _sgprs_pool, backend=backend)
+            return cls(name, Sgprs(), _sgprs_pool, None, backend)
         if name == "ahead":
-            return cls(name, LaunchAhead(), _ahead_pool, backend=backend)
+            return cls(name, LaunchAhead(), _core_pool if backend == "cpu" else _ahead_pool, backend=backend)
         if name in ("single", "single-synchronous"):
             depth = 2 if name == "single" else 1
             return cls(name, SingleStream(), lambda units, tasks: single_pool(units, depth), backend=backend)
@@ -110,6 +110,11 @@ def run_once(candidate: Candidate, tasks: int, fps: float, seconds: float) -> Su
 def _sgprs_pool(units: int, tasks: int) -> tuple[ContextSpec, ...]:
     """As many contexts as cores up to 3 (the paper's), over-subscribed 1.5 times, one high and one low stream each."""
     return context_pool(units, min(3, max(2, units)) if units > 1 else 1, 1.5, high=1, low=1, in_flight=2)
+
+
+def _core_pool(units: int, tasks: int) -> tuple[ContextSpec, ...]:
+    """A context a core: a worker has one thread, so it fills no more. The next work is already in its hands."""
+    return context_pool(units, min(64, units), 1.0, high=0, low=1, in_flight=1, depth=2)
 
 
 def _ahead_pool(units: int, tasks: int) -> tuple[ContextSpec, ...]:

@@ -16,12 +16,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from podium_realtime.model.refusal import RealtimeError
-from podium_realtime.runtime.arena import Arena
+from podium_realtime.runtime.arena import Arena, size_of
 from podium_realtime.runtime.backend import Availability, Finished
 from podium_realtime.runtime.convnet import Array, ConvNet, NetSpec
 from podium_realtime.runtime.worker import DONE, ORDER, WHOLE
@@ -29,6 +30,7 @@ from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
 from podium_realtime.scheduling.work import Work
 
 LOW_NICE = 5
+SHARED_MEMORY = Path("/dev/shm")  # where Linux keeps it; containers often have 64 MiB
 START_SECONDS = 120.0  # until a worker must have said that it is ready
 
 
@@ -90,6 +92,7 @@ class CpuSession:
         self._specs = {task.net.name: asdict(task.net) for task in tasks}
         self._tasks = {task.name: number for number, task in enumerate(tasks)}
         self._networks = [task.net.name for task in tasks]
+        _require_memory(sum(size_of(self._nets[name]) for name in self._networks))
         self._arenas = [Arena.create(self._nets[name]) for name in self._networks]
         random = np.random.default_rng(0)
         for arena in self._arenas:
@@ -138,7 +141,10 @@ class CpuSession:
 
     def order(self, context: int, stream: int, number: int, task: str, stage: int) -> None:
         """One stage in one worker; `submit` for those that hold no Work (the profiler)."""
-        self._workers[(context, stream)].orders.send_bytes(ORDER.pack(number, self._tasks[task], stage))
+        try:
+            self._workers[(context, stream)].orders.send_bytes(ORDER.pack(number, self._tasks[task], stage))
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise _died(f"context {context}, stream {stream}") from error
 
     def wait(self, seconds: float) -> Sequence[Finished]:
         ready = self._selector.select(max(0.0, seconds))
@@ -178,6 +184,8 @@ class CpuSession:
 
     def close(self) -> None:
         for worker in self._workers.values():
+            worker.orders.close()  # all of them first, so they end beside one another
+        for worker in self._workers.values():
             _end(worker)
         self._workers = {}
         self._selector.close()
@@ -191,15 +199,33 @@ def _await_ready(worker: _Worker) -> None:
         raise RealtimeError("WorkerNotReady", "runtime", f"a worker was not ready within {START_SECONDS:g} s")
     try:
         worker.orders.recv_bytes()
-    except EOFError as error:
-        raise RealtimeError("WorkerDied", "runtime", f"a worker ended with {worker.process.wait()}") from error
+    except (EOFError, ConnectionResetError) as error:
+        told = f"a worker ended with {worker.process.wait()} before it was ready; its words are above"
+        raise RealtimeError("WorkerDied", "runtime", told) from error
 
 
 def _finished(orders: Connection) -> Finished:
     try:
         return Finished(*DONE.unpack(orders.recv_bytes()))
     except (EOFError, ConnectionResetError) as error:
-        raise RealtimeError("WorkerDied", "runtime", "a worker ended while it had work; the run is over") from error
+        raise _died("runtime") from error
+
+
+def _died(where: str) -> RealtimeError:
+    return RealtimeError(
+        "WorkerDied", where, "a worker ended in the middle of the run, so the run is over; start it again"
+    )
+
+
+def _require_memory(size: int) -> None:
+    """Raises RealtimeError where the arenas do not fit: the kernel would end us at the first page too many."""
+    if not SHARED_MEMORY.is_dir():
+        return
+    room = os.statvfs(SHARED_MEMORY)
+    free = room.f_bavail * room.f_frsize
+    if size > free:
+        told = f"{size / 2**20:.0f} MiB are needed, {SHARED_MEMORY} has {free / 2**20:.0f} free; run fewer tasks"
+        raise RealtimeError("NoSharedMemory", "runtime", told)
 
 
 def _end(worker: _Worker) -> None:

@@ -30,7 +30,14 @@ GRANULARITY = 8  # SMs in a group; the driver rounds up to what the device can d
 
 
 def availability() -> Availability:
-    """Whether this back-end can run here; never raises."""
+    """Whether this back-end can run here; never raises: what a broken installation raises is its reason."""
+    try:
+        return _look()
+    except Exception as error:
+        return Availability(False, "Broken", f"not run: looking for CUDA failed ({type(error).__name__}: {error}).")
+
+
+def _look() -> Availability:
     try:
         driver = importlib.import_module("cuda.bindings.driver")
     except ImportError:
@@ -76,6 +83,13 @@ class CudaSession:
         self._done: queue.SimpleQueue[Finished | BaseException] = queue.SimpleQueue()
         self._orders: dict[tuple[int, int], queue.SimpleQueue[Work | None]] = {}
         self._threads: list[threading.Thread] = []
+        try:
+            self._open(pool)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, pool: Sequence[ContextSpec]) -> None:
         groups = self._groups()
         place = 0
         for context in pool:

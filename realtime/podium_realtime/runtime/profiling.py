@@ -33,13 +33,13 @@ def profile_stages(
     found = {}
     for task in {task.net.name: task for task in tasks}.values():
         stages = range(len(session.nets[task.net.name].network.stages)) if staged else [WHOLE]
+        alike = [task.name, *(one.name for one in tasks if one.net.name == task.net.name and one is not task)]
         found[task.net.name] = tuple(
             Profile(
                 tuple(counts),
-                tuple(_measure(session, task.name, stage, place, []) for place in places),
+                tuple(_measure(session, [task.name], stage, place, []) for place in places),
                 tuple(
-                    _measure(session, task.name, stage, place, _others(pool, place) if occupied else [])
-                    for place in places
+                    _measure(session, alike, stage, place, _others(pool, place) if occupied else []) for place in places
                 ),
             )
             for stage in stages
@@ -56,11 +56,17 @@ def _others(pool: Sequence[ContextSpec], place: int) -> list[tuple[int, int]]:
     ]
 
 
-def _measure(session: CpuSession, task: str, stage: int, place: int, neighbours: Sequence[tuple[int, int]]) -> float:
-    """Median of REPEATS; neighbours run the whole network over and over meanwhile."""
+def _measure(
+    session: CpuSession, tasks: Sequence[str], stage: int, place: int, neighbours: Sequence[tuple[int, int]]
+) -> float:
+    """Median of REPEATS; neighbours run the whole network over and over meanwhile, on the arenas of other tasks where
+    there are any: two workers that write the same memory would slow one another down as no run does.
+    """
+    task = tasks[0]
+    company = tasks[1:] or tasks
     under_way = 0
     for number, (context, stream) in enumerate(neighbours):
-        session.order(context, stream, _NEIGHBOUR + number, task, WHOLE)
+        session.order(context, stream, _NEIGHBOUR + number, company[number % len(company)], WHOLE)
         under_way += 1
     times: list[float] = []
     runs = 0
@@ -69,8 +75,8 @@ def _measure(session: CpuSession, task: str, stage: int, place: int, neighbours:
         for done in session.wait(1.0):
             if done.number >= _NEIGHBOUR:
                 if runs < WARM_UPS + REPEATS:
-                    context, stream = neighbours[done.number - _NEIGHBOUR]
-                    session.order(context, stream, done.number, task, WHOLE)
+                    index = done.number - _NEIGHBOUR
+                    session.order(*neighbours[index], done.number, company[index % len(company)], WHOLE)
                 else:
                     under_way -= 1
                 continue

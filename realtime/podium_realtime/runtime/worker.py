@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import struct
 import sys
 import time
@@ -23,6 +24,7 @@ WARM_UPS = 3
 
 def main() -> None:
     plan: dict[str, Any] = json.loads(sys.argv[1])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is for the session; its end closes the socket
     os.sched_setaffinity(0, plan["cores"])
     os.nice(plan["nice"])
     # numpy is imported only now: its BLAS counts the cores and makes its threads at import

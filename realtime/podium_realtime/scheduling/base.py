@@ -48,10 +48,10 @@ class ContextState:
         """One more stage can be on the device at once."""
         return self.heads < self.spec.in_flight
 
-    @property
-    def is_idle(self) -> bool:
-        """SGPRS' "idle": a stage that is put here starts at once."""
-        return self.has_room and not self.queued
+    def is_idle(self, priority: StreamPriority) -> bool:
+        """SGPRS' "idle": a stage for a stream of this priority that is put here starts at once."""
+        own = (works for found, works in zip(self.spec.streams, self.streams, strict=True) if found is priority)
+        return self.has_room and not self.queued and not all(own)
 
     def works(self) -> list[Work]:
         return [work for stream in self.streams for work in stream]
@@ -60,8 +60,8 @@ class ContextState:
 @dataclass(slots=True)
 class Board:
     """What a policy sees. `expected(stage, context)`: seconds by the profile, or the recent maximum where the policy
-    asks for that. `span`: what such a job takes lately from its first launch to its end. `positions`: each task's place
-    among the tasks, by name; `active`: the jobs under way.
+    asks for that. `span`: what such a job takes lately from its first launch to its end; `least`: what it takes alone
+    in the fastest context. `positions`: each task's place among the tasks, by name; `active`: the jobs under way.
     """
 
     now: float
@@ -71,6 +71,7 @@ class Board:
     expected: Callable[[ReadyStage, int], float]
     network_time: Callable[[PeriodicTask, int], float]
     span: Callable[[PeriodicTask], float]
+    least: Callable[[PeriodicTask], float]
     active: Mapping[tuple[str, int], Job]
 
 
@@ -102,8 +103,8 @@ class Policy(Protocol):
 
     def stream(self, ready: ReadyStage) -> StreamPriority: ...
 
-    def sheds(self, ready: ReadyStage, board: Board) -> bool:
-        """True: drop this job; asked only before its first stage starts."""
+    def sheds(self, ready: ReadyStage, waiting: int, board: Board) -> bool:
+        """True: drop this job; asked only before its first stage starts. `waiting`: other jobs that have not begun."""
         ...
 
     def mates(self, head: ReadyStage, others: Sequence[ReadyStage], context: int, board: Board) -> Sequence[ReadyStage]:
@@ -123,7 +124,7 @@ class PlainPolicy:
     def stream(self, ready: ReadyStage) -> StreamPriority:
         return StreamPriority.LOW
 
-    def sheds(self, ready: ReadyStage, board: Board) -> bool:
+    def sheds(self, ready: ReadyStage, waiting: int, board: Board) -> bool:
         return False
 
     def mates(self, head: ReadyStage, others: Sequence[ReadyStage], context: int, board: Board) -> Sequence[ReadyStage]:

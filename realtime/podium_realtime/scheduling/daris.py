@@ -30,16 +30,18 @@ class Daris(PlainPolicy):
         if job.task.priority is Priority.HIGH:
             return Verdict(True, "HighPriority", "tasks of high priority are always admitted.", home)
         used = [self._used(number, board) for number in range(len(board.contexts))]
+        adds = [board.network_time(job.task, number) * job.task.rate for number in range(len(used))]
         order = [home, *sorted((n for n in range(len(used)) if n != home), key=lambda n: (used[n], n))]
         for number in order:
-            own = board.network_time(job.task, number) * job.task.rate
             allowed = self.limit * board.contexts[number].spec.in_flight
-            if used[number] + own <= allowed:
+            if used[number] + adds[number] <= allowed:
                 code = "Admitted" if number == home else "Migrated"
-                told = f"context {number} is used {used[number]:.3f} of {allowed:g}, the job adds {own:.3f}."
+                told = f"context {number} is used {used[number]:.3f} of {allowed:g}, the job adds {adds[number]:.3f}."
                 return Verdict(True, code, told, number)
-        least = min(used)
-        told = f"task {job.task.name} adds {own:.3f}; the least used context has {least:.3f} of {allowed:g}."
+        least = min(range(len(used)), key=lambda n: (used[n], n))
+        allowed = self.limit * board.contexts[least].spec.in_flight
+        where = f"context {least}, the least used: {used[least]:.3f} of {allowed:g}"
+        told = f"task {job.task.name} adds {adds[least]:.3f} to {where}."
         return Verdict(False, "Overloaded", told)
 
     def place(self, ready: ReadyStage, board: Board) -> int | None:

@@ -80,6 +80,7 @@ class Dispatcher:
             self._recent.expected,
             self._recent.network_time,
             self._recent.span,
+            self._recent.least,
             self._active,
         )
 
@@ -217,7 +218,10 @@ class Dispatcher:
                 return None
             head = min(usable, key=lambda ready: (key(ready, now), ready.job.task.name, ready.index))
             progress = self._progress[head.job.key]
-            if progress.begun is not None or not self.policy.sheds(head, self._board):
+            if progress.begun is not None:
+                return self._commit(head, usable, context, now)
+            waiting = sum(one.begun is None for one in self._progress.values()) - 1
+            if not self.policy.sheds(head, waiting, self._board):
                 return self._commit(head, usable, context, now)
             self._drop(progress.job, now)
 
@@ -246,7 +250,8 @@ class Dispatcher:
         priority = self.policy.stream(head)
         streams = [stream for stream, found in self._free_streams(context) if found == priority]
         stream = min(streams, key=lambda one: (len(context.streams[one]), one))
-        expected = now + len(stages) * self._recent.expected(head, number)
+        before = max((work.expected for work in context.streams[stream]), default=now)
+        expected = max(now, before) + len(stages) * self._recent.expected(head, number)
         work = Work(self._numbers, stages, number, stream, priority, now, expected)
         self._numbers += 1
         for ready in stages:

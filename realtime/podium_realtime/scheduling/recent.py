@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 
 from podium_realtime.model.profile import Profiles
-from podium_realtime.model.task import PeriodicTask
+from podium_realtime.model.task import PeriodicTask, Priority
 from podium_realtime.scheduling.work import ReadyStage
 
 WINDOW = 5  # executions
-FALL = 0.005  # of the difference, when a job took less than the estimate of its span; a longer one is taken over whole
+FALL = 0.001  # of the difference, when a job took less than the estimate of its span; a longer one is taken over whole
 DOUBT = 0.01  # of the difference to the profile, when a job was dropped because of the estimate
 
 
@@ -31,7 +31,7 @@ class RecentMaximum:
         self._counts = {network: len(stages) for network, stages in profiles.items()}
         self._seen: dict[tuple[str, int, int], deque[float]] = {}
         self._whole: dict[tuple[str, int], float] = {}
-        self._spans: dict[str, float] = {}
+        self._spans: dict[tuple[str, Priority], float] = {}
 
     def expected(self, ready: ReadyStage, context: int) -> float:
         """Seconds of this stage in this context."""
@@ -56,22 +56,28 @@ class RecentMaximum:
         self._whole.pop((key[0], context), None)
 
     def span(self, task: PeriodicTask) -> float:
-        """Seconds that the longest of the recent jobs of this network took from their first launch to their end (a
-        peak that decays slowly); before the first has ended what the profile says of the fastest context.
+        """Seconds that the longest of the recent jobs of this network and priority took from their first launch to
+        their end (a peak that decays slowly); before the first has ended `least`.
         """
-        return self._spans.get(task.network.name) or self._least(task)
+        return self._spans.get(_class(task)) or self.least(task)
 
     def ended(self, task: PeriodicTask, seconds: float) -> None:
         """A job took this long from its first launch to its end."""
         before = self.span(task)
-        self._spans[task.network.name] = seconds if seconds > before else before + FALL * (seconds - before)
+        self._spans[_class(task)] = seconds if seconds > before else before + FALL * (seconds - before)
 
     def shed(self, task: PeriodicTask) -> None:
         """A job was dropped because of the estimate, so nothing was learned of it: doubt the estimate a little, or one
         bad moment would shed all jobs for ever.
         """
-        least = self._least(task)
-        self._spans[task.network.name] = least + (1.0 - DOUBT) * (self.span(task) - least)
+        least = self.least(task)
+        self._spans[_class(task)] = least + (1.0 - DOUBT) * (self.span(task) - least)
 
-    def _least(self, task: PeriodicTask) -> float:
+    def least(self, task: PeriodicTask) -> float:
+        """Seconds of all stages in the fastest context."""
         return min(self.network_time(task, context) for context in range(self._contexts))
+
+
+def _class(task: PeriodicTask) -> tuple[str, Priority]:
+    """Jobs of low priority wait between their stages where those of high priority do not."""
+    return (task.network.name, task.priority)

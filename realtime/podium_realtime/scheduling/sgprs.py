@@ -55,9 +55,9 @@ class Sgprs(PlainPolicy):
     def place(self, ready: ReadyStage, board: Board) -> int | None:
         candidates = []
         for context in board.contexts:
-            own = board.expected(ready, context.spec.number)
-            wait = 0.0 if context.is_idle else backlog(context, board)
-            candidates.append(Candidate(context.spec.number, context.is_idle, board.now + wait + own))
+            own, idle = board.expected(ready, context.spec.number), context.is_idle(self.stream(ready))
+            wait = 0.0 if idle else backlog(context, board)
+            candidates.append(Candidate(context.spec.number, idle, board.now + wait + own))
         return choose_context(candidates, ready.deadline)[0]
 
     def key(self, ready: ReadyStage, now: float) -> Key:

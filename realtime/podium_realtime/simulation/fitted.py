@@ -8,4 +8,4 @@ from __future__ import annotations
 from podium_realtime.simulation.gpu import Interference
 from podium_realtime.simulation.scenarios import Machine
 
-FITTED = Machine(Interference(kappa=0.0991, serial=0.9693, threads=13.62, convoy=0.034), patience=0.191)
+FITTED = Machine(Interference(kappa=0.0991, serial=0.9614, threads=13.42, convoy=0.0344), patience=0.193)

@@ -113,6 +113,12 @@ class SimulatedGpu:
         shares = self.shares(running)
         return [1.0 / (self.execution(sms) * slower * one.batch) for one, sms in zip(running, shares, strict=True)]
 
+    def limit(self, most: int = 64) -> float:
+        """Frames a second of the reference network that no scheduler exceeds, with 1 to `most` stages on the device and
+        their launching hidden. Equal shares are best: progress is concave in the SMs.
+        """
+        return max(count / (self.execution(self.sms / count) * self.disturbance(count)) for count in range(1, most + 1))
+
     def slowdown(self, threads: int) -> float:
         """How much longer a launch takes with `threads` at work in its process."""
         return 1.0 + self.interference.convoy * max(0.0, threads - self.interference.threads)

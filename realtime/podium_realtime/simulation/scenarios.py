@@ -30,11 +30,10 @@ BACK_TO_BACK_FPS = 200.0  # per network: far above what any gets, so a next fram
 # nobody manages a naive task's thread: when a frame was late it begins the next one at once (our definition)
 NAIVE_PATIENCE = 1.0
 DARIS_POOL = context_pool(published.DEVICE_SMS, 6, 6.0, high=0, low=1)  # the paper's best: 6 contexts x 1 stream
-AHEAD_SHARED = context_pool(published.DEVICE_SMS, 3, 1.5, high=0, low=2, in_flight=2, depth=2)
-AHEAD_PROCESSES = context_pool(published.DEVICE_SMS, 4, 2.0, high=0, low=2, in_flight=2, depth=2)
-
-# one process launches for all contexts: launches are what is scarce, so batches pay; with a process each they do not
-AHEAD_BATCHED = LaunchAhead(batch=4)
+# ours in the same contexts: with a process each, launching ahead pays; where one process launches for all of them,
+# launches are what is scarce, so batches pay
+AHEAD_PROCESSES = context_pool(published.DEVICE_SMS, 6, 6.0, high=0, low=1, depth=2)
+AHEAD_BATCHED = LaunchAhead(batch=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ def ahead(
     tasks: int,
     setting: Setting = SHORT,
     policy: Policy = AHEAD_BATCHED,
-    pool: Sequence[ContextSpec] = AHEAD_SHARED,
+    pool: Sequence[ContextSpec] = DARIS_POOL,
 ) -> Summary:
     """Ours on the load and in the single process of SGPRS' scenarios."""
     load = identical(tasks, resnet18(), published.FPS, spread=False)

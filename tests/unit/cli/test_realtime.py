@@ -39,7 +39,7 @@ def test_admit(cameras: Path, fps: str, code: Exit, told: str, capsys: pytest.Ca
     assert run(["realtime", "admit", str(cameras)]) is code
     out, err = capsys.readouterr()
     assert told in out
-    assert code is Exit.OK or "InvalidValue: task dock: fps: must be above 0, not -1" in err
+    assert code is Exit.OK or "InvalidValue: task dock: fps: must be 0.001 or more, not -1" in err
 
 
 def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +56,9 @@ def test_admit_says_no_with_numbers_and_a_cure(cameras: Path, capsys: pytest.Cap
     [
         (["admit", "/nowhere/x.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
         (["simulate", "--seconds", "0"], Exit.FAILED, "InvalidValue: --seconds"),
-        (["simulate", "--contexts", "99"], Exit.FAILED, "InvalidValue: --contexts"),
+        (["simulate", "--contexts", "2,99"], Exit.FAILED, "InvalidValue: --contexts"),
+        (["simulate", "--tasks", "1-5000"], Exit.FAILED, "InvalidValue: --tasks"),
+        (["simulate", "--plot", "figures.xyz"], Exit.FAILED, "InvalidValue: --plot"),
         (["simulate", "--oversubscription", "0.5"], Exit.FAILED, "InvalidValue: --oversubscription"),
         (["run", "--tasks", "0"], Exit.FAILED, "InvalidValue: --tasks"),
         (["run", "--fps", "-3"], Exit.FAILED, "InvalidValue: --fps"),
@@ -66,7 +68,9 @@ def test_every_no_has_a_code_and_a_sentence(
     arguments: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["realtime", *arguments]) is code
-    assert f"podium: {told}" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert f"podium: {told}" in err
+    assert out == "", "a no comes before the first figure"
 
 
 @pytest.mark.parametrize("arguments", [["simulate", "--tasks", "x"], ["simulate", "--contexts", "a,b"], ["nonsense"]])

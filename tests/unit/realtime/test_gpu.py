@@ -40,6 +40,13 @@ def test_no_sm_is_given_twice(running: list[tuple[int, StreamPriority, int]], si
     assert GPU.rates(shares)[0] <= GPU.rates(shares[:1])[0] + 1e-9
 
 
+def test_the_limit_is_above_every_crowd_of_equal_contexts() -> None:
+    for count in range(1, 20):
+        crowd = [Share(context, GPU.sms, StreamPriority.LOW, 1) for context in range(count)]
+        assert sum(GPU.rates(crowd)) <= GPU.limit() + 1e-9
+    assert GPU.limit(1) == pytest.approx(published.BEST_BATCHED_FPS)
+
+
 def test_high_streams_get_the_larger_part() -> None:
     high, low = GPU.shares([Share(0, 60, StreamPriority.HIGH, 1), Share(0, 60, StreamPriority.LOW, 1)])
     assert (high, low) == (40.0, 20.0)

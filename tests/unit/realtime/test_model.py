@@ -76,6 +76,7 @@ def task_file(**changes: Any) -> dict[str, Any]:
     [
         ({"fps": -1}, "task cam: fps", "InvalidValue"),
         ({"fps": "30"}, "task cam: fps", "InvalidValue"),
+        ({"fps": 1e-9}, "task cam: fps", "InvalidValue"),
         ({"fbs": 30}, "task cam: fbs", "UnknownField"),
         ({"network": "vgg"}, "task cam: network", "UnknownNetwork"),
         ({"deadlineMs": 50}, "task cam: deadline", "DeadlineAfterPeriod"),

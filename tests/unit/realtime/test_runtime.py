@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.signal import correlate
 
 from podium_realtime.model.refusal import RealtimeError
 from podium_realtime.model.task import PeriodicTask
+from podium_realtime.runtime import cuda
 from podium_realtime.runtime.arena import Arena, size_of
 from podium_realtime.runtime.compare import Candidate
 from podium_realtime.runtime.convnet import ConvNet, NetSpec, convolve, max_pool
 from podium_realtime.runtime.cpu import CpuSession, CpuTask, core_sets
+from podium_realtime.runtime.profiling import profile_stages
 from podium_realtime.runtime.worker import WHOLE
 from podium_realtime.scheduling.pool import StreamPriority, context_pool
 from podium_realtime.scheduling.work import Job, ReadyStage, Work
@@ -101,6 +105,62 @@ def test_workers_answer_each_order_once_and_end_with_the_session() -> None:
         workers = session.processes()
     assert workers
     assert all(process.poll() is not None for process in workers)
+
+
+def test_a_dead_worker_ends_the_run_with_a_sentence() -> None:
+    with CpuSession([CpuTask("a", SMALL)], context_pool(1, 1, 1.0, high=0, low=1)) as session:
+        (process,) = session.processes()
+        process.kill()
+        process.wait()
+        with pytest.raises(RealtimeError, match="a worker ended") as error:
+            session.order(0, 0, 0, "a", 0)
+        assert error.value.code == "WorkerDied"
+        with pytest.raises(RealtimeError, match="a worker ended"):
+            session.wait(10.0)
+
+
+def test_arenas_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium_realtime.runtime.cpu.SHARED_MEMORY", Path("/proc"))  # has no room at all
+    with pytest.raises(RealtimeError, match="run fewer tasks") as error:
+        CpuSession([CpuTask("a", SMALL)], context_pool(1, 1))
+    assert error.value.code == "NoSharedMemory"
+
+
+def test_neighbours_of_a_profile_leave_the_measured_arena_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = context_pool(1, 2, 2.0, high=0, low=1)
+    tasks = [CpuTask("a", SMALL), CpuTask("b", SMALL)]
+    orders: list[tuple[int, str]] = []
+    give = CpuSession.order
+
+    def order(session: CpuSession, context: int, stream: int, number: int, task: str, stage: int) -> None:
+        orders.append((context, task))
+        give(session, context, stream, number, task, stage)
+
+    with CpuSession(tasks, pool) as session:
+        monkeypatch.setattr(CpuSession, "order", order)
+        (profile, *_) = profile_stages(session, tasks, pool)["small"]
+    assert profile.sms == (1,)
+    measured, company = ({task for context, task in orders if context == number} for number in range(2))
+    assert measured
+    assert company
+    assert not measured & company
+
+
+@pytest.mark.parametrize(("cores", "contexts"), [(1, 1), (2, 2), (16, 16)])
+def test_ours_uses_every_core(cores: int, contexts: int) -> None:
+    pool = Candidate.named("ahead").pool(cores, 4)
+    assert len(pool) == contexts
+    assert {len(found) for found in core_sets(pool, range(cores))} == {1}
+
+
+def test_a_broken_cuda_installation_is_a_reason_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise OSError("libcudart.so.13: wrong ELF class")
+
+    monkeypatch.setattr("podium_realtime.runtime.cuda.importlib.import_module", broken)
+    found = cuda.availability()
+    assert (found.runs, found.code) == (False, "Broken")
+    assert "wrong ELF class" in found.message
 
 
 def _batch_of_two() -> Work:

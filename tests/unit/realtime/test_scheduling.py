@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from loads import DIAMOND, NETWORKS, flat
 
 from podium_realtime.model.network import Network, chain, resnet18
+from podium_realtime.model.profile import Profile
 from podium_realtime.model.refusal import RealtimeError
 from podium_realtime.model.task import PeriodicTask, Priority
 from podium_realtime.scheduling.ahead import LaunchAhead
@@ -207,7 +208,7 @@ def test_launch_ahead_holds_one_more_and_sheds_what_is_too_late() -> None:
 
 
 def test_a_shed_job_makes_the_estimate_doubtful_so_shedding_ends() -> None:
-    found = dispatcher([PeriodicTask("t0", PAIR, 6.0, 3.0)], LaunchAhead())
+    found = dispatcher([PeriodicTask("t0", PAIR, 6.0, 3.0)], LaunchAhead(hope=False))
     found.release("t0", 0.0)
     for number in range(2):
         found.dispatch(2.5 * number)
@@ -219,6 +220,57 @@ def test_a_shed_job_makes_the_estimate_doubtful_so_shedding_ends() -> None:
             begun.append(number)
     assert outcomes(found)[1] == ("t0", Outcome.SHED), "a slow job must lead to shedding"
     assert begun, "and shedding must not go on for ever"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "deadline", "hope", "begins"),
+    [(0, 3.0, True, True), (0, 3.0, False, False), (0, 1.9, True, False), (2, 3.0, True, False)],
+    ids=["end-of-a-burst", "no-hope", "late-even-alone", "overload"],
+)
+def test_a_doubtful_job_runs_only_where_nobody_needs_its_place(
+    waiting: int, deadline: float, hope: bool, begins: bool
+) -> None:
+    """The job before took 5 s; alone it would have been 2 s."""
+    others = [PeriodicTask(f"z{number}", PAIR, 60.0, 60.0) for number in range(max(1, waiting))]
+    found = dispatcher([PeriodicTask("t0", PAIR, 6.0, deadline), *others], LaunchAhead(hope=hope))
+    found.release("z0", 0.0)
+    for number in range(2):
+        found.dispatch(2.5 * number)
+        found.finish(number, 2.5 * (number + 1))
+    for task in ("t0", *(other.name for other in others[:waiting])):
+        found.release(task, 6.0)
+    assert (("t0", 0) in names(found.dispatch(6.0))) is begins
+
+
+def test_high_and_low_priority_jobs_are_estimated_apart() -> None:
+    slow, fast = PeriodicTask("slow", PAIR, 60.0, 60.0), PeriodicTask("fast", PAIR, 60.0, 60.0, Priority.HIGH)
+    found = dispatcher([slow, fast], LaunchAhead())
+    for name, end in (("slow", 40.0), ("fast", 43.0)):
+        found.release(name, 0.0)
+        for begin in (end - 3.0 if name == "fast" else 0.0, end - 1.0):
+            work = found.dispatch(begin)[0]
+            found.finish(work.number, end)
+    board = found._board
+    assert (board.span(slow), board.span(fast), board.least(slow)) == (40.0, 3.0, 2.0)
+
+
+def test_sgprs_counts_a_context_as_idle_only_where_a_stream_of_the_priority_is_free() -> None:
+    pool = tuple(ContextSpec(number, 34, (StreamPriority.HIGH, LOW), 2) for number in range(2))
+    network = chain("four", [(name, 1.0, 1.0) for name in "abcd"])
+    found = dispatcher(tasks(50.0, 50.0, network=network), Sgprs(), pool)
+    contexts = []
+    for name in ("t0", "t1"):
+        found.release(name, 0.0)
+        contexts += [work.context for work in found.dispatch(0.0)]
+    assert contexts == [0, 1], "the one low stream of context 0 is taken, though it has room for a high stage"
+
+
+def test_what_is_launched_ahead_is_expected_behind_what_runs() -> None:
+    pool = (ContextSpec(0, 68, (LOW,), 1, depth=2),)
+    found = dispatcher(tasks(10.0, 11.0), LaunchAhead(), pool)
+    for name in ("t0", "t1"):
+        found.release(name, 0.0)
+    assert [work.expected for work in found.dispatch(0.5)] == [1.5, 2.5]
 
 
 @pytest.mark.parametrize(("most", "want"), [(1, 1), (3, 3), (8, 5)])
@@ -245,6 +297,16 @@ def test_daris_admits_migrates_and_refuses() -> None:
     homes = {work.stages[0].job.task.name: work.context for work in found.dispatch(0.0)}
     assert homes["h0"] == 0
     assert [name for name, outcome in outcomes(found) if outcome is Outcome.REFUSED] == ["l3", "l4"]
+
+
+def test_daris_tells_of_the_least_used_context() -> None:
+    pool = (ContextSpec(0, 34, (LOW,), 1), ContextSpec(1, 68, (LOW,), 1))
+    profile = Profile((34, 68), (4.0, 1.0), (4.0, 1.0))
+    task = PeriodicTask("low", PAIR.fused(), 0.8, 0.8)
+    found = Dispatcher([task], pool, {"pair": (profile,)}, Daris())
+    verdict = Daris().admit(Job(task, 0, 0.0, 0.8, (0.8,)), found._board)
+    assert (verdict.code, verdict.accepted) == ("Overloaded", False)
+    assert "adds 5.000 to context 0, the least used: 0.000 of 1" in verdict.message
 
 
 def test_naive_runs_everything_at_once() -> None:
