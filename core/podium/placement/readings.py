@@ -80,7 +80,7 @@ def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName
         replace(gpu, ranks=tuple(ranks.get(name) for name in names)) if names else gpu
         for gpu, names in zip(node.gpus, node.trials, strict=True)
     )
-    unseen = [pod.need for pod in pods if pod.uid not in seen]
+    unseen = [pod.need for pod in pods if pod.uid not in seen and not pod.need.exclusive]
     return charge(gpus, unseen) if unseen else gpus
 
 
