@@ -42,6 +42,7 @@ class PlacedPod:
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
     exchangeable: bool = False  # another pod that requests as much leaves the same room
     leaving: bool = False  # it was told to end
+    began: float | None = None  # when its first container started; None: it has not
 
 
 def reported(node: GPUNode) -> Reported:
@@ -70,7 +71,14 @@ def placed(pod: Pod) -> PlacedPod:
         requests=requests,
         exchangeable=exchangeable,
         leaving=bool(meta.deletion_timestamp),
+        began=_began(pod),
     )
+
+
+def _began(pod: Pod) -> float | None:
+    first = next((one for one in pod.status.container_statuses if one.name == pod.spec.containers[0].name), None)
+    running = first.state.running if first is not None else None
+    return running.started_at.timestamp() if running is not None and running.started_at is not None else None
 
 
 def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
