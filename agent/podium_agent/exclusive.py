@@ -23,10 +23,11 @@ ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; i
 
 @dataclass(frozen=True, slots=True)
 class UrgentPod:
-    """A pod of this node as the API server shows it. `ended`: it is over."""
+    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end."""
 
     uid: str
     ended: bool
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,13 +48,14 @@ class _Note(BaseModel):
 
 
 class StillTakenError(Exception):
-    """The GPU was not free in time; the sentence is for the pod's events."""
+    """The pod is not to start now; the sentence is for its events."""
 
 
 def parse_pod(payload: Mapping[str, Any]) -> UrgentPod:
     """Any pod of this node: whether it asks for a GPU of its own is the kubelet's word."""
     pod = _Pod.model_validate(payload)
-    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"))
+    leaving = pod.metadata.deletion_timestamp is not None
+    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), leaving)
 
 
 class Reservations:
@@ -94,7 +95,9 @@ class Reservations:
         self._news = asyncio.Event()
 
     async def vacate(self, uuids: Collection[str]) -> None:
-        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits."""
+        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits, and
+        when the pod is deleted meanwhile: the kubelet ends it only after this call.
+        """
         self.reserve(uuids)
         begin = time.monotonic()
         code, message = "", ""
@@ -107,8 +110,14 @@ class Reservations:
                         log.info("GPU %s is free after %.3f s", ", ".join(uuids), time.monotonic() - begin)
                         return
                     code, message = trouble
+                    if self._leaving(uuids):
+                        raise StillTakenError(f"PodLeaves: it was told to end before its GPU was free; {message}")
                     await news.wait()
         raise StillTakenError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
+
+    def _leaving(self, uuids: Collection[str]) -> bool:
+        names = {one.pod for uuid in uuids if (one := self._held.get(uuid)) is not None and one.pod is not None}
+        return any(pod.leaving for name in names if (pod := self._pods.get(*name)) is not None)
 
     async def run(self) -> None:
         """Follows the kubelet's word while anything is reserved; asks once when the agent starts."""
