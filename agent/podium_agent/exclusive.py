@@ -17,7 +17,6 @@ from podium_agent.podresources import PodName
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.trials import LocalTrial
 
-RESOURCE = "podium.dev/gpu-exclusive"
 ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; it did so within 0.3 s
 
 

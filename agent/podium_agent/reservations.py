@@ -16,10 +16,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from podium.placement.needs import EXCLUSIVE_RESOURCE
 from podium.schema.base import ObjectMeta, StatusModel
 from podium_agent.cgroups import find_leftovers
 from podium_agent.conductor import View
-from podium_agent.exclusive import RESOURCE, Reservation, UrgentPod, advance, blocked
+from podium_agent.exclusive import Reservation, UrgentPod, advance, blocked
 from podium_agent.podresources import KubeletAwayError, gpus_of_pods
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -134,7 +135,7 @@ class Reservations:
 
     async def _look(self) -> None:
         try:
-            found = await gpus_of_pods(self._settings.pod_resources_socket, RESOURCE)
+            found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
             return  # what is reserved stays so
         self._asked = True
