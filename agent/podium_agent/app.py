@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from podium import __version__
+from podium.placement.needs import EXCLUSIVE_RESOURCE
 from podium.schema.gpunode import GPUNode
 from podium_agent import pods as trial_pods
 from podium_agent.book import Book
@@ -21,7 +22,7 @@ from podium_agent.conductor import Conductor
 from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.deviceplugin.whole import WholeGpus
-from podium_agent.exclusive import RESOURCE, UrgentPod
+from podium_agent.exclusive import UrgentPod
 from podium_agent.gate import Gates
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
@@ -109,7 +110,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             DevicePlugin(
                 settings, telemetry, settings.resource, Servicer(settings, telemetry, lambda: reservations.taken)
             ),
-            DevicePlugin(settings, telemetry, RESOURCE, WholeGpus(settings, telemetry, conductor, reservations)),
+            DevicePlugin(
+                settings, telemetry, EXCLUSIVE_RESOURCE, WholeGpus(settings, telemetry, conductor, reservations)
+            ),
         )
         gates = Gates(settings.proc, conductor.wake)
         passages = Passages(settings.passages_dir)

@@ -17,16 +17,16 @@ from podium_agent.podresources import PodName
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.trials import LocalTrial
 
-RESOURCE = "podium.dev/gpu-exclusive"
 ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; it did so within 0.3 s
 
 
 @dataclass(frozen=True, slots=True)
 class UrgentPod:
-    """A pod of this node as the API server shows it. `ended`: it is over."""
+    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end."""
 
     uid: str
     ended: bool
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

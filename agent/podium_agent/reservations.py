@@ -16,10 +16,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from podium.placement.needs import EXCLUSIVE_RESOURCE
 from podium.schema.base import ObjectMeta, StatusModel
 from podium_agent.cgroups import find_leftovers
 from podium_agent.conductor import View
-from podium_agent.exclusive import RESOURCE, Reservation, UrgentPod, advance, blocked
+from podium_agent.exclusive import Reservation, UrgentPod, advance, blocked
 from podium_agent.podresources import KubeletAwayError, gpus_of_pods
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -48,13 +49,14 @@ class _Note(BaseModel):
 
 
 class StillTakenError(Exception):
-    """The GPU was not free in time; the sentence is for the pod's events."""
+    """The pod is not to start now; the sentence is for its events."""
 
 
 def parse_pod(payload: Mapping[str, Any]) -> UrgentPod:
     """Any pod of this node: whether it asks for a GPU of its own is the kubelet's word."""
     pod = _Pod.model_validate(payload)
-    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"))
+    leaving = pod.metadata.deletion_timestamp is not None
+    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), leaving)
 
 
 class Reservations:
@@ -94,7 +96,9 @@ class Reservations:
         self._news = asyncio.Event()
 
     async def vacate(self, uuids: Collection[str]) -> None:
-        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits."""
+        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits, and
+        when the pod is deleted meanwhile: the kubelet ends it only after this call.
+        """
         self.reserve(uuids)
         begin = time.monotonic()
         code, message = "", ""
@@ -107,8 +111,14 @@ class Reservations:
                         log.info("GPU %s is free after %.3f s", ", ".join(uuids), time.monotonic() - begin)
                         return
                     code, message = trouble
+                    if self._leaving(uuids):
+                        raise StillTakenError(f"PodLeaves: it was told to end before its GPU was free; {message}")
                     await news.wait()
         raise StillTakenError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
+
+    def _leaving(self, uuids: Collection[str]) -> bool:
+        names = {one.pod for uuid in uuids if (one := self._held.get(uuid)) is not None and one.pod is not None}
+        return any(pod.leaving for name in names if (pod := self._pods.get(*name)) is not None)
 
     async def run(self) -> None:
         """Follows the kubelet's word while anything is reserved; asks once when the agent starts."""
@@ -125,7 +135,7 @@ class Reservations:
 
     async def _look(self) -> None:
         try:
-            found = await gpus_of_pods(self._settings.pod_resources_socket, RESOURCE)
+            found = await gpus_of_pods(self._settings.pod_resources_socket, EXCLUSIVE_RESOURCE)
         except KubeletAwayError:
             return  # what is reserved stays so
         self._asked = True

@@ -24,6 +24,7 @@ from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge
 from podium_extender.metrics import Metrics
 from podium_extender.preempt import preempt
+from podium_extender.restraint import Guard, Limits
 from podium_extender.telemetry import Telemetry
 from podium_extender.wire import (
     ExtenderArgs,
@@ -36,13 +37,22 @@ from podium_extender.wire import (
 
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
+NO_STORM = Limits()
 VERBS = ("filter", "prioritize", "preempt")
 
 
-def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_limit: int, max_requests: int) -> FastAPI:
-    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused."""
+def create_app(
+    telemetry: Telemetry,
+    metrics: Metrics,
+    judge: Judge,
+    *,
+    body_limit: int,
+    max_requests: int,
+    limits: Limits = NO_STORM,
+) -> FastAPI:
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's."""
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
-    door = Door(max_requests)
+    door, guard = Door(max_requests), Guard(limits)
 
     async def answer(verb: str, request: Request, model: type[A], decide: Callable[[A], bytes]) -> Response:
         """One verb: read, parse and decide, each timed. `decide` gives the body of the answer."""
@@ -82,7 +92,7 @@ def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_lim
     async def preempt_verb(request: Request) -> Response:
         def decide(args: PreemptArgs) -> bytes:
             _warm(telemetry)
-            result = preempt(args, telemetry, metrics, judge.stale_after)
+            result = preempt(args, telemetry, metrics, judge.stale_after, guard)
             return result.model_dump_json(by_alias=True).encode()
 
         with metrics.whole("preempt"):

@@ -21,6 +21,7 @@ from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
+from podium_extender.restraint import Limits
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -57,7 +58,14 @@ async def serve(settings: ExtenderSettings) -> None:
         telemetry = watch_cluster(api, settings)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
         metrics.watch(telemetry.caches)
-        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit, max_requests=settings.max_requests)
+        app = create_app(
+            telemetry,
+            metrics,
+            judge,
+            body_limit=settings.body_limit,
+            max_requests=settings.max_requests,
+            limits=Limits(settings.evictions_per_minute, settings.minimum_run_seconds),
+        )
         config = uvicorn.Config(
             app,
             host=settings.extender_host,

@@ -1,7 +1,7 @@
 """The verb `preempt`: kube-scheduler's proposal in either form, what is known of its pods, and the answer.
 
-Called by `app`; the decision itself is `podium.placement.victims`. Never "no" while the proposal can be used: a pod
-that was told so waits until some pod is deleted, up to five minutes.
+Called by `app`; the decision itself is `podium.placement.victims`. Not "no" while the proposal can be used, but for
+what `restraint` says: a pod that was told so waits until some pod is deleted, up to five minutes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from podium.placement.needs import BadPodError, need_of, place_matters
 from podium.placement.readings import placed
-from podium.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
+from podium.placement.victims import Occupant, Preemptor, Proposal, choose
 from podium_extender.metrics import Metrics
+from podium_extender.restraint import Guard, over_budget, remember, spare, standing
 from podium_extender.telemetry import Telemetry
 from podium_extender.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
@@ -21,7 +22,9 @@ log = logging.getLogger(__name__)
 SHOWN = 3
 
 
-def preempt(args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_after: float) -> PreemptResult:
+def preempt(
+    args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_after: float, guard: Guard
+) -> PreemptResult:
     """One node and its victims, or no node where no proposal may be carried out; why is counted and logged."""
     name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
     try:
@@ -30,8 +33,18 @@ def preempt(args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_aft
         metrics.preemptions.labels(error.code).inc()
         log.warning("preemption for %s: %s", name, error)
         return PreemptResult()
+    now, uid = telemetry.clock(), args.pod.metadata.uid
+    before = standing(guard.history, uid, telemetry.occupants, now)
+    if before is not None:
+        metrics.preemptions.labels("RoomIsBeingMade").inc()
+        log.info("preemption for %s: %d trials leave %s for it already", name, len(before.victims), before.node)
+        if before.node not in args.proposed:
+            return PreemptResult()
+        return _answer(before.node, before.victims, before.violations)
     preemptor = Preemptor(need, args.pod.spec.priority, not place_matters(args.pod))
-    chosen, refusals = choose(preemptor, _proposals(args, telemetry), telemetry.clock(), stale_after)
+    chosen, refusals = choose(preemptor, _proposals(args, telemetry, guard, now), now, stale_after)
+    if chosen is not None and (limit := over_budget(guard.history, chosen, now, guard.limits)) is not None:
+        refusals, chosen = {chosen.node: limit}, None
     if chosen is None:
         for refusal in refusals.values():
             metrics.preemptions.labels(refusal.code).inc()
@@ -40,13 +53,14 @@ def preempt(args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_aft
         return PreemptResult()
     metrics.preemptions.labels("Evicted").inc()
     log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_loss(one) for one in chosen.victims))
-    return _answer(chosen)
+    guard.history = remember(guard.history, uid, chosen, now)
+    return _answer(chosen.node, tuple(one.pod.uid for one in chosen.victims), chosen.violations)
 
 
-def _proposals(args: PreemptArgs, telemetry: Telemetry) -> Iterator[Proposal]:
+def _proposals(args: PreemptArgs, telemetry: Telemetry, guard: Guard, now: float) -> Iterator[Proposal]:
     whole = args.node_name_to_victims or {}
     short = args.node_name_to_meta_victims or {}
-    names = list(whole if args.node_name_to_victims is not None else short)
+    names = args.proposed
     for name, node in zip(names, telemetry.views(names), strict=True):
         known = telemetry.occupants(name)
         if args.node_name_to_victims is not None:
@@ -61,18 +75,18 @@ def _proposals(args: PreemptArgs, telemetry: Telemetry) -> Iterator[Proposal]:
         else:
             uids = tuple(pod.uid for pod in short[name].pods)
             violations = short[name].num_pdb_violations
+        known = {uid: spare(one, now, guard.limits) for uid, one in known.items()}
         yield Proposal(node, uids, violations, known)
 
 
-def _answer(chosen: Eviction) -> PreemptResult:
-    pods = [MetaPod(uid=one.pod.uid) for one in chosen.victims]
-    return PreemptResult(
-        node_name_to_meta_victims={chosen.node: MetaVictims(pods=pods, num_pdb_violations=chosen.violations)}
-    )
+def _answer(node: str, victims: tuple[str, ...], violations: int) -> PreemptResult:
+    pods = [MetaPod(uid=uid) for uid in victims]
+    return PreemptResult(node_name_to_meta_victims={node: MetaVictims(pods=pods, num_pdb_violations=violations)})
 
 
 def _loss(victim: Occupant) -> str:
     """What the agent will count if the trial cannot save before it ends."""
     trial = "/".join(victim.pod.trial or ("", victim.pod.uid))
     rank = "not ranked" if victim.rank is None else f"rank {victim.rank}"
-    return f"{trial} ({rank}) goes, {victim.unsaved:.0f} GPU-seconds since its last save"
+    young = ", just begun" if victim.young else ""
+    return f"{trial} ({rank}{young}) goes, {victim.unsaved:.0f} GPU-seconds since its last save"

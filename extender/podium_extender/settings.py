@@ -20,6 +20,12 @@ class ExtenderSettings(ClusterSettings):
     max_requests: int = Field(
         32, gt=0, description="at once; more are answered 503, as they would be late: the scheduler has one or two"
     )
+    evictions_per_minute: int = Field(
+        60, ge=1, description="trials that may be told to go for more important pods in any 60 s"
+    )
+    minimum_run_seconds: float = Field(
+        60.0, ge=0, description="a trial that began no longer ago is evicted only where nobody else can be"
+    )
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 

@@ -12,7 +12,9 @@ MOST = 35
 
 def typical_needs(counts: Counter[PodNeed]) -> tuple[tuple[PodNeed, float], ...]:
     """Each need with its part of those that are kept; the most frequent first, equal ones by their fields."""
-    ordered = sorted(((need, n) for need, n in counts.items() if n > 0 and need.gpus > 0), key=_by_frequency)
+    ordered = sorted(
+        ((need, n) for need, n in counts.items() if n > 0 and need.gpus > 0 and not need.exclusive), key=_by_frequency
+    )
     total = sum(n for _, n in ordered)
     kept: list[tuple[PodNeed, int]] = []
     covered = 0

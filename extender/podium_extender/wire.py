@@ -117,6 +117,11 @@ class PreemptArgs(GoModel):
             raise ValueError("NodeNameToMetaVictims or NodeNameToVictims must be given: both are missing or null")
         return self
 
+    @property
+    def proposed(self) -> list[str]:
+        """The nodes."""
+        return list(self.node_name_to_victims or self.node_name_to_meta_victims or ())
+
 
 class PreemptResult(GoModel):
     """At most one node: the scheduler would else choose by its own criteria. No node: the pod waits."""

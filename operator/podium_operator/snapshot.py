@@ -130,6 +130,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             product=gpu.product,
             memory_total=gpu.memory_total,
             draining=node.spec.draining,
+            exclusive=gpu.exclusive,
         )
 
 

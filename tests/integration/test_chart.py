@@ -222,7 +222,9 @@ def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) 
     assert extender["urlPrefix"] == "http://127.0.0.1:9999"
     assert extender["nodeCacheCapable"] is True
     assert extender["httpTimeout"] == "1s"
-    assert extender["managedResources"] == [{"name": "podium.dev/gpu", "ignoredByScheduler": False}]
+    assert extender["managedResources"] == [
+        {"name": name, "ignoredByScheduler": False} for name in ("podium.dev/gpu", "podium.dev/gpu-exclusive")
+    ]
     assert [profile["schedulerName"] for profile in config["profiles"]] == ["other"]
     assert config["leaderElection"]["leaderElect"] is elected
     assert config["leaderElection"]["resourceName"] != "kube-scheduler"

@@ -105,6 +105,7 @@ class GpuView:
     product: str = ""
     memory_total: int = 0
     draining: bool = False  # its node is to become empty
+    exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
         checks.append(("WrongProduct", f"are of a wanted product ({names})", lambda g: g.product in need.products))
     if fresh:
         checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
-    if fresh and need.gpus > 1:
+    if fresh and need.gpus > 1 and not need.exclusive:
         checks.append(("NoFreeShare", "fit and have a free share", lambda g: g.trials < g.shares))
     if need.memory is not None:
         size = _bytes(need.memory)

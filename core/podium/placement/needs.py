@@ -11,6 +11,7 @@ from podium.schema.pod import Container, Pod
 from podium.schema.quantity import to_thousandths
 
 GPU_RESOURCE = "podium.dev/gpu"
+EXCLUSIVE_RESOURCE = "podium.dev/gpu-exclusive"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -25,14 +26,24 @@ class BadPodError(ValueError):
 
 def need_of(pod: Pod) -> PodNeed:
     """GPUs as the scheduler counts them: the larger of the sum of the containers and any one init container."""
-    together = sum(_gpus(container) for container in pod.spec.containers)
-    alone = max((_gpus(container) for container in pod.spec.init_containers), default=0)
+    shared, whole = _counted(pod, GPU_RESOURCE), _counted(pod, EXCLUSIVE_RESOURCE)
+    if shared and whole:
+        raise BadPodError(
+            f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: one of them at a time"
+        )
     products = pod.metadata.annotations.get(PRODUCTS_ANNOTATION, "")
     return PodNeed(
-        gpus=max(together, alone),
+        gpus=shared or whole,
         memory=_memory(pod),
         products=tuple(name.strip() for name in products.split(",") if name.strip()),
+        exclusive=whole > 0,
     )
+
+
+def _counted(pod: Pod, resource: str) -> int:
+    together = sum(_gpus(container, resource) for container in pod.spec.containers)
+    alone = max((_gpus(container, resource) for container in pod.spec.init_containers), default=0)
+    return max(together, alone)
 
 
 def requests_of(pod: Pod) -> dict[str, int]:
@@ -68,18 +79,18 @@ def _thousandths(container: Container) -> dict[str, int]:
     return found
 
 
-def _gpus(container: Container) -> int:
-    asked = container.resources.requests.get(GPU_RESOURCE, 0)
+def _gpus(container: Container, resource: str) -> int:
+    asked = container.resources.requests.get(resource, 0)
     text = str(asked)
     number = text.rstrip("kKMi")
     try:
         count = int(number) * _SUFFIXES.get(text[len(number) :], 1)
     except ValueError:
         raise BadPodError(
-            f"container {container.name!r} requests {GPU_RESOURCE}={text!r}: a whole number is needed"
+            f"container {container.name!r} requests {resource}={text!r}: a whole number is needed"
         ) from None
     if count < 0:
-        raise BadPodError(f"container {container.name!r} requests {GPU_RESOURCE}={text!r}: it cannot be negative")
+        raise BadPodError(f"container {container.name!r} requests {resource}={text!r}: it cannot be negative")
     return count
 
 

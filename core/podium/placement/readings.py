@@ -42,6 +42,7 @@ class PlacedPod:
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
     exchangeable: bool = False  # another pod that requests as much leaves the same room
     leaving: bool = False  # it was told to end
+    began: float | None = None  # when its first container started; None: it has not
 
 
 def reported(node: GPUNode) -> Reported:
@@ -70,7 +71,14 @@ def placed(pod: Pod) -> PlacedPod:
         requests=requests,
         exchangeable=exchangeable,
         leaving=bool(meta.deletion_timestamp),
+        began=_began(pod),
     )
+
+
+def _began(pod: Pod) -> float | None:
+    first = next((one for one in pod.status.container_statuses if one.name == pod.spec.containers[0].name), None)
+    running = first.state.running if first is not None else None
+    return running.started_at.timestamp() if running is not None and running.started_at is not None else None
 
 
 def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName, int]) -> tuple[GpuReading, ...]:
@@ -80,7 +88,7 @@ def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName
         replace(gpu, ranks=tuple(ranks.get(name) for name in names)) if names else gpu
         for gpu, names in zip(node.gpus, node.trials, strict=True)
     )
-    unseen = [pod.need for pod in pods if pod.uid not in seen]
+    unseen = [pod.need for pod in pods if pod.uid not in seen and not pod.need.exclusive]
     return charge(gpus, unseen) if unseen else gpus
 
 

@@ -23,11 +23,14 @@ _NOBODY = -(2**31)  # below every priority
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A pod on a node. `unsaved`: GPU-seconds since its last save; those of different jobs compare, steps do not."""
+    """A pod on a node. `unsaved`: GPU-seconds since its last save; those of different jobs compare, steps do not.
+    `young`: it has only just begun, and is spared while anybody else can go.
+    """
 
     pod: PlacedPod
     rank: int | None = None
     unsaved: float = 0.0
+    young: bool = False
 
     @property
     def loss(self) -> float:
@@ -35,9 +38,9 @@ class Occupant:
         return self.unsaved * turns_ahead(self.rank)
 
     @property
-    def order(self) -> tuple[int, float, float, str]:
-        """The first goes first: lowest priority, least loss, worst rank."""
-        return self.pod.priority, self.loss, turns_ahead(self.rank), self.pod.uid
+    def order(self) -> tuple[int, bool, float, float, str]:
+        """The first goes first: lowest priority, not just begun, least loss, worst rank."""
+        return self.pod.priority, self.young, self.loss, turns_ahead(self.rank), self.pod.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class Eviction:
     violations: int
 
     @property
-    def order(self) -> tuple[int, tuple[int, float, int, float], str]:
+    def order(self) -> tuple[int, tuple[int, int, float, int, float], str]:
         """The scheduler's own first criterion, then `_worth`; ties by name."""
         return self.violations, _worth(self.victims), self.node
 
@@ -160,10 +163,12 @@ def _least(candidates: Sequence[Occupant], enough: Callable[[Sequence[Occupant]]
     return tuple(taken)
 
 
-def _worth(victims: Sequence[Occupant]) -> tuple[int, float, int, float]:
-    """Less is better: the highest priority among them, what they lose, how many they are, how good. Nobody: best."""
-    top = max((one.pod.priority for one in victims), default=_NOBODY)
-    return top, sum(one.loss for one in victims), len(victims), sum(turns_ahead(one.rank) for one in victims)
+def _worth(victims: Sequence[Occupant]) -> tuple[int, int, float, int, float]:
+    """Less is better: the highest priority among them, how many have only just begun, what they lose, how many they
+    are, how good. Nobody: best.
+    """
+    top, young = max((one.pod.priority for one in victims), default=_NOBODY), sum(one.young for one in victims)
+    return top, young, sum(one.loss for one in victims), len(victims), sum(turns_ahead(one.rank) for one in victims)
 
 
 def _exchangeable(preemptor: Preemptor, victims: Sequence[Occupant]) -> bool:

@@ -45,14 +45,15 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PodNeed:
-    """What one trial's pod asks for. `together`: its memory must fit beside the others' on the GPU, as with
-    `freeze`.
+    """What one pod asks for. `together`: its memory must fit beside the others' on the GPU, as with `freeze`.
+    `exclusive`: it is no trial's, and wants the GPUs for itself while it is there.
     """
 
     gpus: int
     memory: int | None = None
     products: tuple[str, ...] = ()
     together: bool = True
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

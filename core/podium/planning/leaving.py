@@ -1,5 +1,5 @@
 """Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill, or the GPU is wanted
-by another and the trial cannot be frozen.
+by another, a trial or an urgent pod, and the trial cannot be frozen.
 
 Called by the planner after the order is made. A requeue costs a save, an end, a start and a load, so:
 
@@ -42,6 +42,7 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
         one = (
             _drained(standing, gpus, draining)
             or _ill(snapshot, standing, gpus, wakes)
+            or _taken(standing, gpus)
             or _wanted(standing, gpus, ordering)
         )
         if one is not None:
@@ -92,6 +93,19 @@ def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuV
     for gpu in gpus.values():
         if fits(standing.job, gpu) and (not bound or gpu.node == standing.trial.node):
             yield gpu
+
+
+def _taken(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
+    """An urgent pod is to have its GPU for itself."""
+    trial, job = standing.trial, standing.job
+    if job.freezes or not job.saves or not _holds(trial, gpus):
+        return None
+    for uuid in trial.gpus:
+        if uuid in gpus and (name := gpus[uuid].exclusive) is not None:
+            who = f"Pod {name}" if name else "An urgent pod"
+            why = f"{who} is to have GPU {uuid} for itself."
+            return Requeue(trial.key, "MakesRoom", f"{why} The trial cannot be frozen: it saves and goes on later.")
+    return None
 
 
 def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: Ordering) -> Requeue | None:

@@ -5,6 +5,7 @@ Used by the extender (the pod in question, the pods that sit on nodes) and by `p
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -69,8 +70,22 @@ class PodSpec(ApiModel):
     volumes: list[dict[str, Any]] = Field(default_factory=list)
 
 
+class Running(ApiModel):
+    started_at: datetime | None = None
+
+
+class ContainerState(ApiModel):
+    running: Running | None = None
+
+
+class ContainerStatus(ApiModel):
+    name: str = ""
+    state: ContainerState = Field(default_factory=ContainerState)
+
+
 class PodStatus(ApiModel):
     phase: str = "Pending"
+    container_statuses: list[ContainerStatus] = Field(default_factory=list)
 
 
 class Pod(ApiModel):

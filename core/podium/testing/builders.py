@@ -150,6 +150,7 @@ def make_gpu(
     product: str = "",
     memory_total: int = 0,
     draining: bool = False,
+    exclusive: str | None = None,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -164,6 +165,7 @@ def make_gpu(
         product=product,
         memory_total=memory_total,
         draining=draining,
+        exclusive=exclusive,
     )
 
 

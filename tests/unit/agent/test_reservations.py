@@ -46,9 +46,9 @@ class Desk:
 
         self.reservations = Reservations(self.machine.settings(**settings), self.pods, woken)
 
-    def hear(self, uid: str, phase: str) -> None:
-        payload = {"metadata": {"namespace": POD[0], "name": POD[1], "uid": uid}, "status": {"phase": phase}}
-        self.pods._items = {POD: parse_pod(payload)}
+    def hear(self, uid: str, phase: str, **meta: str) -> None:
+        about = {"namespace": POD[0], "name": POD[1], "uid": uid, **meta}
+        self.pods._items = {POD: parse_pod({"metadata": about, "status": {"phase": phase}})}
 
     def look(self) -> Mapping[str, str]:
         asyncio.run(self.reservations._look())
@@ -123,3 +123,19 @@ def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) ->
     with pytest.raises(StillTakenError, match="HolderNotFreezable: trial demo/a is at work"):
         asyncio.run(desk.reservations.vacate(["G"]))
     assert desk.reservations.taken == {"G": ""}, "the kubelet asks again"
+
+
+def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> None:
+    async def story() -> None:
+        desk.new_agent(exclusive_seconds=29)
+        waits = asyncio.ensure_future(desk.reservations.vacate(["G"]))
+        await asyncio.sleep(0)
+        desk.listed = {POD: ("G",)}
+        desk.hear("u", "Pending")
+        await desk.reservations._look()
+        desk.hear("u", "Pending", deletionTimestamp="2026-11-22T00:00:00Z")
+        desk.reservations.heed(View())  # as after each tick
+        with pytest.raises(StillTakenError, match="PodLeaves"):
+            await waits
+
+    asyncio.run(story())

@@ -33,6 +33,8 @@ BOUND = make_job(max_trials=1, saves=True, saves_at="node")
 FROZEN_ONLY = make_job(max_trials=1)
 READS_ONLY = make_job(max_trials=1, saves_at="anywhere")
 DRAINS, ILL = {"draining": True}, {"health": "Unhealthy"}
+TAKEN = {"exclusive": "prod/urgent"}
+NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
@@ -51,6 +53,11 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("ill, began a moment ago", on_node(gpu=ILL, pod_since=975.0), []),
     ("ill, has gone often", on_node(gpu=ILL, pod_since=900.0, attempt=2), []),
     ("unknown", on_node(gpu={"health": "Unknown"}), []),
+    ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
+    ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
+    ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
+    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, freezes=False)), []),
+    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, leaving=True), []),
 ]
 
 

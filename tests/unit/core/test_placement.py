@@ -44,6 +44,14 @@ REFUSALS = [
     ("need not fit beside the others", PodNeed(1, 20 * GIB, together=False), node(TIGHT), None),
     ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
     ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "MemoryReserved"),
+    ("for itself: shares do not count", PodNeed(2, exclusive=True), node(FULL, FULL), None),
+    (
+        "for itself, beside what stays when trials are frozen",
+        PodNeed(1, 20 * GIB, exclusive=True),
+        node(TIGHT),
+        "MemoryReserved",
+    ),
+    ("for itself, broken", PodNeed(1, exclusive=True), node(SICK), "Unhealthy"),
     ("unknown memory", PodNeed(1, 90 * GIB), node(replace(GPU, memory_total=0)), None),
 ]
 

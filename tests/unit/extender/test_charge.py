@@ -6,6 +6,7 @@ import pytest
 
 from podium.placement.charge import charge
 from podium.placement.needs import BadPodError, need_of
+from podium.placement.readings import PlacedPod, Reported, gpus_now
 from podium.placement.views import GpuReading, PodNeed
 from podium.schema.pod import Pod
 from podium_extender.telemetry import Heartbeats
@@ -34,9 +35,16 @@ def test_charge_adds_declared_memory() -> None:
     assert [gpu.memory_reserved for gpu in charge((reading(), reading()), [PodNeed(1, memory=7)])] == [7, 0]
 
 
-def pod_with(init: list[str], main: list[str]) -> Pod:
+def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
+    urgent = PlacedPod("u", "n", PodNeed(1, memory=7, exclusive=True))
+    trial = PlacedPod("t", "n", PodNeed(1, memory=5))
+    (gpu,) = gpus_now(Reported((reading(),), ((),), None), [urgent, trial], {})
+    assert (gpu.trials, gpu.memory_reserved) == (1, 5)
+
+
+def pod_with(init: list[str], main: list[str], resource: str = "podium.dev/gpu") -> Pod:
     def containers(amounts: list[str]) -> list[dict[str, object]]:
-        return [{"name": "c", "resources": {"requests": {"podium.dev/gpu": amount}}} for amount in amounts]
+        return [{"name": "c", "resources": {"requests": {resource: amount}}} for amount in amounts]
 
     return Pod.model_validate(
         {"metadata": {"name": "p"}, "spec": {"containers": containers(main), "initContainers": containers(init)}}
@@ -49,6 +57,14 @@ def pod_with(init: list[str], main: list[str]) -> Pod:
 )
 def test_gpus_are_counted_like_the_scheduler_does(init: list[str], main: list[str], gpus: int) -> None:
     assert need_of(pod_with(init, main)).gpus == gpus
+
+
+def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
+    whole = pod_with(["1"], ["1", "2"], "podium.dev/gpu-exclusive")
+    assert need_of(whole) == PodNeed(3, exclusive=True)
+    whole.spec.containers.extend(pod_with([], ["1"]).spec.containers)
+    with pytest.raises(BadPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
+        need_of(whole)
 
 
 @pytest.mark.parametrize("amount", ["x", "1.5", "-1", ""])

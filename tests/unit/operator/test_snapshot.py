@@ -128,6 +128,13 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     assert [gpu.draining for gpu in snapshot.gpus] == [True]
 
 
+def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
+    node = make_node()
+    gpus = [gpu.model_copy(update={"exclusive": "prod/urgent"}) for gpu in node.status.gpus]
+    taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
+    assert [gpu.exclusive for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
+
+
 def test_what_is_being_deleted_is_not_planned_for() -> None:
     job = make_job()
     going = job.model_copy(

@@ -1,0 +1,63 @@
+"""The placeholder pod of a GPU lease: an ordinary pod that requests one GPU and does nothing. Pure; not called yet.
+
+The cluster's own scheduler places it, in the tenant's namespace, so quota, Kueue and autoscalers see what they know.
+Its priority is below every other pod's: a pod that never heard of Podium takes the GPU by preempting it. Told to end,
+it stays until the agent has taken the trials off the GPU and ends it, or until its grace period is over: pid 1 of a
+container ignores a SIGTERM for which it has no handler, so nothing has to be said to it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium.planning.gpu_leases import Pool
+
+Manifest = dict[str, Any]
+
+LEASE_LABEL = "podium.dev/lease"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRODUCT_LABEL = "nvidia.com/gpu.product"  # of nodes, by NVIDIA's feature discovery
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+def make_lease_pod(name: str, pool: Pool, *, image: str, priority_class: str, grace_seconds: int) -> Manifest:
+    """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save. Admitted by Pod
+    Security `restricted`. Raises ValueError for a grace period that leaves no time.
+    """
+    if grace_seconds < 1:
+        raise ValueError(f"grace_seconds={grace_seconds}: trials on the GPU need at least a second to leave it")
+    labels = {LEASE_LABEL: name} | ({QUEUE_LABEL: pool.queue} if pool.queue else {})
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "priorityClassName": priority_class,
+        "terminationGracePeriodSeconds": grace_seconds,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [
+            {
+                "name": "lease",
+                "image": image,
+                "command": ["sleep", "infinity"],
+                "resources": {
+                    "requests": {"cpu": "1m", "memory": "8Mi", GPU_RESOURCE: "1"},
+                    "limits": {"memory": "32Mi", GPU_RESOURCE: "1"},
+                },
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "readOnlyRootFilesystem": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }
+        ],
+    }
+    if pool.products:
+        term = {"key": PRODUCT_LABEL, "operator": "In", "values": list(pool.products)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": pool.namespace, "labels": labels},
+        "spec": spec,
+    }

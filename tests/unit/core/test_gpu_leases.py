@@ -1,0 +1,170 @@
+"""GPU leases: the table of states, when one is asked for and given back, and that a steady demand comes to rest."""
+
+# ruff: noqa: E501 - a table is read by its rows
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podium.domain.gpu_lease import EDGES, LeaseFacts, LeaseState, derive
+from podium.planning.gpu_leases import LINGER, Ask, Demand, Evicted, GiveBack, Lease, LeasePlan, Mark, Pool, plan_leases
+
+S = LeaseState
+POOL = Pool("lab")
+NOW = 1000.0
+
+
+@pytest.mark.parametrize(
+    ("facts", "state"),
+    [
+        (LeaseFacts(False), S.ENDED),
+        (LeaseFacts(True), S.ASKED),
+        (LeaseFacts(True, bound=True), S.STARTING),
+        (LeaseFacts(True, bound=True, device_known=True), S.HELD),
+        (LeaseFacts(True, bound=True, device_known=True, deleting=True), S.LEAVING),
+        (LeaseFacts(True, deleting=True), S.LEAVING),
+        (LeaseFacts(True, bound=True, over=True), S.ENDED),
+    ],
+)
+def test_states_from_facts(facts: LeaseFacts, state: LeaseState) -> None:
+    assert derive(facts) is state
+
+
+def test_the_rules_of_the_table() -> None:
+    assert all(reason.isalnum() and reason[0].isupper() for reasons in EDGES.values() for reason in reasons)
+    assert not any(start is S.ENDED for start, _ in EDGES), "a new placeholder is a new lease"
+    assert {end for start, end in EDGES if start is S.LEAVING} == {S.ENDED}, "nobody takes the GPU back on the way"
+    order = list(S)
+    assert all(order.index(start) < order.index(end) for start, end in EDGES)
+
+
+def test_every_jump_between_two_looks_is_in_the_table() -> None:
+    seen = {derive(LeaseFacts(*bits)) for bits in product((False, True), repeat=5)}
+    assert seen == set(S)
+    assert {start for start, _ in EDGES} == set(S) - {S.ENDED}
+
+
+def lease(number: int, state: LeaseState = S.HELD, **changes: object) -> Lease:
+    return replace(Lease(f"l{number}", POOL, state, 0.0), **changes)  # type: ignore[arg-type]
+
+
+def plan(
+    gpus: int, leases: Sequence[Lease], most: int = 9, evicted: Evicted | None = None, now: float = NOW
+) -> LeasePlan:
+    return plan_leases({POOL: Demand(gpus, most)}, leases, {POOL: evicted} if evicted else {}, now)
+
+
+def said(made: LeasePlan) -> list[str]:
+    words = []
+    for action in made.actions:
+        match action:
+            case Ask():
+                words.append("ask")
+            case GiveBack():
+                words.append(f"back {action.lease} {action.reason}")
+            case Mark():
+                words.append(f"mark {action.lease} {'-' if action.unneeded_since is None else action.unneeded_since:}")
+    return words
+
+
+LONG_AGO = NOW - LINGER
+CASES = {
+    "as many as are needed": (plan(2, [lease(0)]), ["ask"]),
+    "what is asked for counts": (plan(2, [lease(0), lease(1, S.ASKED)]), []),
+    "what leaves does not": (plan(1, [lease(0, S.LEAVING)]), ["ask"]),
+    "never over the limit": (plan(5, [lease(0)], most=2), ["ask"]),
+    "no longer needed: kept for a while": (plan(0, [lease(0)]), [f"mark l0 {NOW}"]),
+    "and then given back": (plan(0, [lease(0, unneeded_since=LONG_AGO)]), ["back l0 NotNeeded"]),
+    "needed again": (plan(1, [lease(0, unneeded_since=NOW - 1.0)]), ["mark l0 -"]),
+    "who has no GPU yet goes first, at once": (plan(1, [lease(0), lease(1, S.ASKED)]), ["back l1 NotNeeded"]),
+    "then the idle one": (plan(1, [lease(0, unneeded_since=LONG_AGO), lease(1, unneeded_since=LONG_AGO, idle_since=5.0)]), ["back l1 NotNeeded", "mark l0 -"]),
+    "then the one that costs least": (plan(1, [lease(0, loss=9.0, unneeded_since=LONG_AGO), lease(1, loss=2.0, unneeded_since=LONG_AGO)]), ["back l1 NotNeeded", "mark l0 -"]),
+    "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 OverLimit"]),
+    "evicted a moment ago": (plan(1, [], evicted=Evicted(1, NOW - 1.0)), []),
+    "evicted before that": (plan(1, [], evicted=Evicted(1, NOW - 2.0)), ["ask"]),
+    "evicted again and again": (plan(1, [], evicted=Evicted(6, NOW - 30.0)), []),
+    "the last search of the pool has ended: at once": (plan_leases({}, [lease(0)], {}, NOW), ["back l0 NoSearch"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "expected"), CASES.values(), ids=CASES.keys())
+def test_when_one_is_asked_for_and_given_back(made: LeasePlan, expected: list[str]) -> None:
+    assert said(made) == expected
+    assert all(action.message for action in made.actions if not isinstance(action, Mark))
+
+
+def test_a_plan_says_when_it_is_to_be_made_again() -> None:
+    assert plan(0, [lease(0, unneeded_since=NOW - 20.0)]).wake_at == NOW - 20.0 + LINGER
+    assert plan(1, [], evicted=Evicted(1, NOW - 1.5)).wake_at == NOW + 0.5
+    assert plan(1, [lease(0)]).wake_at is None
+
+
+def test_names_are_the_same_for_the_next_operator_and_differ_by_pool() -> None:
+    pools = [POOL, Pool("lab", "research"), Pool("lab", products=("NVIDIA-H100",))]
+    made = plan_leases({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
+    names = [action.name for action in made.actions if isinstance(action, Ask)]
+    assert len(set(names)) == 6
+    assert made == plan_leases({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
+    assert all(len(name) <= 63 and name == name.lower() for name in names)
+
+
+class World:
+    """Carries plans out: a GPU is had at once where one is free."""
+
+    def __init__(self, free: int) -> None:
+        self.leases: dict[str, Lease] = {}
+        self.now, self.free = NOW, free
+        self.changes = 0
+
+    def turn(self, gpus: int, most: int) -> None:
+        made = plan_leases({POOL: Demand(gpus, most)}, list(self.leases.values()), {}, self.now)
+        kinds = {type(action) for action in made.actions}
+        assert not {Ask, GiveBack} <= kinds, "what is given back was not to be asked for"
+        for action in made.actions:
+            if isinstance(action, Ask):
+                assert action.name not in self.leases
+                self.leases[action.name] = Lease(action.name, POOL, S.ASKED, self.now)
+            elif isinstance(action, GiveBack):
+                self.free += self.leases.pop(action.lease).state is S.HELD
+            else:
+                self.leases[action.lease] = replace(self.leases[action.lease], unneeded_since=action.unneeded_since)
+            self.changes += not isinstance(action, Mark)
+        for name, one in sorted(self.leases.items()):
+            if one.state is S.ASKED and self.free:
+                self.free -= 1
+                self.leases[name] = replace(one, state=S.HELD, since=self.now)
+        assert len(self.leases) <= max(most, 0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.floats(1.0, 300.0)), max_size=12), st.integers(0, 8), st.integers(0, 6))
+def test_a_steady_demand_comes_to_rest(history: list[tuple[int, float]], most: int, free: int) -> None:
+    world = World(free)
+    for gpus, seconds in [*history, (3, 1.0), (3, LINGER), (3, 1.0)]:
+        world.turn(gpus, most)
+        world.now += seconds
+    world.turn(3, most)
+    assert len(world.leases) == min(3, most)
+    before = world.changes
+    for _ in range(3):
+        world.now += 1000.0
+        world.turn(3, most)
+    assert world.changes == before
+
+
+@given(st.lists(st.integers(2, 4), max_size=20))
+def test_a_demand_that_swings_quickly_gives_no_gpu_back(demands: list[int]) -> None:
+    world = World(8)
+    world.turn(4, 8)
+    for gpus in demands:
+        world.now += LINGER / 3
+        world.turn(gpus, 8)
+        world.now += 1.0
+        world.turn(4, 8)
+    assert sum(one.state is S.HELD for one in world.leases.values()) == 4
+    assert world.changes == 4

@@ -1,0 +1,46 @@
+"""The placeholder of a GPU lease: an ordinary pod that quota, Kueue and Pod Security `restricted` take as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from podium.planning.gpu_leases import Pool
+from podium_operator.lease_pod import LEASE_LABEL, Manifest, make_lease_pod
+
+
+def made(pool: Pool, grace: int = 60) -> Manifest:
+    return make_lease_pod("podium-lease-1", pool, image="i", priority_class="podium-lease", grace_seconds=grace)
+
+
+def test_it_asks_for_one_gpu_of_the_clusters_own_scheduler() -> None:
+    pod = made(Pool("lab"))
+    assert pod["metadata"] == {"name": "podium-lease-1", "namespace": "lab", "labels": {LEASE_LABEL: "podium-lease-1"}}
+    spec = pod["spec"]
+    assert "schedulerName" not in spec
+    assert "affinity" not in spec
+    assert spec["priorityClassName"] == "podium-lease"
+    assert spec["terminationGracePeriodSeconds"] == 60
+    resources = spec["containers"][0]["resources"]
+    assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"
+
+
+def test_queue_and_product_are_said_in_the_words_of_those_who_read_them() -> None:
+    pod = made(Pool("lab", "research", ("NVIDIA-H100", "NVIDIA-H200")))
+    assert pod["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (expression,) = terms["nodeSelectorTerms"][0]["matchExpressions"]
+    assert expression == {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["NVIDIA-H100", "NVIDIA-H200"]}
+
+
+def test_pod_security_restricted_admits_it() -> None:
+    spec = made(Pool("lab"))["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_trials_need_time_to_leave() -> None:
+    with pytest.raises(ValueError, match="grace_seconds=0"):
+        made(Pool("lab"), grace=0)
