@@ -189,6 +189,8 @@ class Observer:
             grace=pod.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
+            short=record.short,
+            admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
             attempt=pod.attempt,
             method=self._methods.best(pod.methods, len(record.gpus), record.failed),

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from podium.domain.observe import Gate, PodFacts
 from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.gpunode import NO_MEMORY
 from podium.schema.template import GATE_CONTAINER
-from podium_operator.pods import ATTEMPT_LABEL, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
+from podium_operator.pods import ATTEMPT_LABEL, HOLDS_GPU, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
 
 
 class _Terminated(StatusModel):
@@ -143,6 +144,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     conditions = {condition.type: condition for condition in status.conditions}
     disrupted = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
+    holds = conditions.get(HOLDS_GPU)
     return PodFacts(
         phase=status.phase,
         reason=status.reason,
@@ -155,6 +157,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
+        short=holds.message if holds is not None and holds.reason == NO_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )

@@ -56,6 +56,7 @@ class PodFacts:
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
+    short: str = ""  # the GPU memory that it waits for, as its agent says
     requeue: str = ""  # why Podium deletes the pod, as it stamped it
 
 
@@ -210,7 +211,7 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
     if word is not None and (started or pod.gate in ("Running", "Done")):
         if pod.waiting_reason in _WRONG_SPEC:
             return _not_starting(word[0], pod)
-        return Observed(*word)
+        return _short(word[0], pod) if pod.short and word[0] is TrialPhase.SUSPENDED else Observed(*word)
     if started:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
             # a frozen pod says Running too: without the agent's word the last known phase stands
@@ -223,10 +224,17 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
             return _not_starting(facts.current, pod)
         return Observed(facts.current, "Unchanged", "The pod reports nothing new.")
     # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
+    if pod.gate == "Running" and pod.short:
+        return _short(TrialPhase.GATED, pod)
     if pod.gate == "Running":
         return Observed(TrialPhase.GATED, "WaitingForTurn", "The trial has a share and waits at the gate for its turn.")
     # there is no way back from Gated: the phase stands, with what the pod says now
     return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
+
+
+def _short(phase: TrialPhase, pod: PodFacts) -> Observed:
+    text = f"{pod.short[0].upper()}{pod.short[1:]}. Others may work meanwhile."
+    return Observed(phase, "NoMemory", text, trouble=True)
 
 
 def _not_starting(phase: TrialPhase, pod: PodFacts) -> Observed:

@@ -10,6 +10,8 @@ from pydantic import Field, computed_field
 
 from podium.schema.base import ObjectMeta, SpecModel, StatusModel, TrialRef
 
+NO_MEMORY = "NoMemory"  # reason of a pod's conditions: it could be the trial's turn, but its GPU memory is not free
+
 
 class OrderEntry(SpecModel):
     """A place in the order of one GPU: the first that is there holds it, the others follow. With the reason why."""

@@ -225,6 +225,14 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
     assert (book.account.gpu_seconds(99.0), book.account.count) == (105.0, 1)
 
 
+def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
+    for state, why in ((OFF, "NoMemory"), (TrialState.GATED, "NoMemory"), (R, "Running")):
+        entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
+        assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
+            (why, why != str(state))
+        ] * 2
+
+
 def test_pod_conditions_are_patched_only_when_they_differ() -> None:
     first = patch(R, {}, "now")
     assert first is not None

@@ -68,6 +68,7 @@ NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
 TOLD = replace(RUNNING, deleting=True, requeue="MakesRoom")
 FAIL1 = replace(FAILED, exit_code=1)
+SHORT = replace(RUNNING, short="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
 
 
 def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFacts:
@@ -89,6 +90,15 @@ PHASES = [
     ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
     ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
     ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TurnOver", False),
+    ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "NoMemory", False),
+    (
+        "no memory at the gate",
+        facts(P.GATED, replace(GATE, short="GPU x"), agent_state="Gated"),
+        P.GATED,
+        "NoMemory",
+        False,
+    ),
+    ("no memory, silent agent", facts(P.SUSPENDED, SHORT), P.SUSPENDED, "AgentSilent", False),
     ("resuming", facts(P.SUSPENDED, RUNNING, agent_state="Resuming"), P.RESUMING, "TurnCame", False),
     ("resumed", facts(P.SUSPENDED, RUNNING, agent_state="Running"), P.RUNNING, "Started", False),
     ("silent agent", facts(P.SUSPENDED, RUNNING), P.SUSPENDED, "AgentSilent", False),
