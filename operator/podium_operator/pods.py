@@ -1,8 +1,9 @@
 """The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
 
 The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
-what the script needs to know (`environment`, placeholders), where it saves and what it goes on from (`checkpoints`),
-and labels, owner, priority, readiness gate and the reading by which the agent finds the metric in the log.
+room for what is moved off them (`host_memory`), what the script needs to know (`environment`, placeholders), where it
+saves and what it goes on from (`checkpoints`), and labels, owner, priority, readiness gate and the reading by which the
+agent finds the metric in the log.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from podium.schema.template import GATE_CONTAINER
 from podium.schema.trial import HyperParamTrial
 from podium_operator import checkpoints
 from podium_operator.environment import environment
+from podium_operator.host_memory import make_room, moved_bytes
 from podium_operator.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -77,6 +79,9 @@ def make_pod(
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         _add_share(main, rules.resource, spec.gpus.per_trial)
+        moved = moved_bytes(spec)
+        if moved:
+            make_room(main, moved)
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if outlives_pod(spec):

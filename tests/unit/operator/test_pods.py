@@ -72,6 +72,29 @@ def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_shar
     assert made["spec"]["readinessGates"] == [{"conditionType": "podium.dev/holds-gpu"}]
 
 
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        ({}, str(16 << 30), None),
+        ({"requests": {"memory": "2Gi"}}, str(18 << 30), None),
+        ({"requests": {"memory": "1e9"}, "limits": {"memory": "4Gi"}}, str((16 << 30) + 10**9), str(20 << 30)),
+        ({"limits": {"memory": "4Gi"}}, None, str(20 << 30)),
+    ],
+)
+def test_a_pod_has_room_for_what_is_moved_off_its_gpus(
+    given: dict[str, Any], requests: str | None, limits: str | None
+) -> None:
+    gpus = {"perTrial": 2, "memory": "8Gi"}
+    how = {"gpus": gpus, "template": template(resources=given)}
+    plain = pod(**how)["spec"]["containers"][0]["resources"]
+    made = pod(**how, suspension={"methods": ["freeze", "cuda-checkpoint"]})["spec"]
+    resources = made["containers"][0]["resources"]
+    assert (resources["requests"].get("memory"), resources["limits"].get("memory")) == (requests, limits)
+    assert made["initContainers"][0]["resources"] == resources, "the gate's cost nothing: a pod counts the larger"
+    for kind in ("requests", "limits"):
+        assert plain[kind].get("memory") == given.get(kind, {}).get("memory")
+
+
 def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:
     secret = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "typo", "key": "k"}}}
     given = template(
