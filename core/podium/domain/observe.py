@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from podium.domain.gpu_memory import EXCEEDED, out_of_memory
 from podium.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
 Gate = Literal["None", "Waiting", "Running", "Done"]
@@ -52,6 +53,8 @@ class PodFacts:
     gate: Gate = "None"
     exit_code: int | None = None
     exit_reason: str = ""
+    exit_message: str = ""  # its last lines, where it failed
+    alone: bool = False  # it had whole GPUs to itself: the retry of one that ran out of GPU memory
     failed_init: str = ""  # that container's name, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
@@ -130,6 +133,10 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd(
             "OwnFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
         )
+    text = out_of_memory(pod.exit_message)
+    if text and pod.exit_code:
+        text = f"{who} asked for more GPU memory than there was: {text!r}."
+        return PodEnd("OwnFailure", EXCEEDED, text)
     if pod.exit_code is None:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
@@ -175,13 +182,19 @@ def _without_pod(facts: TrialFacts) -> Observed:
 
 def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
     failures = facts.failures + 1
+    exceeded, alone = end.reason == EXCEEDED, facts.pod is not None and facts.pod.alone
     if facts.current is TrialPhase.REQUEUED:
         # the dead pod of the attempt that was counted already is still there
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+    if exceeded and alone:
+        text = f"{end.message} It had its GPU to itself: use a larger GPU (gpus.products), or less memory."
+        return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
     if failures > facts.retries:
         text = f"{end.message} That was failure {failures}; {facts.retries} are retried."
         return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
     again = f"next in {retry_delay(failures):g} s."
+    if exceeded:
+        again = f"{again[:-1]}, with a GPU to itself. Raise gpus.memory if the others need as much."
     text = f"{end.message} That was failure {failures} of {facts.retries} that are retried; {again}"
     return Observed(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
 
