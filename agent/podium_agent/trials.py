@@ -57,6 +57,7 @@ class LocalTrial:
     short: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
     admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
+    moves: bool = False  # and these are moved off the GPU when its turn is over
     attempt: int = 0  # of its pod
     method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
     torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it

@@ -73,7 +73,12 @@ class GpuStatus(StatusModel):
     product: str = Field("", description="name of the product")
     memory_total: int = Field(0, description="bytes")
     memory_used: int = Field(0, description="bytes")
-    memory_reserved: int = Field(0, description="bytes declared by the trials that are on this GPU")
+    memory_reserved: int = Field(
+        0,
+        description="bytes declared by the trials that are on this GPU; of those that are moved off it when their turn "
+        "is over (cuda-checkpoint without freeze) the largest only",
+    )
+    memory_moved: int = Field(0, description="bytes of memoryReserved that were declared by that largest one")
     sm_utilization: float = Field(0.0, description="percent, smoothed")
     temperature: float | None = Field(None, description="degrees Celsius")
     sm_clock: int | None = Field(None, description="MHz")

@@ -260,6 +260,9 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     status = status_of(local("a", TrialState.SUSPENDING), local("b", TrialState.GATED), local("c", OFF))
     gpu = status.gpus[0]
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
+    movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    packed = status_of(*movers, local("c", R)).gpus[0]
+    assert (packed.memory_reserved, packed.memory_moved) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
     hot, cold = status_of(temperature=50.0), status_of(temperature=52.0)
     assert decisive(hot) == decisive(cold)
