@@ -64,7 +64,12 @@ class Admission:
             if claim.here and not claim.parked:
                 return ""  # frozen with its memory: it has what it needs
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
-        except (MemoryUnknownError, GivenUpError, OSError) as error:
+        except MemoryUnknownError as error:
+            if not self._methods.parked(record.freezers):
+                log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
+                return ""  # a driver that never tells must not keep it out: its memory will not be moved either
+            return f"how much GPU memory is free is not known: {error}"
+        except (GivenUpError, OSError) as error:
             return f"how much GPU memory is free is not known: {error}"
         except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
