@@ -16,7 +16,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender \
-	bench-hpo lock clean
+	bench-hpo bench-checkpoint lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ bench-demo: setup ## hermes against fifo and round_robin on the real cluster; la
 
 bench-agent: setup ## what 50 suspensions and requeues cost a training on the real cluster, and that no bit changes
 	@$(BIN)/python benchmarks/bench_agent.py
+
+bench-checkpoint: setup ## what the agent adds to the driver's own time when it moves a trial's GPU memory (fake driver)
+	@$(BIN)/python benchmarks/bench_checkpoint.py
 
 bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
 	@$(BIN)/python benchmarks/bench_realtime.py

@@ -16,6 +16,7 @@ from podium import __version__
 from podium.placement.needs import EXCLUSIVE_RESOURCE
 from podium.schema.gpunode import GPUNode
 from podium_agent import pods as trial_pods
+from podium_agent.admission import Admission
 from podium_agent.book import Book
 from podium_agent.carrier import Carrier
 from podium_agent.conductor import Conductor
@@ -117,9 +118,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         gates = Gates(settings.proc, conductor.wake)
         passages = Passages(settings.passages_dir)
         observer = Observer(settings, gates, passages, methods, conductor.wake)
-        carrier = Carrier(
-            observer, gates, passages, methods, metrics, settings.retry_seconds, conductor.book_of, conductor.wake
-        )
+        admission = Admission(observer.records, methods)
+        pause, book_of, wake = settings.retry_seconds, conductor.book_of, conductor.wake
+        carrier = Carrier(observer, gates, passages, methods, admission, metrics, pause, book_of, wake)
         reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
         parker = Parker(api, metrics, pods.values)
         conductor.subscribe(parker.heed)

@@ -17,6 +17,7 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
 - On a GPU that an urgent pod has for itself (`exclusive`) no trial works: whoever does is suspended, or works until it
   ends. Only a last call lets a deleted one in beside it.
+- A trial whose GPU memory could not be free whoever were suspended for it claims no GPU: others work meanwhile.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
   its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
   thawed: another pod may go on with its saves by now.
@@ -29,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import TrialState
+from podium.schema.gpunode import NO_MEMORY, TrialState
 from podium_agent.trials import Gate, LocalTrial
 
 LAST_CALL_SECONDS = 3.0
@@ -144,6 +145,8 @@ def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> i
         return None
     if trial.state is TrialState.GATED and trial.gate is not Gate.WAITING:
         return None
+    if _lacks_memory(trial):
+        return None
     places = []
     for uuid in trial.gpus:
         entries = orders.of(uuid)
@@ -167,6 +170,10 @@ def _ending(trial: LocalTrial) -> bool:
     return trial.state is TrialState.SUSPENDED and trial.heeds_term and trial.over_since is None
 
 
+def _lacks_memory(trial: LocalTrial) -> bool:
+    return bool(trial.short) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
+
+
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
     """A pod of a later attempt at the same trial; the operator makes one only when this one is given up."""
     return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
@@ -179,6 +186,8 @@ def _step(
         return _end(trial, holders, trials, now)
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
+    if _lacks_memory(trial):
+        return Wait(trial, NO_MEMORY, trial.short)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.state is TrialState.RUNNING:
         return _while_running(trial, chosen, _why_off(orders, trial, holders, trials), now)

@@ -32,6 +32,7 @@ class Book:
     gpus: tuple[str, ...] = ()
     begun: bool = False  # its gate was passed (or it has none): what the pod before did is over
     said: Said | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
+    short: str = ""  # the GPU memory that it waits for
     main: Container | None = None  # of its first container, once its processes were found
     ended: bool = False  # its processes are gone
     closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come

@@ -10,7 +10,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
+from podium.schema.gpunode import NO_MEMORY
 from podium_agent.account import Cost
+from podium_agent.admission import Admission
 from podium_agent.arbiter import Grant, Resume, Step, Suspend, Wait
 from podium_agent.book import Book
 from podium_agent.cgroups import Freezer
@@ -24,6 +26,7 @@ from podium_agent.suspension.choice import Methods
 from podium_agent.trials import Acting
 
 log = logging.getLogger(__name__)
+MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for
 
 
 class Carrier:
@@ -35,6 +38,7 @@ class Carrier:
         gates: Gates,
         passages: Passages,
         methods: Methods,
+        admission: Admission,
         metrics: Metrics,
         retry_seconds: float,
         book_of: Callable[[str], Book | None],
@@ -44,6 +48,7 @@ class Carrier:
         self._gates = gates
         self._passages = passages
         self._methods = methods
+        self._admission = admission
         self._metrics = metrics
         self._retry_seconds = retry_seconds
         self._book_of = book_of
@@ -59,13 +64,18 @@ class Carrier:
                 continue
             if isinstance(step, Wait):
                 self._gates.tell(step.trial.pod_uid, f"{step.reason}: {step.message}")
+                if step.reason == NO_MEMORY and time.time() >= record.retry_at:
+                    record.retry_at = time.time() + MEMORY_SECONDS
+                    self._start(self._look_again(record))
                 continue
             acted = True
             log.info("%s: %s (%s)", step.trial.pod, type(step).__name__.lower(), step.reason)
             if isinstance(step, Grant):
-                self._passages.note(record.pod, record.gpus)
-                self._gates.open(step.trial.pod_uid)
-                self._metrics.grants.inc()
+                if self._admission.concerns(record):
+                    record.acting = Acting.ADMITTING
+                    self._start(self._grant(record))
+                else:
+                    self._let_in(record)
             elif isinstance(step, Suspend):
                 record.acting = Acting.SUSPENDING
                 self._start(self._suspend(record, step))
@@ -81,6 +91,34 @@ class Carrier:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _let_in(self, record: Record) -> None:
+        self._passages.note(record.pod, record.gpus)
+        self._gates.open(record.pod.uid)
+        self._metrics.grants.inc()
+
+    async def _grant(self, record: Record) -> None:
+        short = await self._admission.admit(record)
+        record.acting = Acting.NOTHING
+        if short:
+            self._wait_for_memory(record, short)
+        else:
+            record.short = ""
+            self._let_in(record)
+        self._changed()
+
+    async def _look_again(self, record: Record) -> None:
+        """Whether a trial that waits for memory could have it now."""
+        record.short = await self._admission.could(record)
+        if not record.short:
+            record.retry_at = 0.0
+            self._changed()
+
+    def _wait_for_memory(self, record: Record, short: str) -> None:
+        record.short = short
+        record.retry_at = time.time() + MEMORY_SECONDS
+        self._metrics.failures.labels("admission", NO_MEMORY).inc()
+        log.warning("%s waits for GPU memory: %s", record.pod.name, short)
+
     async def _suspend(self, record: Record, step: Suspend) -> None:
         at = time.time()
         method = step.trial.method
@@ -90,14 +128,27 @@ class Carrier:
             record.failed.add(method)
         else:
             record.method = method
+            record.admitted = False
             self._metrics.suspend.labels(method).observe(outcome.seconds)
             book = self._book_of(step.trial.pod_uid)
             if book is not None:
                 book.suspended(Cost(method, at, outcome.seconds, freed=outcome.freed))
 
     async def _resume(self, record: Record, step: Resume) -> None:
+        # in its last moments it is brought back if the driver can, whatever is promised to others
+        if step.reason != "LastCall" and self._admission.concerns(record):
+            short = await self._admission.admit(record)
+            if short:
+                record.acting = Acting.NOTHING
+                self._wait_for_memory(record, short)
+                self._changed()
+                return
+        record.admitted = True
         outcome = await self._try(self._methods.resume, record)
+        record.admitted = outcome.ok
         self._finish(record, "resume", outcome)
+        if outcome.code == NO_MEMORY:  # a stranger was quicker
+            self._wait_for_memory(record, outcome.message)
         if outcome.ok:
             self._metrics.resume.labels(record.method or step.trial.method or "unknown").observe(outcome.seconds)
             book = self._book_of(step.trial.pod_uid)
@@ -115,7 +166,7 @@ class Carrier:
     def _finish(self, record: Record, what: str, outcome: Outcome) -> None:
         record.acting, record.done = Acting.NOTHING, record.acting if outcome.ok else Acting.NOTHING
         if outcome.ok:
-            record.retry_at, record.trouble = 0.0, ""
+            record.retry_at, record.trouble, record.short = 0.0, "", ""
         else:
             record.retry_at = time.time() + self._retry_seconds
             record.trouble = f"{outcome.code}: {outcome.message}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podium.schema.gpunode import TrialState
+from podium.schema.gpunode import NO_MEMORY, TrialState
 
 HOLDS = "podium.dev/holds-gpu"
 SUSPENDED = "podium.dev/Suspended"
@@ -21,19 +21,21 @@ _MESSAGES = {
 _HOLDS = (TrialState.STARTING, TrialState.RUNNING)
 
 
-def wanted(state: TrialState) -> dict[str, tuple[str, str, str]]:
-    """Condition type to (status, reason, message)."""
-    message = _MESSAGES[state]
+def wanted(state: TrialState, short: str = "") -> dict[str, tuple[str, str, str]]:
+    """Condition type to (status, reason, message). `short`: the GPU memory that it waits for."""
+    reason, message = str(state), _MESSAGES[state]
+    if short and state in (TrialState.GATED, TrialState.SUSPENDED):
+        reason, message = NO_MEMORY, f"it waits for GPU memory: {short}"
     return {
-        HOLDS: ("True" if state in _HOLDS else "False", str(state), message),
-        SUSPENDED: ("True" if state is TrialState.SUSPENDED else "False", str(state), message),
+        HOLDS: ("True" if state in _HOLDS else "False", reason, message),
+        SUSPENDED: ("True" if state is TrialState.SUSPENDED else "False", reason, message),
     }
 
 
-def patch(state: TrialState, shown: Mapping[str, tuple[str, str]], now: str) -> dict[str, Any] | None:
+def patch(state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, short: str = "") -> dict[str, Any] | None:
     """The patch that makes the pod show this state; None if it does already."""
     entries = []
-    for kind, (status, reason, message) in wanted(state).items():
+    for kind, (status, reason, message) in wanted(state, short).items():
         old_status, old_reason = shown.get(kind, ("", ""))
         if (old_status, old_reason) == (status, reason):
             continue

@@ -177,6 +177,9 @@ class Conductor:
             if book.main is None and record.pod.main in record.containers:
                 book.main = record.containers[record.pod.main]
                 book.urgent.set()
+            if book.short != record.short:
+                book.short = record.short
+                book.urgent.set()
             if record.pod.gated or record.ended:
                 book.follow(record.state, record.gpus, now)
             if record.ended and record.over_since is not None and not book.closed:

@@ -52,13 +52,15 @@ def _gpu(
     here = [trial for trial in trials if gpu.uuid in trial.gpus]
     holders = sorted((trial for trial in here if trial.occupies), key=lambda trial: (_RANK[trial.state], trial.since))
     sample = gpu.sample
+    moved = max((trial.memory for trial in here if trial.moves), default=0)
     return GpuStatus(
         uuid=gpu.uuid,
         index=sample.index,
         product=sample.product,
         memory_total=sample.memory_total,
         memory_used=sample.memory_used,
-        memory_reserved=sum(trial.memory for trial in here),
+        memory_reserved=moved + sum(trial.memory for trial in here if not trial.moves),
+        memory_moved=moved,
         sm_utilization=round(gpu.sm_utilization, 1),
         temperature=sample.temperature,
         sm_clock=sample.sm_clock,

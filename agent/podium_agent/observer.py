@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
+from podium.placement.needs import moves_memory
 from podium.schema.gpunode import TrialState
 from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
 from podium_agent.gate import Gates
@@ -27,6 +28,7 @@ from podium_agent.settings import AgentSettings
 from podium_agent.states import derive, reason
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.trials import Acting, Gate, LocalTrial, Work
 
 log = logging.getLogger(__name__)
@@ -174,6 +176,7 @@ class Observer:
         heeds = True
         if deleting:
             heeds = any(heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values())
+        method = self._methods.best(pod.methods, len(record.gpus), record.failed)
         return LocalTrial(
             key=pod.key,
             pod=pod.name,
@@ -189,9 +192,12 @@ class Observer:
             grace=pod.grace,
             retry_at=record.retry_at,
             trouble=record.trouble,
+            short=record.short,
+            admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
+            moves=method == CudaCheckpoint.name and moves_memory(pod.methods),
             attempt=pod.attempt,
-            method=self._methods.best(pod.methods, len(record.gpus), record.failed),
+            method=method,
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
         )

@@ -38,6 +38,8 @@ class Record:
     done: Acting = Acting.NOTHING  # the act that ended since the last look
     retry_at: float = 0.0
     trouble: str = ""
+    short: str = ""  # the GPU memory that it waits for, as a sentence with the numbers
+    admitted: bool = False  # its memory was promised to it, and was not moved out since
     failed: set[str] = field(default_factory=set)  # methods that did not suspend it when they were tried
     method: str = ""  # by which it was suspended last; empty: not by this agent
     containers: dict[str, Container] = field(default_factory=dict)

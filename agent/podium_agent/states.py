@@ -19,6 +19,8 @@ _BY_GATE = {Gate.ABSENT: G, Gate.WAITING: G, Gate.SILENT: S, Gate.PASSED: S}
 _BY_WORK = {
     (Work.THAWED, Acting.NOTHING): R,
     (Work.FROZEN, Acting.NOTHING): OFF,
+    (Work.THAWED, Acting.ADMITTING): R,  # it began unseen, let in by an agent before this one
+    (Work.FROZEN, Acting.ADMITTING): OFF,
     (Work.THAWED, Acting.SUSPENDING): OUT,
     (Work.FROZEN, Acting.SUSPENDING): OUT,
     (Work.THAWED, Acting.RESUMING): IN,

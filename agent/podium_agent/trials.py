@@ -31,6 +31,7 @@ class Acting(StrEnum):
     """What the carrier is doing to the trial at this moment."""
 
     NOTHING = "Nothing"
+    ADMITTING = "Admitting"  # at its gate: whether its memory is free is being asked
     SUSPENDING = "Suspending"
     RESUMING = "Resuming"
 
@@ -53,7 +54,10 @@ class LocalTrial:
     grace: float = 30.0  # seconds that it gave the pod until then
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
+    short: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
+    admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
+    moves: bool = False  # and these are moved off the GPU when its turn is over
     attempt: int = 0  # of its pod
     method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
     torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
@@ -67,7 +71,7 @@ class LocalTrial:
     @property
     def occupies(self) -> bool:
         """It works on its GPUs, or may do so at any moment."""
-        return self.state in OCCUPYING
+        return self.state in OCCUPYING or self.admitting
 
 
 OCCUPYING = frozenset({TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING, TrialState.RESUMING})

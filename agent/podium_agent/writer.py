@@ -256,7 +256,7 @@ class TrialWriter:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or (book.pod.conditions or {})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(book.state, shown, now)
+        patch = condition_patch(book.state, shown, now, book.short)
         if patch is None:
             return
         pod = book.pod

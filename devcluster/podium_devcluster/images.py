@@ -39,7 +39,9 @@ PODIUM = Recipe(
     needs_compiler=True,
 )  # fmt: skip
 FAKE_DRIVER = Recipe("localhost/podium-fake-driver:dev", ".", ("Dockerfile", "agent/driver"), "fake-driver", True)
-DIGITS = Recipe("localhost/podium-digits:dev", "examples/digits", ("Dockerfile", "requirements.lock", "train.py"))
+DIGITS = Recipe(
+    "localhost/podium-digits:dev", "examples/digits", ("Dockerfile", "requirements.lock", "train.py", "gpu.py")
+)
 RECIPES = (PODIUM, FAKE_DRIVER, DIGITS)
 
 

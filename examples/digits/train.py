@@ -35,6 +35,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_variable] = "1"
 
 import numpy as np  # noqa: E402
+from gpu import open_block  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
 Array = NDArray[np.float32]
@@ -230,11 +231,18 @@ def main(arguments: list[str] | None = None) -> int:
     random = np.random.default_rng(settings.seed)
     model = new_model(settings, random)
     done = load(folder, settings, model, random) if folder else 0
+    block = open_block(sum(array.nbytes for array in (*model.values, *model.momenta)))  # None without a GPU
+    if block:
+        block.store([*model.values, *model.momenta])
     np.seterr(all="ignore")  # a learning rate that is far too high overflows: that is a bad trial, not a broken one
     for epoch in range(done + 1, args.epochs + 1):
         if stop_asked:
             return STOPPED
+        if block:
+            block.load([*model.values, *model.momenta])
         loss = train_epoch(model, digits, settings, random)
+        if block:
+            block.store([*model.values, *model.momenta])
         # Printed before it is saved: killed between the two, the next run repeats this very line; the other way round,
         # it would be missing.
         shown = loss if math.isfinite(loss) else None  # JSON has no NaN

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 
 from podium.schema.job import HyperParamJob, JobSpec, ParameterType, Scalar
-from podium.schema.quantity import to_bytes
 from podium.schema.space import env_name
 from podium.schema.trial import HyperParamTrial
 from podium_operator.substitution import text
@@ -18,9 +17,11 @@ PYTHON_HELPER = "/podium/python"  # mounted by the agent's device plugin, so onl
 
 
 def environment(
-    job: HyperParamJob, trial: HyperParamTrial, attempt: int, *, grace: int, resume: str | None
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, *, grace: int, resume: str | None, memory: int | None
 ) -> Mapping[str, str]:
-    """Variables of every main container. `grace`: seconds from SIGTERM to SIGKILL; `resume`: path of the save."""
+    """Variables of every main container. `grace`: seconds from SIGTERM to SIGKILL; `resume`: path of the save;
+    `memory`: bytes that it may use on each of its GPUs.
+    """
     spec = job.spec
     given = {
         "PODIUM_JOB": job.metadata.name,
@@ -35,8 +36,8 @@ def environment(
     given |= {env_name(name): text(value) for name, value in trial.spec.parameters.items()}
     if spec.gpus.per_trial:
         given["PODIUM_PYTHON"] = PYTHON_HELPER
-    if spec.gpus.memory is not None:
-        given["PODIUM_GPU_MEMORY_BYTES"] = str(to_bytes(spec.gpus.memory))
+    if memory is not None:
+        given["PODIUM_GPU_MEMORY_BYTES"] = str(memory)
     if spec.checkpoint is not None:
         given["PODIUM_CHECKPOINT"] = spec.checkpoint.path
         given["PODIUM_CHECKPOINT_KEEP"] = str(spec.checkpoint.keep)

@@ -1,8 +1,9 @@
 """The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
 
 The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
-what the script needs to know (`environment`, placeholders), where it saves and what it goes on from (`checkpoints`),
-and labels, owner, priority, readiness gate and the reading by which the agent finds the metric in the log.
+room for what is moved off them (`host_memory`), what the script needs to know (`environment`, placeholders), where it
+saves and what it goes on from (`checkpoints`), and labels, owner, priority, readiness gate and the reading by which the
+agent finds the metric in the log.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from podium.schema.template import GATE_CONTAINER
 from podium.schema.trial import HyperParamTrial
 from podium_operator import checkpoints, parking
 from podium_operator.environment import environment
+from podium_operator.host_memory import METHOD as MOVES_MEMORY
+from podium_operator.host_memory import make_room, moved_bytes
 from podium_operator.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -33,6 +36,7 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
+ALONE_ANNOTATION = "podium.dev/alone"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
@@ -51,9 +55,16 @@ def pod_name(trial: str, attempt: int) -> str:
 
 
 def make_pod(
-    job: HyperParamJob, trial: HyperParamTrial, attempt: int, rules: PodRules, nodes: Collection[str] = ()
+    job: HyperParamJob,
+    trial: HyperParamTrial,
+    attempt: int,
+    rules: PodRules,
+    nodes: Collection[str] = (),
+    alone: int | None = None,
 ) -> Manifest:
-    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost."""
+    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: bytes of the
+    whole GPU that it gets to itself; its memory is not moved then.
+    """
     spec = job.spec
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
@@ -62,7 +73,9 @@ def make_pod(
     parked: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
-    told = environment(job, trial, attempt, grace=grace, resume=resume.path if resume else None)
+    memory = _declared(job, alone)
+    path = resume.path if resume else None
+    told = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
     for container in pod["containers"]:
         _fill(container, words, told)
@@ -79,13 +92,17 @@ def make_pod(
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
         _add_share(main, rules.resource, spec.gpus.per_trial)
+        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # whether it ran out of GPU memory
+        moved = 0 if alone else moved_bytes(spec)
+        if moved:
+            make_room(main, moved)
         if spec.suspension.park_cpu:
             parked = parking.park(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if outlives_pod(spec):
             checkpoints.add_hook(main)
-    metadata = _metadata(job, trial, attempt, template.get("metadata") or {})
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
     if parked:
         metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
@@ -104,14 +121,24 @@ def reading_of(job: HyperParamJob) -> MetricsReading:
     )
 
 
-def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest) -> Manifest:
+def _declared(job: HyperParamJob, alone: int | None) -> int | None:
+    """Bytes on each of its GPUs."""
+    memory = job.spec.gpus.memory
+    return alone if alone is not None or memory is None else to_bytes(memory)
+
+
+def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: int | None) -> Manifest:
     spec = job.spec
     reading = reading_of(job)
     annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
-    if spec.gpus.memory is not None:
-        annotations[MEMORY_ANNOTATION] = str(to_bytes(spec.gpus.memory))
+    memory = _declared(job, alone)
+    if memory is not None:
+        annotations[MEMORY_ANNOTATION] = str(memory)
+    if alone is not None:
+        annotations[ALONE_ANNOTATION] = "true"
     if spec.gpus.per_trial:
-        annotations[METHODS_ANNOTATION] = ",".join(spec.suspension.methods)
+        methods = [one for one in spec.suspension.methods if alone is None or one != MOVES_MEMORY]
+        annotations[METHODS_ANNOTATION] = ",".join(methods)
     if spec.checkpoint:
         annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
     if spec.gpus.products:

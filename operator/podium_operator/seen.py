@@ -11,13 +11,15 @@ from pydantic import Field
 
 from podium.domain.observe import Gate, PodFacts
 from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.gpunode import NO_MEMORY
 from podium.schema.template import GATE_CONTAINER
-from podium_operator.pods import ATTEMPT_LABEL, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
+from podium_operator.pods import ALONE_ANNOTATION, ATTEMPT_LABEL, HOLDS_GPU, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
 
 
 class _Terminated(StatusModel):
     exit_code: int = 0
     reason: str = ""
+    message: str = ""
     finished_at: datetime | None = None
 
 
@@ -143,6 +145,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
     conditions = {condition.type: condition for condition in status.conditions}
     disrupted = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
+    holds = conditions.get(HOLDS_GPU)
     return PodFacts(
         phase=status.phase,
         reason=status.reason,
@@ -152,9 +155,12 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         gate=_gate(pod),
         exit_code=end.exit_code if end else None,
         exit_reason=end.reason if end else "",
+        exit_message=end.message if end else "",
+        alone=pod.metadata.annotations.get(ALONE_ANNOTATION) == "true",
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
+        short=holds.message if holds is not None and holds.reason == NO_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )

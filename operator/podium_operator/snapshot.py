@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from podium.domain.phase import FINAL
@@ -11,6 +11,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
 from podium.schema.saving import can_save, saves_at
+from podium.schema.trial import SuspensionRecord
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
@@ -109,6 +110,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         leaving=sight.leaving,
         pod_since=sight.pod.created if sight.pod else 0.0,
         saved=trial.status.saved.step if trial.status.saved else None,
+        switch=_switch(trial.status.suspensions.recent),
     )
 
 
@@ -132,6 +134,13 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             draining=node.spec.draining,
             exclusive=gpu.exclusive,
         )
+
+
+def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
+    """Mean seconds out and in again by the method that was used last; None until it came back once."""
+    mine = [one for one in recent if one.method == recent[-1].method]
+    back = [one.seconds_in for one in mine if one.seconds_in is not None]
+    return sum(one.seconds_out for one in mine) / len(mine) + sum(back) / len(back) if back else None
 
 
 def _costs(trials: Iterable[SeenTrial], requeue: float | None) -> Costs:

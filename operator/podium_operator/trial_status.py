@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium.domain.actions import EndTrial, Place
+from podium.domain.gpu_memory import EXCEEDED
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point
 from podium.schema.job import Direction, HyperParamJob
@@ -67,9 +68,22 @@ def trial_status(
     best = _best(trial, job)
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
+    conditions = _exceeded(trial, sight, now)
     if phase is TrialPhase.SUCCEEDED and not stored.curve.points and job is not None:
-        status["conditions"] = [_no_values(job, status["finishedAt"])]
+        conditions.append(_no_values(job, status["finishedAt"]))
+    if conditions:
+        status["conditions"] = conditions
     return status
+
+
+def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
+    """It ran out of GPU memory once: that stays, since the next attempt gets a GPU to itself for it."""
+    stored = [one for one in trial.status.conditions if one.type == EXCEEDED]
+    if stored:
+        return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in stored]
+    if sight.reason != EXCEEDED or sight.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
+        return []
+    return [_condition(EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
 
 
 def _no_values(job: HyperParamJob, since: str) -> Manifest:
@@ -79,13 +93,11 @@ def _no_values(job: HyperParamJob, since: str) -> Manifest:
         f"The trial ended and never printed {job.spec.objective.metric!r} (format {how.format}): "
         "compare objective.metric and metrics with what `kubectl logs` shows."
     )
-    return {
-        "type": "MetricsUnavailable",
-        "status": "True",
-        "reason": "NoValues",
-        "message": message,
-        "lastTransitionTime": since,
-    }
+    return _condition("MetricsUnavailable", "NoValues", message, since)
+
+
+def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}
 
 
 def _unranked(place: Place | None) -> Place | None:

@@ -6,7 +6,7 @@ understands what every other leaves behind.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from podium_agent.cgroups import Freezer
 from podium_agent.suspension.base import Outcome, Standing, SuspensionMethod
@@ -66,6 +66,16 @@ class Methods:
                     message = "its GPU memory was moved by the driver, which is not there; it is looked for"
                     return Outcome(False, 0.0, "DriverMissing", message)
         return await self._last.resume(targets)
+
+    def parked(self, targets: tuple[Freezer, ...]) -> Mapping[str, int]:
+        """Bytes by GPU that a resumption brings back; empty for a trial that is not checkpointed."""
+        total: dict[str, int] = {}
+        if self._parked is None:
+            return total
+        for target in targets:
+            for uuid, count in self._parked.read(target.path.name).items():
+                total[uuid] = total.get(uuid, 0) + count
+        return total
 
     def standing(self, targets: tuple[Freezer, ...]) -> Standing:
         return self._last.standing(targets)

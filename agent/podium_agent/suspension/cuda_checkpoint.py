@@ -69,9 +69,12 @@ class CudaCheckpoint:
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
         self._note(targets, states, before)
-        for step, state in ((Step.LOCK, ProcessState.RUNNING), (Step.CHECKPOINT, ProcessState.LOCKED)):
-            states = await self._processes.of(targets)
-            trouble = await self._processes.make(step, _in_state(states, state))
+        # nobody is asked again how he stands after a step: who did not make it has said so, and the proof covers all
+        for step, begun in (
+            (Step.LOCK, (ProcessState.RUNNING,)),
+            (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
+        ):
+            trouble = await self._processes.make(step, _in_state(states, *begun))
             if trouble is not None:
                 return Outcome(False, 0.0, trouble.code, trouble.message)
         frozen = await self._freeze.suspend(targets)
@@ -154,12 +157,15 @@ class CudaCheckpoint:
 
     async def _restore_and_unlock(self, targets: Targets, states: Mapping[int, ProcessState]) -> Trouble | None:
         trouble = _failed(states)
-        for step, state in ((Step.RESTORE, ProcessState.CHECKPOINTED), (Step.UNLOCK, ProcessState.LOCKED)):
+        for step, begun in (
+            (Step.RESTORE, (ProcessState.CHECKPOINTED,)),
+            (Step.UNLOCK, (ProcessState.CHECKPOINTED, ProcessState.LOCKED)),
+        ):
             if trouble is None:
-                asked = [pid for pid in _in_state(states, state) if self._processes.waiting_for([pid]) is None]
+                asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
                 trouble = await self._processes.make(step, asked)
-                states = await self._processes.of(targets)
-                trouble = _failed(states) or trouble
+                if trouble is not None:
+                    trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble
 
     async def _go_back(self, targets: Targets) -> str:
@@ -222,8 +228,8 @@ def _everyone(targets: Targets) -> frozenset[int]:
     return frozenset(pid for target in targets for pid in target.processes())
 
 
-def _in_state(states: Mapping[int, ProcessState], wanted: ProcessState) -> Iterable[int]:
-    return [pid for pid, state in states.items() if state is wanted]
+def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> Iterable[int]:
+    return [pid for pid, state in states.items() if state in wanted]
 
 
 def _failed(states: Mapping[int, ProcessState]) -> Trouble | None:

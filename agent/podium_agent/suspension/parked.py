@@ -40,6 +40,8 @@ class Parked:
 
     def read(self, container: str) -> Mapping[str, int]:
         """Bytes by GPU; empty if nothing is noted."""
+        if container not in self._noted:
+            return {}
         try:
             return _Note.model_validate_json((self._folder / container).read_text()).root
         except (OSError, ValidationError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from podium.domain.gpu_memory import EXCEEDED, out_of_memory
 from podium.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
 Gate = Literal["None", "Waiting", "Running", "Done"]
@@ -52,10 +53,13 @@ class PodFacts:
     gate: Gate = "None"
     exit_code: int | None = None
     exit_reason: str = ""
+    exit_message: str = ""  # its last lines, where it failed
+    alone: bool = False  # it had whole GPUs to itself: the retry of one that ran out of GPU memory
     failed_init: str = ""  # that container's name, if it is an init container
     disruption: str = ""  # reason of a true DisruptionTarget condition
     waiting_reason: str = ""
     unschedulable: str = ""
+    short: str = ""  # the GPU memory that it waits for, as its agent says
     requeue: str = ""  # why Podium deletes the pod, as it stamped it
 
 
@@ -129,6 +133,10 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd(
             "OwnFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
         )
+    text = out_of_memory(pod.exit_message)
+    if text and pod.exit_code:
+        text = f"{who} asked for more GPU memory than there was: {text!r}."
+        return PodEnd("OwnFailure", EXCEEDED, text)
     if pod.exit_code is None:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
@@ -174,13 +182,19 @@ def _without_pod(facts: TrialFacts) -> Observed:
 
 def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
     failures = facts.failures + 1
+    exceeded, alone = end.reason == EXCEEDED, facts.pod is not None and facts.pod.alone
     if facts.current is TrialPhase.REQUEUED:
         # the dead pod of the attempt that was counted already is still there
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
+    if exceeded and alone:
+        text = f"{end.message} It had its GPU to itself: use a larger GPU (gpus.products), or less memory."
+        return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
     if failures > facts.retries:
         text = f"{end.message} That was failure {failures}; {facts.retries} are retried."
         return Observed(TrialPhase.FAILED, end.reason, text, own_failure=True)
     again = f"next in {retry_delay(failures):g} s."
+    if exceeded:
+        again = f"{again[:-1]}, with a GPU to itself. Raise gpus.memory if the others need as much."
     text = f"{end.message} That was failure {failures} of {facts.retries} that are retried; {again}"
     return Observed(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
 
@@ -210,7 +224,7 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
     if word is not None and (started or pod.gate in ("Running", "Done")):
         if pod.waiting_reason in _WRONG_SPEC:
             return _not_starting(word[0], pod)
-        return Observed(*word)
+        return _short(word[0], pod) if pod.short and word[0] is TrialPhase.SUSPENDED else Observed(*word)
     if started:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
             # a frozen pod says Running too: without the agent's word the last known phase stands
@@ -223,10 +237,17 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
             return _not_starting(facts.current, pod)
         return Observed(facts.current, "Unchanged", "The pod reports nothing new.")
     # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
+    if pod.gate == "Running" and pod.short:
+        return _short(TrialPhase.GATED, pod)
     if pod.gate == "Running":
         return Observed(TrialPhase.GATED, "WaitingForTurn", "The trial has a share and waits at the gate for its turn.")
     # there is no way back from Gated: the phase stands, with what the pod says now
     return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
+
+
+def _short(phase: TrialPhase, pod: PodFacts) -> Observed:
+    text = f"{pod.short[0].upper()}{pod.short[1:]}. Others may work meanwhile."
+    return Observed(phase, "NoMemory", text, trouble=True)
 
 
 def _not_starting(phase: TrialPhase, pod: PodFacts) -> Observed:

@@ -89,6 +89,7 @@ class TrialView:
     leaving: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
     pod_since: float = 0.0  # when that pod was created
     saved: float | None = None  # step of its newest save; None: it has none
+    switch: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
 
 
 @dataclass(frozen=True, slots=True)

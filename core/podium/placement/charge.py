@@ -20,6 +20,14 @@ def charge(gpus: tuple[GpuReading, ...], needs: Iterable[PodNeed]) -> tuple[GpuR
             key=lambda i: (charged[i].health == "Unhealthy", charged[i].trials, charged[i].memory_reserved, i),
         )
         for i in order[: need.gpus]:
-            gpu = charged[i]
-            charged[i] = replace(gpu, trials=gpu.trials + 1, memory_reserved=gpu.memory_reserved + (need.memory or 0))
+            charged[i] = _with(charged[i], need)
     return tuple(charged)
+
+
+def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:
+    stays, moved, memory = gpu.memory_reserved - gpu.memory_moved, gpu.memory_moved, need.memory or 0
+    if need.together:
+        stays += memory
+    else:
+        moved = max(moved, memory)
+    return replace(gpu, trials=gpu.trials + 1, memory_reserved=stays + moved, memory_moved=moved)

@@ -56,12 +56,12 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
     if need.memory is not None:
         size = _bytes(need.memory)
         checks.append(("TooLittleMemory", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
-        if fresh and need.together:
+        if fresh:
             checks.append(
                 (
                     "MemoryReserved",
                     f"have {size} beside what their trials declared",
-                    lambda g: _holds(g, (need.memory or 0) + g.memory_reserved),
+                    lambda g: _holds(g, (need.memory or 0) + need.beside(g)),
                 )
             )
     return checks

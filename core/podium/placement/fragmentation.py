@@ -37,7 +37,7 @@ def _unusable(need: PodNeed, gpus: tuple[GpuReading, ...]) -> list[float]:
 def _fits(need: PodNeed, gpu: GpuReading) -> bool:
     if _free(gpu) == 0.0 or (need.products and gpu.product not in need.products):
         return False
-    beside = gpu.memory_reserved if need.together else 0
+    beside = need.beside(gpu)
     return need.memory is None or gpu.memory_total == 0 or need.memory + beside <= gpu.memory_total
 
 

@@ -4,7 +4,7 @@ and the pods that sit on nodes already) and by `podium explain pod`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from podium.placement.views import PodNeed
 from podium.schema.pod import Container, Pod
@@ -14,6 +14,7 @@ GPU_RESOURCE = "podium.dev/gpu"
 EXCLUSIVE_RESOURCE = "podium.dev/gpu-exclusive"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
+METHODS_ANNOTATION = "podium.dev/methods"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
 _SUFFIXES = {"k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
 
@@ -36,8 +37,14 @@ def need_of(pod: Pod) -> PodNeed:
         gpus=shared or whole,
         memory=_memory(pod),
         products=tuple(name.strip() for name in products.split(",") if name.strip()),
+        together=not moves_memory(pod.metadata.annotations.get(METHODS_ANNOTATION, "").split(",")),
         exclusive=whole > 0,
     )
+
+
+def moves_memory(methods: Collection[str]) -> bool:
+    """Whether a trial that is suspended by these is off its GPU with its memory, and never frozen there with it."""
+    return "cuda-checkpoint" in methods and "freeze" not in methods
 
 
 def _counted(pod: Pod, resource: str) -> int:

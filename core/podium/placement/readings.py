@@ -108,6 +108,7 @@ def _reading(gpu: GpuStatus) -> GpuReading:
         product=gpu.product,
         memory_total=gpu.memory_total,
         memory_reserved=gpu.memory_reserved,
+        memory_moved=gpu.memory_moved,
         memory_used=gpu.memory_used,
         sm_utilization=gpu.sm_utilization,
         health=gpu.health,

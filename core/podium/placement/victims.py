@@ -190,7 +190,7 @@ def _without(node: NodeView, victims: Sequence[Occupant]) -> NodeView:
     """The node once these pods are gone. One that no agent has reported yet is on an unknown GPU and frees none."""
     if not victims:
         return node
-    memory = {one.pod.uid: one.pod.need.memory or 0 for one in victims}
+    memory = {one.pod.uid: one.pod.need.memory or 0 if one.pod.need.together else 0 for one in victims}
     gpus = []
     for gpu in node.gpus:
         gone = [uid for uid in gpu.pods if uid in memory]

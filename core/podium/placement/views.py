@@ -15,7 +15,8 @@ class GpuReading:
     uuid: str
     product: str = ""
     memory_total: int = 0  # 0 = not known
-    memory_reserved: int = 0  # declared by the trials that are on it
+    memory_reserved: int = 0  # declared by the trials that are on it; of those that are moved off it the largest only
+    memory_moved: int = 0  # by that one: a newcomer that is moved off as well need not fit beside it
     memory_used: int = 0
     sm_utilization: float = 0.0
     health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
@@ -45,8 +46,9 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class PodNeed:
-    """What one pod asks for. `together`: its memory must fit beside the others' on the GPU, as with `freeze`.
-    `exclusive`: it is no trial's, and wants the GPUs for itself while it is there.
+    """What one pod asks for. `together`: its memory stays on the GPU when another works, as with `freeze`, so all
+    others must fit beside it. False: it is moved off, and need only fit beside what stays. `exclusive`: it is no
+    trial's, and wants the GPUs for itself while it is there.
     """
 
     gpus: int
@@ -54,6 +56,10 @@ class PodNeed:
     products: tuple[str, ...] = ()
     together: bool = True
     exclusive: bool = False
+
+    def beside(self, gpu: GpuReading) -> int:
+        """Bytes of others on this GPU that its own must fit beside."""
+        return gpu.memory_reserved - (0 if self.together else gpu.memory_moved)
 
 
 @dataclass(frozen=True, slots=True)

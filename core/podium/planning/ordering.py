@@ -17,7 +17,7 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
-from podium.planning.switching import Incumbent, Verdict, cost_of, job_turn, judge, turn_of
+from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +190,7 @@ class _Choice:
         verdict = judge(rival, incumbent, self.snapshot.costs, self._held, self._pace[rival.job.key])
         if verdict.protected:
             same = rival.job.key == incumbent.standing.job.key
-            costs = cost_of(incumbent.standing.job, self.snapshot.costs)
-            turn = turn_of(incumbent, self.snapshot.costs) if same else job_turn(costs)
+            turn = (turn_of if same else job_turn)(incumbent, self.snapshot.costs)
             wake = self.snapshot.now + turn - incumbent.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict

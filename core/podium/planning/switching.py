@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from podium.domain.snapshot import Costs, JobKey, JobView
 from podium.planning.eta import remaining
+from podium.planning.quantum import shortest_run
 from podium.planning.ranking import Standing
 
 JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
@@ -56,15 +57,32 @@ def cost_of(holder: JobView, costs: Costs) -> Costs:
 
 
 def turn_of(incumbent: Incumbent, costs: Costs) -> float:
-    return incumbent.standing.policy.turn(cost_of(incumbent.standing.job, costs))
+    """Seconds that it keeps its GPU before rivals of its job are looked at."""
+    holder = incumbent.standing
+    return _at_least(holder, holder.policy.turn(_own_cost(holder, costs)))
 
 
-def job_turn(costs: Costs) -> float:
-    return max(JOB_TURN, 10.0 * (costs.suspend + costs.resume))
+def job_turn(incumbent: Incumbent, costs: Costs) -> float:
+    """The same for rivals of other jobs."""
+    holder = incumbent.standing
+    own = _own_cost(holder, costs)
+    return _at_least(holder, max(JOB_TURN, 10.0 * (own.suspend + own.resume)))
+
+
+def _own_cost(holder: Standing, costs: Costs) -> Costs:
+    """As `cost_of`, from what was measured of this very trial if anything was."""
+    if holder.job.freezes and holder.trial.switch is not None:
+        return Costs(holder.trial.switch, 0.0, costs.requeue)
+    return cost_of(holder.job, costs)
+
+
+def _at_least(holder: Standing, floor: float) -> float:
+    """One that makes room by a requeue is not suspended: what that took does not count."""
+    return shortest_run(holder.trial.switch, floor) if holder.job.freezes else floor
 
 
 def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int]) -> Verdict:
-    holder, turn = incumbent.standing, job_turn(cost_of(incumbent.standing.job, costs))
+    holder, turn = incumbent.standing, job_turn(incumbent, costs)
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
     if theirs <= ours:

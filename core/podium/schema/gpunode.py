@@ -10,6 +10,8 @@ from pydantic import Field, computed_field
 
 from podium.schema.base import ObjectMeta, SpecModel, StatusModel, TrialRef
 
+NO_MEMORY = "NoMemory"  # reason of a pod's conditions: it could be the trial's turn, but its GPU memory is not free
+
 
 class OrderEntry(SpecModel):
     """A place in the order of one GPU: the first that is there holds it, the others follow. With the reason why."""
@@ -71,7 +73,12 @@ class GpuStatus(StatusModel):
     product: str = Field("", description="name of the product")
     memory_total: int = Field(0, description="bytes")
     memory_used: int = Field(0, description="bytes")
-    memory_reserved: int = Field(0, description="bytes declared by the trials that are on this GPU")
+    memory_reserved: int = Field(
+        0,
+        description="bytes declared by the trials that are on this GPU; of those that are moved off it when their turn "
+        "is over (cuda-checkpoint without freeze) the largest only",
+    )
+    memory_moved: int = Field(0, description="bytes of memoryReserved that were declared by that largest one")
     sm_utilization: float = Field(0.0, description="percent, smoothed")
     temperature: float | None = Field(None, description="degrees Celsius")
     sm_clock: int | None = Field(None, description="MHz")

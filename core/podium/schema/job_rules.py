@@ -186,6 +186,15 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="perTrial",
     ),
     Rule(
+        "CudaCheckpointWithoutMemory",
+        "spec",
+        "!has(self.suspension) || !('cuda-checkpoint' in self.suspension.methods) || has(self.gpus.memory)",
+        "cuda-checkpoint moves a trial's GPU memory into the memory of its pod, which must have room for it: "
+        "give gpus.memory, or remove cuda-checkpoint",
+        lambda spec: "cuda-checkpoint" not in spec.suspension.methods or spec.gpus.memory is not None,
+        at="gpus.memory",
+    ),
+    Rule(
         "AppCheckpointWithoutPath",
         "spec",
         "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || has(self.checkpoint)",

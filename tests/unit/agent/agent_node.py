@@ -8,6 +8,7 @@ from pathlib import Path
 from agent_builders import Machine, key
 
 from podium.schema.gpunode import TrialState
+from podium_agent.admission import Admission
 from podium_agent.arbiter import Entry, Orders, decide
 from podium_agent.book import Book
 from podium_agent.carrier import Carrier
@@ -42,7 +43,15 @@ class Node(Machine):
         passages = Passages(settings.passages_dir)
         self.observer = Observer(settings, self.gates, passages, methods, lambda: None)
         self.carrier = Carrier(
-            self.observer, self.gates, passages, methods, Metrics(), 5.0, self.books.get, lambda: self.settled.set()
+            self.observer,
+            self.gates,
+            passages,
+            methods,
+            Admission(self.observer.records, methods),
+            Metrics(),
+            5.0,
+            self.books.get,
+            lambda: self.settled.set(),
         )
 
     def look(self, *pods: TrialPod, now: float = 1.0) -> tuple[LocalTrial, ...]:

@@ -23,6 +23,7 @@ import podium_agent.conductor
 import podium_agent.observer
 import podium_agent.suspension.freeze
 from podium.schema.gpunode import GPUNode, TrialState
+from podium_agent.admission import Admission
 from podium_agent.arbiter import LAST_CALL_PART, LAST_CALL_SECONDS
 from podium_agent.book import Book
 from podium_agent.carrier import Carrier
@@ -271,7 +272,8 @@ class Agent:
         passages = Passages(settings.passages_dir)
         self.observer = Observer(settings, gates, passages, methods, lambda: None)
         book_of, wake = self.conductor.book_of, self.conductor.wake
-        self.carrier = Carrier(self.observer, gates, passages, methods, metrics, 1.0, book_of, wake)
+        admission = Admission(self.observer.records, methods)
+        self.carrier = Carrier(self.observer, gates, passages, methods, admission, metrics, 1.0, book_of, wake)
         self.hear()
         self.conductor._hint(self.observer)
 

@@ -199,8 +199,10 @@ def test_a_process_that_dies_over_a_step_keeps_nobody(trial: Trial, step: str) -
     async def act() -> Outcome:
         act = trial.method.suspend if out else trial.method.resume
         task = asyncio.ensure_future(act(trial.targets))
-        await asyncio.sleep(0.05)
-        assert driver.state(dying.pid) is states[step]
+        asked = trial.method._processes._under_way
+        while dying.pid not in asked or driver.state(dying.pid) is not states[step]:
+            assert not task.done(), "the step was never asked for"
+            await asyncio.sleep(0.002)
         dying.process.kill()
         return await task
 

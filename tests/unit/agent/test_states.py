@@ -225,6 +225,14 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
     assert (book.account.gpu_seconds(99.0), book.account.count) == (105.0, 1)
 
 
+def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
+    for state, why in ((OFF, "NoMemory"), (TrialState.GATED, "NoMemory"), (R, "Running")):
+        entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
+        assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
+            (why, why != str(state))
+        ] * 2
+
+
 def test_pod_conditions_are_patched_only_when_they_differ() -> None:
     first = patch(R, {}, "now")
     assert first is not None
@@ -252,6 +260,9 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     status = status_of(local("a", TrialState.SUSPENDING), local("b", TrialState.GATED), local("c", OFF))
     gpu = status.gpus[0]
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
+    movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    packed = status_of(*movers, local("c", R)).gpus[0]
+    assert (packed.memory_reserved, packed.memory_moved) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
     hot, cold = status_of(temperature=50.0), status_of(temperature=52.0)
     assert decisive(hot) == decisive(cold)

@@ -16,10 +16,22 @@ EVICTED = replace(FAILED, reason="Evicted", disruption="TerminationByKubelet", e
 OWN_DISK = 'Container main exceeded its local ephemeral storage limit "1Gi". '  # the kubelet's words
 OWN_VOLUME = 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi". '
 
+TORCH = "  File x\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.\n"
+JAX = "W1122 cuda_executor.cc: failed to allocate 8.00GiB: CUDA_ERROR_OUT_OF_MEMORY: out of memory\nbye"
+
 ENDS = [
     ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
     ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "OwnFailure", "ProcessFailed"),
     ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "OwnFailure", "OOMKilled"),
+    ("gpu oom", replace(FAILED, exit_code=1, exit_message=TORCH), "OwnFailure", "GPUMemoryExceeded"),
+    ("gpu oom of the driver", replace(FAILED, exit_code=1, exit_message=JAX), "OwnFailure", "GPUMemoryExceeded"),
+    (
+        "host oom",
+        replace(FAILED, exit_code=1, exit_message="MemoryError: out of memory"),
+        "OwnFailure",
+        "ProcessFailed",
+    ),
+    ("warned, not failed", PodFacts("Succeeded", exit_code=0, exit_message=JAX), "Succeeded", "Completed"),
     ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "OwnFailure", "ProcessFailed"),
     ("deadline", replace(FAILED, reason="DeadlineExceeded"), "OwnFailure", "DeadlineExceeded"),
     ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
@@ -68,6 +80,9 @@ NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
 TOLD = replace(RUNNING, deleting=True, requeue="MakesRoom")
 FAIL1 = replace(FAILED, exit_code=1)
+EXCEEDS = replace(FAIL1, exit_message=TORCH)
+ALONE = replace(EXCEEDS, alone=True)
+SHORT = replace(RUNNING, short="it waits for GPU memory: GPU x has 1 bytes free; 2 are needed")
 
 
 def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFacts:
@@ -89,6 +104,15 @@ PHASES = [
     ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
     ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
     ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TurnOver", False),
+    ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "NoMemory", False),
+    (
+        "no memory at the gate",
+        facts(P.GATED, replace(GATE, short="GPU x"), agent_state="Gated"),
+        P.GATED,
+        "NoMemory",
+        False,
+    ),
+    ("no memory, silent agent", facts(P.SUSPENDED, SHORT), P.SUSPENDED, "AgentSilent", False),
     ("resuming", facts(P.SUSPENDED, RUNNING, agent_state="Resuming"), P.RESUMING, "TurnCame", False),
     ("resumed", facts(P.SUSPENDED, RUNNING, agent_state="Running"), P.RUNNING, "Started", False),
     ("silent agent", facts(P.SUSPENDED, RUNNING), P.SUSPENDED, "AgentSilent", False),
@@ -102,6 +126,15 @@ PHASES = [
     ("done", facts(P.RUNNING, PodFacts("Succeeded", exit_code=0)), P.SUCCEEDED, "Completed", False),
     ("retried", facts(P.RUNNING, FAIL1, failures=1, retries=2), P.REQUEUED, "ProcessFailed", True),
     ("failed", facts(P.RUNNING, FAIL1, failures=2, retries=2), P.FAILED, "ProcessFailed", True),
+    ("too little memory", facts(P.RUNNING, EXCEEDS, retries=2), P.REQUEUED, "GPUMemoryExceeded", True),
+    ("alone as well", facts(P.RUNNING, ALONE, failures=1, retries=9), P.FAILED, "GPUMemoryExceeded", True),
+    (
+        "alone, another fault",
+        facts(P.RUNNING, replace(FAIL1, alone=True), retries=2),
+        P.REQUEUED,
+        "ProcessFailed",
+        True,
+    ),
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
     ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodGone", False),
@@ -160,3 +193,10 @@ def test_retry_delay_doubles_and_is_bounded() -> None:
     assert [retry_delay(n) for n in (1, 2, 3, 4)] == [2.0, 4.0, 8.0, 16.0]
     assert retry_delay(0) == 2.0
     assert retry_delay(10_000) == 300.0
+
+
+def test_the_line_that_says_so_is_quoted() -> None:
+    end = classify_end(replace(FAILED, exit_code=1, exit_message=TORCH))
+    assert "'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.'" in end.message
+    seen = derive_phase(facts(P.RUNNING, EXCEEDS, retries=2))
+    assert "next in 2 s, with a GPU to itself" in seen.message

@@ -23,6 +23,7 @@ FULL = replace(GPU, trials=4)
 SICK = replace(GPU, health="Unhealthy")
 UNSURE = replace(GPU, health="Unknown")
 TIGHT = replace(GPU, memory_reserved=70 * GIB)
+MOVED = replace(TIGHT, memory_moved=50 * GIB)
 
 REFUSALS = [
     ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),
@@ -41,7 +42,9 @@ REFUSALS = [
     ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "WrongProduct"),
     ("never fits", PodNeed(1, 90 * GIB), node(GPU), "TooLittleMemory"),
     ("does not fit beside the others", PodNeed(1, 20 * GIB), node(TIGHT), "MemoryReserved"),
-    ("need not fit beside the others", PodNeed(1, 20 * GIB, together=False), node(TIGHT), None),
+    ("beside what stays", PodNeed(1, 20 * GIB, together=False), node(TIGHT), "MemoryReserved"),
+    ("not beside what is moved", PodNeed(1, 20 * GIB, together=False), node(MOVED), None),
+    ("that stays, beside what is moved", PodNeed(1, 20 * GIB), node(MOVED), "MemoryReserved"),
     ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
     ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "MemoryReserved"),
     ("for itself: shares do not count", PodNeed(2, exclusive=True), node(FULL, FULL), None),

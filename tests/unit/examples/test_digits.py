@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from podium_agent.suspension.memory import read_memory
+
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
 SMALL = ["--work=2", "--lr=0.05", "--width=32", "--batch_size=32", "--activation=relu", "--seed=3"]
 
 
-def start(*flags: str, checkpoint: Path | None = None) -> subprocess.Popen[str]:
-    environment = {"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"}  # as Podium sets it
+def start(*flags: str, checkpoint: Path | None = None, gpu: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    # the first as Podium sets it; on a machine with a driver `gpu` alone says that it is used
+    environment = {"PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": "", **(gpu or {}), "PATH": os.environ["PATH"]}
     if checkpoint is not None:
         environment["PODIUM_CHECKPOINT"] = str(checkpoint)
     command = [sys.executable, str(SCRIPT), *flags]
@@ -119,3 +122,29 @@ def test_each_hyperparameter_matters(better: list[str], worse: list[str]) -> Non
         for flags in (better, worse)
     )
     assert good > bad + 0.04
+
+
+def on_gpu(node: Any, declared: int) -> dict[str, str]:
+    environment = {"PODIUM_GPU_MEMORY_BYTES": str(declared), "CUDA_VISIBLE_DEVICES": "0"}
+    if node.folder is not None:
+        environment["LD_LIBRARY_PATH"] = str(Path(node.library).parent)
+        environment["PODIUM_FAKE_DRIVER_STATE"] = str(node.folder / "state")
+    return environment
+
+
+def test_on_a_gpu_it_holds_memory_and_prints_the_same(whole: list[str], cuda_node: Any) -> None:
+    with start(*SMALL, "--epochs=100000", gpu=on_gpu(cuda_node, 64 << 20)) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().rstrip("\n") for _ in whole]
+        held = read_memory().of(frozenset({process.pid}))
+        process.kill()
+        process.communicate(timeout=120)
+    assert lines == whole
+    assert sum(held.values()) >= 48 << 20, "a real driver adds its context"
+
+
+def test_without_the_memory_it_says_so_and_fails(cuda_node: Any) -> None:
+    process = start(*SMALL, "--epochs=1", gpu=on_gpu(cuda_node, 1 << 50))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (1, "")
+    assert err.startswith("CUDA out of memory")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from podium.placement.charge import charge
@@ -40,6 +42,31 @@ def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
     trial = PlacedPod("t", "n", PodNeed(1, memory=5))
     (gpu,) = gpus_now(Reported((reading(),), ((),), None), [urgent, trial], {})
     assert (gpu.trials, gpu.memory_reserved) == (1, 5)
+
+
+def test_of_what_is_moved_off_only_the_largest_counts() -> None:
+    moved, stays = PodNeed(1, memory=60, together=False), PodNeed(1, memory=7)
+    (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
+    assert (gpu.trials, gpu.memory_reserved, gpu.memory_moved) == (4, 67, 60)
+    assert (moved.beside(gpu), stays.beside(gpu)) == (7, 67)
+
+
+@pytest.mark.parametrize(
+    ("methods", "together"),
+    [
+        (None, True),
+        ("freeze", True),
+        ("cuda-checkpoint,freeze", True),
+        ("cuda-checkpoint", False),
+        ("cuda-checkpoint,app-checkpoint", False),
+        ("app-checkpoint", True),
+        ("", True),
+    ],
+)
+def test_whose_memory_may_stay_must_fit_beside_the_others(methods: str | None, together: bool) -> None:
+    annotations = {} if methods is None else {"podium.dev/methods": methods}
+    pod = Pod.model_validate({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}})
+    assert need_of(pod).together is together
 
 
 def pod_with(init: list[str], main: list[str], resource: str = "podium.dev/gpu") -> Pod:

@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 import pytest
-from operator_builders import make_job, moment
+from operator_builders import make_job, make_node, moment
 from operator_builders import make_trial as trial_of
 
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
+from podium_operator.alone import whole_gpu
 from podium_operator.pods import PodRules, make_pod, make_trial
 
 RULES = PodRules("podium", "podium.dev/gpu")
@@ -70,6 +71,56 @@ def test_the_gate_is_the_last_init_container_with_the_trials_image_user_and_shar
     assert made["spec"]["schedulerName"] == "podium"
     assert made["spec"]["restartPolicy"] == "Never"
     assert made["spec"]["readinessGates"] == [{"conditionType": "podium.dev/holds-gpu"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "requests", "limits"),
+    [
+        ({}, str(16 << 30), None),
+        ({"requests": {"memory": "2Gi"}}, str(18 << 30), None),
+        ({"requests": {"memory": "1e9"}, "limits": {"memory": "4Gi"}}, str((16 << 30) + 10**9), str(20 << 30)),
+        ({"limits": {"memory": "4Gi"}}, None, str(20 << 30)),
+    ],
+)
+def test_a_pod_has_room_for_what_is_moved_off_its_gpus(
+    given: dict[str, Any], requests: str | None, limits: str | None
+) -> None:
+    gpus = {"perTrial": 2, "memory": "8Gi"}
+    how = {"gpus": gpus, "template": template(resources=given)}
+    plain = pod(**how)["spec"]["containers"][0]["resources"]
+    made = pod(**how, suspension={"methods": ["freeze", "cuda-checkpoint"]})["spec"]
+    resources = made["containers"][0]["resources"]
+    assert (resources["requests"].get("memory"), resources["limits"].get("memory")) == (requests, limits)
+    assert made["initContainers"][0]["resources"] == resources, "the gate's cost nothing: a pod counts the larger"
+    for kind in ("requests", "limits"):
+        assert plain[kind].get("memory") == given.get(kind, {}).get("memory")
+
+
+def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on_it() -> None:
+    job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
+    made = make_pod(job, trial_of(), 1, RULES, alone=24 << 30)
+    annotations = made["metadata"]["annotations"]
+    assert annotations["podium.dev/alone"] == "true"
+    assert annotations["podium.dev/gpu-memory"] == variables(made)["PODIUM_GPU_MEMORY_BYTES"] == str(24 << 30)
+    assert annotations["podium.dev/methods"] == "freeze"
+    main = made["spec"]["containers"][0]
+    assert "memory" not in main["resources"]["requests"]
+    assert main["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert "podium.dev/alone" not in pod(gpus={"memory": "8Gi"})["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "exceeded", "alone"),
+    [((24, 40, 4), True, 24), ((24,), False, None), ((4,), True, None), ((), True, None)],
+)
+def test_alone_on_the_smallest_gpu_that_fits(sizes: tuple[int, ...], exceeded: bool, alone: int | None) -> None:
+    node = make_node()
+    gpus = [node.status.gpus[0].model_copy(update={"memory_total": size << 30}) for size in sizes]
+    node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
+    condition = {"type": "GPUMemoryExceeded", "status": "True", "reason": "OutOfMemory"}
+    trial = trial_of(conditions=[condition] if exceeded else [])
+    bytes_ = None if alone is None else alone << 30
+    assert whole_gpu(trial, make_job(gpus={"memory": "8Gi"}).spec.gpus, [node]) == bytes_
 
 
 def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:

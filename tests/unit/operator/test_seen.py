@@ -71,6 +71,13 @@ def test_why_podium_deletes_it_is_read_off_the_pod() -> None:
     assert parse_pod(payload).facts.requeue == "NodeDraining"
 
 
+def test_that_it_waits_for_memory_is_read_off_its_conditions() -> None:
+    condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
+    assert parse_pod(pod_payload(conditions=[condition])).facts.short == ""
+    short = {**condition, "reason": "NoMemory", "message": "GPU x has 1 bytes free"}
+    assert parse_pod(pod_payload(conditions=[short])).facts.short == "GPU x has 1 bytes free"
+
+
 def test_the_worst_end_of_several_containers_counts() -> None:
     payload = pod_payload(phase="Failed", gate=ended(0))
     payload["status"]["containerStatuses"] = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
@@ -75,6 +75,23 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
     job = make_job(suspension={"methods": ["cuda-checkpoint"]})
     assert snap(job, *seen).jobs[0].freezes is freezes
     assert snap(make_job(), *seen).jobs[0].freezes
+
+
+@pytest.mark.parametrize(
+    ("recent", "switch"),
+    [
+        ((), None),
+        ((("freeze", 0.1, None),), None),
+        ((("freeze", 0.1, 0.1), ("freeze", 0.3, 0.3), ("freeze", 0.2, None)), 0.4),
+        ((("cuda-checkpoint", 9.0, 9.0), ("freeze", 0.1, 0.2)), 0.3),
+    ],
+)
+def test_what_a_switch_of_a_trial_takes_is_measured_on_itself(
+    recent: tuple[tuple[str, float, float | None], ...], switch: float | None
+) -> None:
+    records = [{"method": m, "at": moment(), "secondsOut": out, "secondsIn": back} for m, out, back in recent]
+    seen = snap(make_job(), make_trial(suspensions={"count": len(records), "recent": records})).trials[0]
+    assert seen.switch == (None if switch is None else pytest.approx(switch))
 
 
 def test_a_trial_on_a_gpu() -> None:

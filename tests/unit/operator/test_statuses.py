@@ -41,6 +41,21 @@ def shown(
     return trial_status(trial, owner, sight, now=NOW, place=place, end=end)
 
 
+def test_that_it_ran_out_of_gpu_memory_stays_a_condition() -> None:
+    failed = {**ended(1), "terminated": {**ended(1)["terminated"], "message": "CUDA out of memory: 9 bytes"}}
+    pod = {"phase": "Failed", "node": "node-1", "gate": ended(0), "main": failed}
+    status = shown({"phase": "Running", "pod": "sweep-0-0"}, pod)
+    (condition,) = status["conditions"]
+    assert (status["reason"], condition["type"], condition["status"]) == (
+        "GPUMemoryExceeded",
+        "GPUMemoryExceeded",
+        "True",
+    )
+    assert "'CUDA out of memory: 9 bytes'" in condition["message"]
+    later = shown({"phase": "Requeued", "attempt": 1, "conditions": [condition]}, {"attempt": 1})
+    assert later["conditions"] == [condition]
+
+
 def test_a_trial_that_runs_shows_its_place_and_gpu() -> None:
     status = shown({"phase": "Gated", "pod": "sweep-0-0", "curve": POINTS}, RUNNING, agent="Running")
     assert status == {

@@ -133,7 +133,10 @@ def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) 
             {"suspension": {"methods": ["container-checkpoint", "freeze"]}},
             "this version carries out freeze, cuda-checkpoint and app-checkpoint; not used: container-checkpoint",
         ),
-        ({"suspension": {"methods": ["cuda-checkpoint"]}}, "lists no cuda-checkpoint suspends no trial: add freeze"),
+        (
+            {"suspension": {"methods": ["cuda-checkpoint"]}, "gpus": {"memory": "8Gi"}},
+            "lists no cuda-checkpoint suspends no trial: add freeze",
+        ),
         ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt begins afresh"),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}, "2 trials will be made"),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),

@@ -1,0 +1,44 @@
+"""What admission does when the driver does not say how much memory is free. The rest: test_shared_memory."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from agent_builders import pod
+
+from podium_agent.admission import Admission
+from podium_agent.cgroups import Container, Freezer
+from podium_agent.records import Record
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError
+from podium_agent.suspension.parked import Parked
+
+
+@pytest.mark.parametrize(
+    ("error", "parked", "says"),
+    [
+        (MemoryUnknownError("NVML does not tell"), False, ""),
+        (MemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
+        (OSError("no descriptor left"), False, "is not known: no descriptor left"),
+        (KeyError("odd"), False, "could not be found out: KeyError('odd')"),
+    ],
+)
+def test_who_is_kept_out_by_a_driver_that_does_not_tell(
+    tmp_path: Path, error: Exception, parked: bool, says: str
+) -> None:
+    def memory() -> GpuMemory:
+        raise error
+
+    notes = Parked(tmp_path / "parked")
+    record = Record(pod(), gpus=("G",), containers={"c": Container("c", 1, Freezer(tmp_path / "c", unified=False))})
+    if parked:
+        notes.note("c", {"G": 5})
+    admission = Admission(lambda: [record], Methods(Freeze(1.0), parked=notes), memory)
+    assert admission.concerns(record) is parked
+    short = asyncio.run(admission.admit(record))
+    assert short.endswith(says)
+    assert record.admitted is (says == "")
+    assert bool(short) is bool(says)

@@ -1,0 +1,141 @@
+"""The memory ledger: who may come, in cases and against a model of GPUs that counts every byte."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium_agent.ledger import Footprint, shortfall, shortfall_alone
+
+TOTAL = 100
+
+
+def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
+    return Footprint(name, tuple(gpus), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("claim", "others", "free", "short"),
+    [
+        (one(declared=60), [], {"A": 100}, None),
+        (one(declared=60), [], {"A": 59}, (60, 59, 0)),
+        (one(), [], {"A": 0}, None),
+        (one(parked={"A": 30}), [], {"A": 29}, (30, 29, 0)),
+        (one(declared=60, parked={"A": 30}), [], {"A": 59}, (60, 59, 0)),
+        (one(declared=60), [one("b", declared=60)], {"A": 100}, None),
+        (one(declared=60), [one("b", declared=60, here=True)], {"A": 100}, (60, 100, 60)),
+        (one(declared=60), [one("b", declared=60, here=True, held={"A": 50})], {"A": 50}, (60, 50, 10)),
+        (one(declared=40), [one("b", declared=60, here=True, held={"A": 20})], {"A": 80}, None),
+        (one(declared=60), [one("b", "B", declared=60, here=True)], {"A": 100, "B": 40}, None),
+        (one(gpus="AB", declared=60), [one("b", "B", declared=60, here=True)], {"A": 100, "B": 100}, (60, 100, 60)),
+        (one(declared=1), [], {}, (1, 0, 0)),
+    ],
+)
+def test_who_may_come(
+    claim: Footprint, others: list[Footprint], free: dict[str, int], short: tuple[int, int, int] | None
+) -> None:
+    found = shortfall(claim, others, free)
+    assert (None if found is None else (found.needed, found.free, found.promised)) == short
+
+
+def test_only_who_stays_is_in_the_way_for_good() -> None:
+    claim, free = one(declared=60), {"A": 40}
+    at_work = one("b", declared=60, held={"A": 60}, here=True, leaves=True)
+    stays = one("c", declared=60, held={"A": 60}, here=True)
+    assert shortfall(claim, [at_work], free) is not None
+    assert shortfall_alone(claim, [at_work], free) is None
+    assert shortfall_alone(claim, [stays], free) == shortfall(claim, [stays], free)
+    assert str(shortfall_alone(claim, [stays], free)) == "GPU A has 40 bytes free; 60 are needed"
+
+
+@dataclass
+class Trial:
+    """As it truly is. `held` by GPU while it is on them, `parked` while it is not."""
+
+    name: str
+    gpus: str
+    declared: int
+    held: dict[str, int] = field(default_factory=dict)
+    parked: dict[str, int] = field(default_factory=dict)
+    here: bool = False
+
+
+class Node:
+    """Two GPUs whose bytes are counted; a stranger takes what is free, promised to others or not."""
+
+    def __init__(self, trials: list[Trial]) -> None:
+        self.trials = trials
+        self.stranger = {"A": 0, "B": 0}
+
+    def free(self) -> dict[str, int]:
+        taken = {gpu: sum(t.held.get(gpu, 0) for t in self.trials) for gpu in self.stranger}
+        return {gpu: TOTAL - taken[gpu] - self.stranger[gpu] for gpu in self.stranger}
+
+    def admits(self, trial: Trial) -> bool:
+        footprints = {
+            t.name: Footprint(t.name, tuple(t.gpus), t.declared, t.held, t.parked, t.here, leaves=True)
+            for t in self.trials
+        }
+        claim = footprints.pop(trial.name)
+        return shortfall(claim, footprints.values(), self.free()) is None
+
+    def come(self, trial: Trial) -> bool:
+        if not self.admits(trial):
+            return False
+        trial.here, trial.held, trial.parked = True, dict(trial.parked), {}
+        self.check()
+        return True
+
+    def grow(self, trial: Trial, gpu: str, to: int) -> None:
+        trial.held[gpu] = max(trial.held.get(gpu, 0), to)
+        self.check()
+
+    def leave(self, trial: Trial) -> None:
+        trial.here, trial.held, trial.parked = False, {}, trial.held
+
+    def check(self) -> None:
+        assert all(count >= 0 for count in self.free().values()), "more is taken than there is"
+        for gpu in self.stranger if not any(self.stranger.values()) else ():
+            assert sum(max(t.declared, t.held.get(gpu, 0)) for t in self.trials if t.here and gpu in t.gpus) <= TOTAL
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_never_over_committed_and_every_start_ends(data: st.DataObject) -> None:
+    """Any order of comings, growths, suspensions, and strangers; then, with the strangers gone, all end."""
+    trials = [
+        Trial(f"t{i}", data.draw(st.sampled_from(["A", "B", "AB"])), data.draw(st.integers(0, TOTAL)))
+        for i in range(data.draw(st.integers(1, 5)))
+    ]
+    node = Node(trials)
+    strangers = data.draw(st.booleans())
+    for _ in range(data.draw(st.integers(0, 30))):
+        trial = data.draw(st.sampled_from(trials))
+        what = data.draw(st.sampled_from(["come", "grow", "leave", "stranger"]))
+        gpu = data.draw(st.sampled_from(trial.gpus))
+        if what == "stranger" and strangers:
+            room = node.free()[gpu] + node.stranger[gpu]
+            node.stranger[gpu] = data.draw(st.integers(0, room))
+        elif what == "come" and not trial.here:
+            node.come(trial)
+        elif what == "leave" and trial.here:
+            node.leave(trial)
+        elif what == "grow" and trial.here:
+            most = trial.declared if not strangers else min(trial.declared, node.free()[gpu] + trial.held.get(gpu, 0))
+            node.grow(trial, gpu, data.draw(st.integers(0, max(0, most))))
+    node.stranger = {"A": 0, "B": 0}
+    for trial in trials:
+        if trial.here:
+            node.leave(trial)
+    left = list(trials)
+    while left:
+        came = [trial for trial in data.draw(st.permutations(left)) if node.come(trial)]
+        assert came, "all wait for one another"
+        for trial in came:
+            for gpu in trial.gpus:
+                node.grow(trial, gpu, trial.declared)
+            trial.here, trial.held = False, {}
+            left.remove(trial)

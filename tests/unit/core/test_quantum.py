@@ -1,0 +1,58 @@
+"""The shortest run between two switches follows what a trial's own suspensions cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
+
+from podium.domain.snapshot import Snapshot
+from podium.planning.quantum import OVERHEAD, shortest_run
+
+HELD = 100.0  # seconds, of `holding`
+
+
+@given(st.floats(0.0, 1e6), st.floats(0.0, 1e4), st.integers(1, 50))
+def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, floor: float, turns: int) -> None:
+    run = shortest_run(switch, floor)
+    assert run >= floor == shortest_run(None, floor)
+    assert turns * switch <= OVERHEAD * turns * run * (1 + 1e-9)
+
+
+def scene(switch: float | None) -> Snapshot:
+    """The rival is far better, the holder had its GPU for HELD seconds."""
+    return holding([replace(trial, switch=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)])
+
+
+@pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * OVERHEAD])
+def test_who_has_had_its_run_gives_way(switch: float | None) -> None:
+    assert orders(sound(scene(switch))) == {"gpu-0": ["job-1", "job-0"]}
+
+
+def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_over() -> None:
+    snapshot = scene(2 * HELD * OVERHEAD)
+    made = sound(snapshot)
+    assert orders(made) == {}
+    assert why(made, "job-1") == "MinimumRun"
+    assert made.wake_at == pytest.approx(snapshot.now + HELD)
+
+
+def test_between_jobs_as_well() -> None:
+    snapshot = scene(2 * HELD * OVERHEAD)
+    first, second = snapshot.trials
+    other = replace(snapshot.jobs[0], key=replace(first.job, name="other"), uid="other")
+    rival = replace(second, job=other.key)
+    two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
+    assert why(sound(two), rival.key.name) == "MinimumRun"
+    cheap = replace(two, trials=(replace(first, switch=None), rival))
+    assert why(sound(cheap), rival.key.name) == "FairShare"
+
+
+def test_what_a_suspension_took_says_nothing_of_a_requeue() -> None:
+    snapshot = scene(1e6)
+    job = replace(snapshot.jobs[0], freezes=False, saves=True, saves_at="anywhere")
+    saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)
+    assert "MinimumRun" not in {place.reason for place in sound(saving).ranks}

@@ -1,0 +1,12 @@
+"""Gives the example's tests a GPU node (there are no packages under tests)."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from cuda_node import cuda_machine, cuda_node, driver
+
+__all__ = ["cuda_machine", "cuda_node", "driver"]
