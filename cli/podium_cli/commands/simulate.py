@@ -13,7 +13,8 @@ from podium.policies.base import Policy
 from podium.policies.registry import NAMES, PolicyError, create
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
-from podium.simulation.recorded import Recording, RecordingError, bundled, load_all
+from podium.simulation.recorded import Recording, RecordingError, bundled
+from podium.simulation.sources import Reading, read_all
 from podium_cli import simulate_view
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.get import show
@@ -34,8 +35,7 @@ def add(commands: Commands) -> None:
         """,
         cluster=False,
     )
-    text = "curves: JSON lines, also .gz, or a folder of them (default: those of the example)"
-    parser.add_argument("curves", nargs="*", type=Path, metavar="FILE", help=text)
+    curves(parser)
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
@@ -47,9 +47,20 @@ def add(commands: Commands) -> None:
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
 
 
+def curves(parser: argparse.ArgumentParser) -> None:
+    """What says where the curves are; `recordings` reads them."""
+    text = (
+        "curves: JSON lines, also .gz, a CSV table, a TensorBoard folder, or a folder of files (default: the example's)"
+    )
+    parser.add_argument("curves", nargs="*", type=Path, metavar="FILE", help=text)
+    goals = ("maximize", "minimize")
+    parser.add_argument("--goal", choices=goals, default=goals[0], help="of CSV and TensorBoard (default: maximize)")
+    parser.add_argument("--metric", metavar="NAME", help="the scalar to read from TensorBoard folders")
+
+
 def _run(arguments: argparse.Namespace) -> Exit:
     machine, policies = _machine(arguments), _policies(arguments.policy or NAMES)
-    found = [contest(r, policies, machine, arguments.seeds, arguments.trials) for r in _recordings(arguments.curves)]
+    found = [contest(r, policies, machine, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -77,15 +88,17 @@ def _policies(names: tuple[str, ...] | list[str]) -> list[Policy]:
         raise CliError(Exit.USAGE, error.code, str(error)) from error
 
 
-def _recordings(paths: list[Path]) -> tuple[Recording, ...]:
+def recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+    paths: list[Path] = arguments.curves
+    reading = Reading(arguments.goal == "maximize", arguments.metric)
     try:
-        found = load_all(paths) if paths else (bundled(),)
+        found = read_all(paths, reading) if paths else (bundled(),)
     except RecordingError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     if not found:
-        text = f"{paths[0]}: no .jsonl or .jsonl.gz file is in it; name a folder that has some"
+        text = f"{paths[0]}: no .jsonl, .jsonl.gz, .csv or event file is in it; name a folder that has some"
         raise CliError(Exit.NOT_FOUND, "NoCurves", text)
     return found
