@@ -6,6 +6,7 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from podium.domain.snapshot import Costs
@@ -15,10 +16,14 @@ from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
-from podium_cli import simulate_view
+from podium.simulation.system import contest as system_contest
+from podium.simulation.system.scenario import Faults, Method
+from podium.simulation.system.searches import even_nodes
+from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.get import show
 from podium_cli.exits import CliError, Exit
+from podium_cli.report import simulation
 
 
 def add(commands: Commands) -> None:
@@ -32,6 +37,7 @@ def add(commands: Commands) -> None:
             podium simulate --gpus 8 --policy envelope --policy asha
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
+            podium simulate search.csv --goal minimize --system --nodes 2 --report simulation.html
         """,
         cluster=False,
     )
@@ -45,6 +51,18 @@ def add(commands: Commands) -> None:
         "--policy", action="append", choices=NAMES, metavar="NAME", help=f"one of: {', '.join(NAMES)} (default: all)"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+    text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
+    parser.add_argument("--system", action="store_true", help=text)
+    parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
+    place(parser)
+
+
+def place(parser: argparse.ArgumentParser) -> None:
+    """Where the simulated system runs; read by `place_of`."""
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="that the GPUs are spread over (default: 1)")
+    parser.add_argument("--shares", type=int, default=4, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    text = "mean hours between two failures of a node; its trials go on from their last save (default: never)"
+    parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
 
 
 def curves(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +77,10 @@ def curves(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    machine, policies = _machine(arguments), _policies(arguments.policy or NAMES)
+    machine, names = _machine(arguments), arguments.policy or NAMES
+    if arguments.system or arguments.report is not None:
+        return _run_system(arguments, names)
+    policies = _policies(names)
     found = [contest(r, policies, machine, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
@@ -68,6 +89,45 @@ def _run(arguments: argparse.Namespace) -> Exit:
         print(simulate_view.heading(one))
         show(simulate_view.table(one))
     return Exit.OK
+
+
+def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
+    where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
+    found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    if arguments.report is not None:
+        write(arguments.report, simulation.render(found))
+    if arguments.output == "json":
+        print(system_view.as_json(found))
+        return Exit.OK
+    for one in found:
+        print(system_view.heading(one))
+        show(system_view.table(one))
+    if arguments.report is not None:
+        print(f"{arguments.report}: who was trained when, under each policy.")
+    return Exit.OK
+
+
+def place_of(arguments: argparse.Namespace) -> system_contest.Place:
+    machine = _machine(arguments)
+    for name in ("nodes", "shares"):
+        if getattr(arguments, name) < 1:
+            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
+    fails = arguments.node_fails
+    if fails is not None and not fails > 0.0:
+        raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
+    return system_contest.Place(
+        nodes=even_nodes(machine.gpus, arguments.nodes, arguments.shares),
+        method=Method("freeze", machine.costs.suspend, machine.costs.resume),
+        faults=Faults() if fails is None else Faults(node=3600.0 * fails),
+    )
+
+
+def write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        text = f"{path}: {error.strerror}; name another file"
+        raise CliError(Exit.FAILED, "ReportNotWritten", text) from error
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:

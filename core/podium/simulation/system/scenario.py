@@ -54,7 +54,7 @@ class SimJob:
 
     view: JobView
     curves: tuple[RecordedTrial, ...]
-    method: Method = Method()
+    method: Method = field(default_factory=Method)
     checkpoints: bool = False
 
     @property
