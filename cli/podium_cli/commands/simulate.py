@@ -12,12 +12,13 @@ from pathlib import Path
 from podium.domain.snapshot import Costs
 from podium.policies.base import Policy
 from podium.policies.registry import NAMES, PolicyError, create
+from podium.schema.quantity import to_bytes
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
 from podium.simulation.system import contest as system_contest
-from podium.simulation.system.scenario import Faults, Method
+from podium.simulation.system.scenario import Faults, Method, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
@@ -42,11 +43,9 @@ def add(commands: Commands) -> None:
         cluster=False,
     )
     curves(parser)
-    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
+    machine(parser, switch=4.0)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
-    parser.add_argument("--suspend", type=float, default=4.0, metavar="SECONDS", help="of one suspension (default: 4)")
-    parser.add_argument("--resume", type=float, default=4.0, metavar="SECONDS", help="of one resumption (default: 4)")
     parser.add_argument(
         "--policy", action="append", choices=NAMES, metavar="NAME", help=f"one of: {', '.join(NAMES)} (default: all)"
     )
@@ -57,10 +56,21 @@ def add(commands: Commands) -> None:
     place(parser)
 
 
+def machine(parser: argparse.ArgumentParser, switch: float) -> None:
+    """GPUs and what a switch takes, in seconds each way."""
+    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
+    for name in ("suspend", "resume"):
+        text = f"of one {'suspension' if name == 'suspend' else 'resumption'} (default: {switch:g})"
+        parser.add_argument(f"--{name}", type=float, default=switch, metavar="SECONDS", help=text)
+
+
 def place(parser: argparse.ArgumentParser) -> None:
     """Where the simulated system runs; read by `place_of`."""
     parser.add_argument("--nodes", type=int, default=1, metavar="N", help="that the GPUs are spread over (default: 1)")
     parser.add_argument("--shares", type=int, default=4, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
+    parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
     text = "mean hours between two failures of a node; its trials go on from their last save (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
 
@@ -77,11 +87,11 @@ def curves(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    machine, names = _machine(arguments), arguments.policy or NAMES
+    where, names = _machine(arguments), arguments.policy or NAMES
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
     policies = _policies(names)
-    found = [contest(r, policies, machine, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    found = [contest(r, policies, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -108,18 +118,25 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
 
 
 def place_of(arguments: argparse.Namespace) -> system_contest.Place:
-    machine = _machine(arguments)
-    for name in ("nodes", "shares"):
-        if getattr(arguments, name) < 1:
-            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
+    given = _machine(arguments)
     fails = arguments.node_fails
     if fails is not None and not fails > 0.0:
         raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
     return system_contest.Place(
-        nodes=even_nodes(machine.gpus, arguments.nodes, arguments.shares),
-        method=Method("freeze", machine.costs.suspend, machine.costs.resume),
+        nodes=even_nodes(given.gpus, arguments.nodes, arguments.shares, _memory(arguments.gpu_memory)),
+        timing=Timing(load=arguments.load),
+        method=Method("freeze", given.costs.suspend, given.costs.resume),
         faults=Faults() if fails is None else Faults(node=3600.0 * fails),
     )
+
+
+def _memory(size: str | None) -> int:
+    if size is None:
+        return 0
+    try:
+        return to_bytes(size)
+    except ValueError as error:
+        raise CliError(Exit.USAGE, "BadSize", f"--gpu-memory: {error}") from error
 
 
 def write(path: Path, content: str) -> None:
@@ -131,11 +148,11 @@ def write(path: Path, content: str) -> None:
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
-    for name in ("gpus", "trials", "seeds"):
-        if getattr(arguments, name) < 1:
+    for name in ("gpus", "trials", "seeds", "nodes", "shares"):
+        if getattr(arguments, name, 1) < 1:
             raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
-    for name in ("suspend", "resume"):
-        if not 0.0 <= getattr(arguments, name) <= 3600.0:
+    for name in ("suspend", "resume", "load"):
+        if not 0.0 <= getattr(arguments, name, 0.0) <= 3600.0:
             text = f"--{name}: {getattr(arguments, name):g} seconds is no cost; give 0 to 3600"
             raise CliError(Exit.USAGE, "BadCost", text)
     return Machine(arguments.gpus, Costs(arguments.suspend, arguments.resume))

@@ -82,7 +82,7 @@ def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: 
     outcomes = {name: [_run(pool, name, place) for pool in pools] for name in names}
     runs = {
         name: tuple(
-            _searched(name, pool, mine, base.makespan)
+            searched(name, pool, mine, base.makespan)
             for pool, mine, base in zip(pools, outcomes[name], outcomes[BASE], strict=True)
         )
         for name in names
@@ -95,7 +95,8 @@ def _run(pool: Pool, policy: str, place: Place) -> Outcome:
     return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed))
 
 
-def _searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
+def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
+    """What one run was worth; `makespan`: of fifo on the same pool."""
     stairs = best_so_far(outcome, pool.maximize)
     near, goal, sign = near_best(pool), goal_of(pool), pool.sign
     reached = tuple(Reached(time, 0, sign * value) for time, value in stairs)

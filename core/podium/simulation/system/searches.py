@@ -39,7 +39,7 @@ def search(
     return SimJob(view, pool.trials, method)
 
 
-def even_nodes(gpus: int, nodes: int, shares: int) -> tuple[NodeSpec, ...]:
+def even_nodes(gpus: int, nodes: int, shares: int, memory: int = 0) -> tuple[NodeSpec, ...]:
     """`gpus` spread over the nodes, the first ones get what does not divide; no node without a GPU."""
     sizes = [gpus // nodes + (place < gpus % nodes) for place in range(nodes)]
-    return tuple(NodeSpec(f"node-{place}", size, shares) for place, size in enumerate(sizes) if size)
+    return tuple(NodeSpec(f"node-{place}", size, shares, memory) for place, size in enumerate(sizes) if size)
