@@ -15,7 +15,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender \
-	bench-hpo bench-simulation lock clean
+	bench-hpo bench-simulation bench-reality lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, S
 
 bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
 	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))
+
+bench-reality: setup ## the digits search on the real cluster against the same search simulated: decisions, finish times (root)
+	@$(BIN)/python benchmarks/bench_reality.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh
