@@ -83,6 +83,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that one search may take")
     parser.add_argument("--save", type=Path, help="folder for the objects of the searches (default: not kept)")
     parser.add_argument("--from-files", type=Path, help="compare these instead of running a cluster")
+    parser.add_argument("--note", default="", help="a sentence for the result: what else the machine did meanwhile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.from_files or options.save or Path(scratch)
@@ -90,10 +91,10 @@ def main() -> None:
             folder.mkdir(parents=True, exist_ok=True)
             record(options, folder)
         found = [compared(read_search(path)) for path in sorted(folder.glob("*.json"))]
-    publish(found)
+    publish(found, options.note)
 
 
-def publish(found: list[Comparison]) -> None:
+def publish(found: list[Comparison], note: str) -> None:
     result = {
         "bench": "reality",
         "searches": len(found),
@@ -116,6 +117,7 @@ def publish(found: list[Comparison]) -> None:
             "| search | turns, real / sim. | matched | tau | median error | p90 error | end, real / sim. | ok |",
             "| --- | --- | --- | --- | --- | --- | --- | --- |",
             *rows,
+            *([f"\n{note}"] if note else []),
             "\n![turns and finish times](bench-reality.png)\n",
             f"RESULT {json.dumps(result)}\n",
         ]

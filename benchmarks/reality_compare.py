@@ -105,7 +105,7 @@ def search_of(seen: JobPicture) -> Search:
         for trial in trials
         for place, hold in enumerate(sorted(trial.status.holds, key=lambda hold: hold.start))
     }
-    timing = Timing(load=load, cycle=OPERATOR_CYCLE)
+    timing = Timing(load=load, ended=_until_known(trials, seen), cycle=OPERATOR_CYCLE)
     timing = replace(timing, gate=max(0.0, min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order))
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
     job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials))
@@ -135,6 +135,15 @@ def turns_of(outcome: Outcome) -> dict[TurnKey, float]:
         if span.use in BEGINS_A_TURN:
             starts[span.number].append(span.start)
     return {(number, place): start for number, found in starts.items() for place, start in enumerate(found)}
+
+
+def _until_known(trials: Sequence[HyperParamTrial], seen: JobPicture) -> float:
+    """Median seconds from a trial's end until the operator made the next one; where none was made, the default."""
+    parallel = seen.job.spec.trials.parallel
+    later = [t.metadata.creation_timestamp for t in trials[parallel if parallel != "auto" else len(trials) :]]
+    ends = sorted(t.status.finished_at for t in trials if t.status.finished_at is not None)
+    lags = [(made - end).total_seconds() for made, end in zip(sorted(m for m in later if m), ends, strict=False)]
+    return max(0.0, median(lags)) if lags else Timing().ended
 
 
 def _from_zero(view: JobView) -> JobView:

@@ -23,7 +23,7 @@ from podium.simulation.system.outcome import TRAINING, Outcome, Span
 from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, SimulationError, Timing
 from podium.testing.builders import make_job
 
-AT_ONCE = Timing(place=1.0, gate=1.0, load=2.0, notice=0.0, debounce=0.0, order=0.0)
+AT_ONCE = Timing(place=1.0, gate=1.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
 ONE_GPU = (NodeSpec("a", 1),)
 
 
@@ -73,6 +73,19 @@ def test_a_value_is_known_at_the_next_report() -> None:
     outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, report=5.0)))
     assert (outcome.makespan, outcome.jobs[0].reason) == (15.0, "TargetReached")
     assert outcome.trials[0].gpu_seconds == 13.0
+
+
+def test_the_gpu_is_free_before_the_pod_says_so() -> None:
+    """The second trial begins when the first has ended; the third one's pod only gets the share 5 s later."""
+    three = job(curve(0.1), curve(0.2), curve(0.3))
+    node = (NodeSpec("a", 1, shares=2),)
+    outcome = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=5.0)), checked=True)
+    starts = [(number, start) for number, use, start, _ in used(outcome) if use == "starting"]
+    # 2 to 14; 14 to 26; the share of the first is free at 19, placed at 20, at the gate at 21
+    assert starts == [(0, 2.0), (1, 14.0), (2, 26.0)]
+    slow = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=30.0)), checked=True)
+    assert [start for _, use, start, _ in used(slow) if use == "starting"] == [2.0, 14.0, 46.0]
+    assert slow.makespan == 46.0 + 12.0 + 30.0
 
 
 def test_jobs_that_come_later_share_the_gpu() -> None:

@@ -49,10 +49,10 @@ def _holders(node: Node) -> dict[str, Trial]:
 
 def _place(trial: Trial) -> int | None:
     """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
+    if trial.state in (State.CREATING, State.ENDED):
+        return None
     if trial.told:
         return -1
-    if trial.state is State.CREATING:
-        return None
     places = [_in_order(trial, gpu) for gpu in trial.gpus]
     known = [place for place in places if place is not None]
     return max(known) if len(known) == len(places) else None

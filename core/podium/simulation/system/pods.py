@@ -168,6 +168,10 @@ class Pods:
             self._go_on(trial)
             return
         trial.shown, trial.ended = tuple(trial.points), now
+        self._then(trial, State.ENDED, self._timing.ended, self._succeeded)
+        self._act_on(trial)  # the GPU goes to the next without a round trip
+
+    def _succeeded(self, trial: Trial) -> None:
         self._release(trial)
         self._reports.pod(trial, TrialPhase.SUCCEEDED)
 
@@ -176,7 +180,7 @@ class Pods:
         self._act_on(trial)
 
     def _told(self, trial: Trial, attempt: int) -> None:
-        if trial.attempt != attempt or trial.state is None or not trial.leaving:
+        if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
             return
         if trial.state in (State.PLACING, State.CREATING, State.GATED):
             self._lost(trial, attempt)  # nothing of this attempt has run, or its node is down
@@ -193,7 +197,7 @@ class Pods:
 
     def _lost(self, trial: Trial, attempt: int) -> None:
         """The cluster's fault: another pod goes on from the last save."""
-        if trial.attempt == attempt and trial.state is not None:
+        if trial.attempt == attempt and trial.state not in (None, State.ENDED):
             self._release(trial)
             self._throw_back(trial)
             self._reports.pod(trial, TrialPhase.REQUEUED)
@@ -246,8 +250,11 @@ class Pods:
     def _node_down(self, node: Node) -> None:
         """All that runs there stops; nobody knows before its pods are given up."""
         node.up = False
-        for trial in node.trials:
-            self._stop_dead(trial)
+        for trial in list(node.trials):
+            if trial.state is State.ENDED:
+                self._succeeded(trial)  # its last words are out
+            else:
+                self._stop_dead(trial)
         self._queue.after(self._timing.evict, self._given_up, node)
         self._queue.after(self._chance.node_is_away(self._timing.evict), self._node_up, node)
 

@@ -12,7 +12,7 @@ from podium.domain.phase import TrialPhase, check
 from podium.domain.snapshot import GpuView
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.scenario import Timing
-from podium.simulation.system.truth import PHASES, Gpu, Node, Trial
+from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
 
 
 class Reports:
@@ -89,7 +89,7 @@ class Reports:
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
     old = gpu.view
-    here = [trial for trial in node.trials if gpu in trial.gpus]
+    here = [trial for trial in node.trials if gpu in trial.gpus and trial.state is not State.ENDED]
     at_work = [t for t in here if t.held_since is not None]
     holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
     return GpuView(

@@ -72,6 +72,7 @@ class Timing:
     gate: float = 1.2  # from there until its gate asks: image, containers
     load: float = 1.0  # from the open gate to the first step, on the GPU
     save: float = 1.0  # of a trial that is told to go
+    ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
     report: float = 2.0  # curves and GPU seconds are written on this grid: what the planner knows is so old
     notice: float = 0.05  # until a change of state is in the API
     debounce: float = 0.05  # changes that come within this time share a cycle of the operator

@@ -27,6 +27,7 @@ class State(Enum):
     SUSPENDING = auto()
     SUSPENDED = auto()
     RESUMING = auto()
+    ENDED = auto()  # its process has; its pod does not say so yet
 
 
 OCCUPIES = frozenset({State.STARTING, State.RUNNING, State.SAVING, State.SUSPENDING, State.RESUMING})
@@ -40,6 +41,7 @@ PHASES: Mapping[State, TrialPhase] = {
     State.SUSPENDING: TrialPhase.SUSPENDING,
     State.SUSPENDED: TrialPhase.SUSPENDED,
     State.RESUMING: TrialPhase.RESUMING,
+    State.ENDED: TrialPhase.RUNNING,
 }
 
 
