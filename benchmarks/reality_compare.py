@@ -1,7 +1,7 @@
 """One search on a cluster against the same search in the simulated system. Used by bench_reality.
 
-What the simulation takes from the run: when each trial trained (its curve), the nodes, what a start and a suspension
-took. What it does not: who was let on a GPU, when, and why.
+What the simulation takes from the run: when each trial trained (its curve), the nodes and which of them each pod was
+on, what a start and a suspension took. What it does not: who was let on a GPU, when, and why.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def search_of(seen: JobPicture) -> Search:
     timing = Timing(load=load, ended=_until_known(trials, seen), cycle=OPERATOR_CYCLE)
     timing = replace(timing, gate=max(0.0, min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order))
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
-    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials))
+    placed = tuple(trial.status.node or "" for trial in trials)  # kube-scheduler settles equal scores by chance
+    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials), placed=placed)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
         for node in seen.nodes

@@ -110,6 +110,12 @@ def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
     assert kept.makespan > 46.0, "the second pod is placed only when the first has ended"
 
 
+def test_pods_go_where_they_are_said_to_have_been() -> None:
+    of = replace(job(curve(0.1), curve(0.2), curve(0.3)), placed=("b", "b", "a"))
+    outcome = simulate(Scenario((NodeSpec("a", 1), NodeSpec("b", 1)), (of,), AT_ONCE))
+    assert {(s.number, s.gpu) for s in outcome.spans} == {(0, "b-gpu0"), (1, "b-gpu0"), (2, "a-gpu0")}
+
+
 def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     """Pods live for 15 s on average and a trial needs 40."""
     faults = Faults(pod=15.0)

@@ -49,13 +49,15 @@ class SimJob:
     """`view`: as the planner sees it (`created` = when it arrives); trial number n trains along `curves[n]`, round and
     round. Steps are those of the curves, where none were recorded seconds of training.
 
-    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start.
+    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `placed`: the node of each
+    trial by number, where a run that this one is held against says it; empty = the scheduler does.
     """
 
     view: JobView
     curves: tuple[RecordedTrial, ...]
     method: Method = field(default_factory=Method)
     checkpoints: bool = False
+    placed: tuple[str, ...] = ()
 
     @property
     def key(self) -> JobKey:
