@@ -15,8 +15,8 @@ CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender \
-	bench-hpo bench-checkpoint lock clean
+	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-realtime bench-theory \
+	bench-extender bench-hpo bench-simulation bench-reality lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -100,6 +100,12 @@ bench-extender: setup ## how long filter and prioritize take over synthetic cach
 
 bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
 	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
+
+bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
+	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))
+
+bench-reality: setup ## the digits search on the real cluster against the same search simulated: decisions, finish times (root)
+	@$(BIN)/python benchmarks/bench_reality.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
-from podium.schema.job import Direction, HyperParamJob
-from podium.schema.quantity import to_bytes
-from podium.schema.saving import can_save, saves_at
+from podium.schema.job import HyperParamJob
 from podium.schema.trial import SuspensionRecord
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
@@ -55,33 +54,12 @@ def _in_place(nodes: Iterable[GPUNode]) -> frozenset[str]:
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
-    spec = job.spec
-    points = SEARCHERS[spec.search.algorithm].size(spec)
-    created = job.metadata.creation_timestamp
-    return JobView(
-        key=JobKey(job.metadata.namespace, job.metadata.name),
-        uid=job.metadata.uid,
-        created=created.timestamp() if created else 0.0,
-        policy=spec.policy.name,
-        settings=spec.policy.settings,
-        maximize=spec.objective.direction is Direction.MAXIMIZE,
-        target=spec.objective.target,
-        max_trials=spec.trials.max if points is None else min(spec.trials.max, points),
-        parallel=None if spec.trials.parallel == "auto" else spec.trials.parallel,
-        max_steps=spec.trials.max_steps,
-        max_failed=spec.trials.max_failed,
-        retries=spec.trials.retries,
-        gpus_per_trial=spec.gpus.per_trial,
+    return job_view(
+        job,
+        points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
         accepted=is_accepted(job),
-        suspended=spec.suspend,
         finished=is_finished(job),
-        budget_gpu_seconds=spec.budget.gpu_seconds if spec.budget else None,
-        deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
-        products=tuple(spec.gpus.products),
-        memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
-        freezes=not in_place.isdisjoint(spec.suspension.methods),
-        saves=can_save(spec),
-        saves_at=saves_at(spec),
+        freezes=not in_place.isdisjoint(job.spec.suspension.methods),
     )
 
 

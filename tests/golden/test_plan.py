@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot
+from podium.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium.planning.planner import plan
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
@@ -49,6 +49,8 @@ def plain(value: object) -> object:
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, JobKey | TrialKey):
+        return {"kind": type(value).__name__, **value._asdict()}
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     return value

@@ -74,4 +74,5 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
         MappingProxyType(dict(trial.spec.parameters)),
         tuple(p.step * pace for p in points),
         tuple(to_wire(p.value, maximize) for p in points),
+        tuple(p.step for p in points),
     )

@@ -6,18 +6,25 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from podium.domain.snapshot import Costs
 from podium.policies.base import Policy
 from podium.policies.registry import NAMES, PolicyError, create
+from podium.schema.quantity import to_bytes
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
-from podium.simulation.recorded import Recording, RecordingError, bundled, load_all
-from podium_cli import simulate_view
+from podium.simulation.recorded import Recording, RecordingError, bundled
+from podium.simulation.sources import Reading, read_all
+from podium.simulation.system import contest as system_contest
+from podium.simulation.system.scenario import Faults, Method, Timing
+from podium.simulation.system.searches import even_nodes
+from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.get import show
 from podium_cli.exits import CliError, Exit
+from podium_cli.report import simulation
 
 
 def add(commands: Commands) -> None:
@@ -31,25 +38,60 @@ def add(commands: Commands) -> None:
             podium simulate --gpus 8 --policy envelope --policy asha
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
+            podium simulate search.csv --goal minimize --system --nodes 2 --report simulation.html
         """,
         cluster=False,
     )
-    text = "curves: JSON lines, also .gz, or a folder of them (default: those of the example)"
-    parser.add_argument("curves", nargs="*", type=Path, metavar="FILE", help=text)
-    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
+    curves(parser)
+    machine(parser, switch=4.0)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
-    parser.add_argument("--suspend", type=float, default=4.0, metavar="SECONDS", help="of one suspension (default: 4)")
-    parser.add_argument("--resume", type=float, default=4.0, metavar="SECONDS", help="of one resumption (default: 4)")
     parser.add_argument(
         "--policy", action="append", choices=NAMES, metavar="NAME", help=f"one of: {', '.join(NAMES)} (default: all)"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+    text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
+    parser.add_argument("--system", action="store_true", help=text)
+    parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
+    place(parser)
+
+
+def machine(parser: argparse.ArgumentParser, switch: float) -> None:
+    """GPUs and what a switch takes, in seconds each way."""
+    parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
+    for name in ("suspend", "resume"):
+        text = f"of one {'suspension' if name == 'suspend' else 'resumption'} (default: {switch:g})"
+        parser.add_argument(f"--{name}", type=float, default=switch, metavar="SECONDS", help=text)
+
+
+def place(parser: argparse.ArgumentParser) -> None:
+    """Where the simulated system runs; read by `place_of`."""
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="that the GPUs are spread over (default: 1)")
+    parser.add_argument("--shares", type=int, default=4, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
+    parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
+    parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
+    text = "mean hours between two failures of a node; its trials go on from their last save (default: never)"
+    parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
+
+
+def curves(parser: argparse.ArgumentParser) -> None:
+    """What says where the curves are; `recordings` reads them."""
+    text = (
+        "curves: JSON lines, also .gz, a CSV table, a TensorBoard folder, or a folder of files (default: the example's)"
+    )
+    parser.add_argument("curves", nargs="*", type=Path, metavar="FILE", help=text)
+    goals = ("maximize", "minimize")
+    parser.add_argument("--goal", choices=goals, default=goals[0], help="of CSV and TensorBoard (default: maximize)")
+    parser.add_argument("--metric", metavar="NAME", help="the scalar to read from TensorBoard folders")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    machine, policies = _machine(arguments), _policies(arguments.policy or NAMES)
-    found = [contest(r, policies, machine, arguments.seeds, arguments.trials) for r in _recordings(arguments.curves)]
+    where, names = _machine(arguments), arguments.policy or NAMES
+    if arguments.system or arguments.report is not None:
+        return _run_system(arguments, names)
+    policies = _policies(names)
+    found = [contest(r, policies, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -59,12 +101,58 @@ def _run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
+    where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
+    found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    if arguments.report is not None:
+        write(arguments.report, simulation.render(found))
+    if arguments.output == "json":
+        print(system_view.as_json(found))
+        return Exit.OK
+    for one in found:
+        print(system_view.heading(one))
+        show(system_view.table(one))
+    if arguments.report is not None:
+        print(f"{arguments.report}: who was trained when, under each policy.")
+    return Exit.OK
+
+
+def place_of(arguments: argparse.Namespace) -> system_contest.Place:
+    given = _machine(arguments)
+    fails = arguments.node_fails
+    if fails is not None and not fails > 0.0:
+        raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
+    return system_contest.Place(
+        nodes=even_nodes(given.gpus, arguments.nodes, arguments.shares, _memory(arguments.gpu_memory)),
+        timing=Timing(load=arguments.load),
+        method=Method("freeze", given.costs.suspend, given.costs.resume),
+        faults=Faults() if fails is None else Faults(node=3600.0 * fails),
+    )
+
+
+def _memory(size: str | None) -> int:
+    if size is None:
+        return 0
+    try:
+        return to_bytes(size)
+    except ValueError as error:
+        raise CliError(Exit.USAGE, "BadSize", f"--gpu-memory: {error}") from error
+
+
+def write(path: Path, content: str) -> None:
+    try:
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        text = f"{path}: {error.strerror}; name another file"
+        raise CliError(Exit.FAILED, "ReportNotWritten", text) from error
+
+
 def _machine(arguments: argparse.Namespace) -> Machine:
-    for name in ("gpus", "trials", "seeds"):
-        if getattr(arguments, name) < 1:
+    for name in ("gpus", "trials", "seeds", "nodes", "shares"):
+        if getattr(arguments, name, 1) < 1:
             raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
-    for name in ("suspend", "resume"):
-        if not 0.0 <= getattr(arguments, name) <= 3600.0:
+    for name in ("suspend", "resume", "load"):
+        if not 0.0 <= getattr(arguments, name, 0.0) <= 3600.0:
             text = f"--{name}: {getattr(arguments, name):g} seconds is no cost; give 0 to 3600"
             raise CliError(Exit.USAGE, "BadCost", text)
     return Machine(arguments.gpus, Costs(arguments.suspend, arguments.resume))
@@ -77,15 +165,17 @@ def _policies(names: tuple[str, ...] | list[str]) -> list[Policy]:
         raise CliError(Exit.USAGE, error.code, str(error)) from error
 
 
-def _recordings(paths: list[Path]) -> tuple[Recording, ...]:
+def recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+    paths: list[Path] = arguments.curves
+    reading = Reading(arguments.goal == "maximize", arguments.metric)
     try:
-        found = load_all(paths) if paths else (bundled(),)
+        found = read_all(paths, reading) if paths else (bundled(),)
     except RecordingError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     if not found:
-        text = f"{paths[0]}: no .jsonl or .jsonl.gz file is in it; name a folder that has some"
+        text = f"{paths[0]}: no .jsonl, .jsonl.gz, .csv or event file is in it; name a folder that has some"
         raise CliError(Exit.NOT_FOUND, "NoCurves", text)
     return found

@@ -8,7 +8,7 @@ from podium.curves.wire import diverged
 from podium_cli import texts
 from podium_cli.report import svg
 from podium_cli.report.markup import NONE, Markup, element
-from podium_cli.report.model import Axis, Hold, JobReport, TrialLine, category
+from podium_cli.report.model import Axis, Hold, JobReport, Lane, TrialLine, category
 
 WIDTH = 760.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 12.0, 40.0
@@ -24,7 +24,7 @@ def curves(report: JobReport) -> Markup:
     low, high = svg.reach([value for line in drawn for _, value in line.curve], _target(report))
     x = svg.Scale(min(steps), max(steps), LEFT, WIDTH - RIGHT)
     y = svg.Scale(low, high, height - BOTTOM, TOP)
-    parts = [*_grid_y(y, report.metric), *_grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
+    parts = [*grid_y(y, report.metric), *grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
     worst_first = sorted(drawn, key=lambda line: -line.level)
     parts += [_curve(report, line, x, y) for line in worst_first]
     label = f"Learning curves of {len(drawn)} trials: {report.metric} by {report.step_key}"
@@ -47,22 +47,26 @@ def _curve(report: JobReport, line: TrialLine, x: svg.Scale, y: svg.Scale) -> Ma
 
 
 def gantt(report: JobReport) -> Markup:
-    """Who held each GPU when: one lane a GPU, one bar a turn."""
-    if not report.lanes:
+    return lanes(report.lanes, report.span)
+
+
+def lanes(given: Sequence[Lane], span: float, lane_height: float = 44.0) -> Markup:
+    """Who held each GPU when: one lane a GPU, one bar a turn. `span`: seconds to draw."""
+    if not given:
         return NONE
-    left, lane_height = 96.0, 44.0
-    height = TOP + lane_height * len(report.lanes) + BOTTOM
-    x = svg.Scale(0.0, report.span, left, WIDTH - RIGHT)
-    parts = _time_grid(x, report.span, height)
-    for place, lane in enumerate(report.lanes):
+    left = 96.0
+    height = TOP + lane_height * len(given) + BOTTOM
+    x = svg.Scale(0.0, span, left, WIDTH - RIGHT)
+    parts = time_grid(x, span, height)
+    for place, lane in enumerate(given):
         top = TOP + place * lane_height
         parts.append(
             element("rect", x=left, y=top + 4, width=WIDTH - RIGHT - left, height=lane_height - 8, class_="lane")
         )
         parts.append(svg.text(left - 8, top + lane_height / 2 + 4, lane.gpu, class_="label end"))
         parts += [_bar(hold, x, top + 4, lane_height - 8) for hold in lane.holds]
-    turns = sum(len(lane.holds) for lane in report.lanes)
-    return svg.picture(WIDTH, height, f"Who held each GPU when: {turns} turns on {len(report.lanes)} GPUs", *parts)
+    turns = sum(len(lane.holds) for lane in given)
+    return svg.picture(WIDTH, height, f"Who held each GPU when: {turns} turns on {len(given)} GPUs", *parts)
 
 
 def _bar(hold: Hold, x: svg.Scale, top: float, height: float) -> Markup:
@@ -106,7 +110,7 @@ def best_so_far(report: JobReport) -> Markup:
         )
         for found in report.improvements
     ]
-    parts = [*_grid_y(y, report.metric), *_time_grid(x, report.span, height), *_target_line(report, y)]
+    parts = [*grid_y(y, report.metric), *time_grid(x, report.span, height), *_target_line(report, y)]
     line = svg.path(points, class_="curve l0")
     return svg.picture(WIDTH, height, f"Best {report.metric} by time", *parts, line, *marks)
 
@@ -144,7 +148,7 @@ def _scatter(report: JobReport, axis: Axis, lines: Sequence[TrialLine]) -> Marku
         x = svg.Scale(min(values), max(values), left + 8, width - RIGHT - 8, log=axis.log)
         ticks = [(x(tick), texts.number(tick, 3)) for tick in x.ticks(4)]
         marks = [(line, x(value)) for line, value in numbers]
-    parts = _grid_y(y, "", right=width - RIGHT, left=left, count=4)
+    parts = grid_y(y, "", right=width - RIGHT, left=left, count=4)
     parts += [svg.text(at, height - BOTTOM + 16, _short(name), class_="tick middle") for at, name in ticks]
     for line, at in sorted(marks, key=lambda mark: -mark[0].level):
         about = svg.title(f"{line.name}: {axis.name}={dict(line.parameters)[axis.name]} gave {texts.number(line.best)}")
@@ -176,7 +180,7 @@ def _target_line(report: JobReport, y: svg.Scale) -> list[Markup]:
     ]
 
 
-def _grid_y(
+def grid_y(
     y: svg.Scale, name: str, *, left: float = LEFT, right: float = WIDTH - RIGHT, count: int = 5
 ) -> list[Markup]:
     parts: list[Markup] = []
@@ -189,12 +193,12 @@ def _grid_y(
     return parts
 
 
-def _grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> list[Markup]:
+def grid_x(x: svg.Scale, marks: Sequence[float], height: float, name: str) -> list[Markup]:
     parts = [svg.text(x(mark), height - BOTTOM + 17, texts.number(mark), class_="tick middle") for mark in marks]
     return [*parts, svg.text((x.begin + x.end) / 2, height - 5, name, class_="axis middle")]
 
 
-def _time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
+def time_grid(x: svg.Scale, span: float, height: float) -> list[Markup]:
     parts: list[Markup] = []
     for mark in svg.time_ticks(span):
         parts.append(element("line", x1=x(mark), x2=x(mark), y1=TOP, y2=height - BOTTOM, class_="grid"))

@@ -35,9 +35,9 @@ def render(report: JobReport) -> str:
         _headline(report),
         _tiles(report),
         _use(report),
-        _chart("Learning curves", charts.curves(report), legend=_legend(report)),
-        _chart("Who held each GPU, and when", charts.gantt(report), legend=_legend(report), note=GANTT_NOTE),
-        _chart(f"Best {report.metric} so far", charts.best_so_far(report)),
+        chart("Learning curves", charts.curves(report), legend=_legend(report)),
+        chart("Who held each GPU, and when", charts.gantt(report), legend=_legend(report), note=GANTT_NOTE),
+        chart(f"Best {report.metric} so far", charts.best_so_far(report)),
         _scatters(report),
         _table(report),
         element("footer", words(f"Written {_moment(report.made)} by podium report.")),
@@ -63,7 +63,7 @@ def _header(report: JobReport) -> Markup:
 def _headline(report: JobReport) -> Markup:
     best = report.best
     if best is None:
-        return _card(element("p", element("b", words(f"No trial has reported {report.metric} yet."))))
+        return card(element("p", element("b", words(f"No trial has reported {report.metric} yet."))))
     aim = "maximize" if report.maximize else "minimize"
     where = f" at {report.step_key} {texts.step(best.best_step)}, {best.phase}"
     figure = element(
@@ -80,7 +80,7 @@ def _headline(report: JobReport) -> Markup:
         element("p", element("b", words(best.name)), element("span", words(where), class_="soft")),
         element("ul", *chips, class_="chips"),
     )
-    return _card(element("div", figure, who, class_="headline"))
+    return card(element("div", figure, who, class_="headline"))
 
 
 def _tiles(report: JobReport) -> Markup:
@@ -120,7 +120,7 @@ def _use(report: JobReport) -> Markup:
         )
         for name, seconds in shares
     ]
-    return _card(
+    return card(
         element("h2", words("How the GPUs’ time was used")),
         element("div", *bar, class_="use", aria_hidden="true"),
         element("ul", *items, class_="legend"),
@@ -135,18 +135,18 @@ def _legend(report: JobReport) -> Markup:
     return element("ul", best, element("li", *others, told), class_="legend")
 
 
-def _chart(title: str, drawing: Markup, *, legend: Markup = NONE, note: str = "") -> Markup:
+def chart(title: str, drawing: Markup, *, legend: Markup = NONE, note: str = "") -> Markup:
     if not drawing:
         return NONE
     told = element("p", words(note), class_="soft") if note else NONE
-    return _card(element("h2", words(title)), legend, element("div", drawing, class_="scroll wide"), told)
+    return card(element("h2", words(title)), legend, element("div", drawing, class_="scroll wide"), told)
 
 
 def _scatters(report: JobReport) -> Markup:
     drawn = [element("div", drawing) for _, drawing in charts.scatters(report)]
     if not drawn:
         return NONE
-    return _card(
+    return card(
         element("h2", words("Parameters and what they gave")),
         element("p", words(f"Best {report.metric} of each trial."), class_="soft"),
         element("div", *drawn, class_="smalls"),
@@ -157,7 +157,7 @@ def _table(report: JobReport) -> Markup:
     heads = [element("th", words(name), scope="col", class_="n" if name in NUMERIC else "") for name in COLUMNS]
     rows = [_row(line, is_best=report.best is not None and line.name == report.best.name) for line in report.trials]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
-    return _card(element("h2", words("Trials")), element("div", table, class_="scroll"))
+    return card(element("h2", words("Trials")), element("div", table, class_="scroll"))
 
 
 def _row(line: TrialLine, *, is_best: bool) -> Markup:
@@ -178,7 +178,7 @@ def _row(line: TrialLine, *, is_best: bool) -> Markup:
     )
 
 
-def _card(*children: Markup) -> Markup:
+def card(*children: Markup) -> Markup:
     return element("section", *children, class_="card")
 
 

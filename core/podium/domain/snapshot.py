@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from podium.domain.phase import TrialPhase
 
@@ -17,14 +17,14 @@ Scalar = str | bool | int | float
 SavesAt = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class JobKey:
+class JobKey(NamedTuple):
+    """Keys are tuples, not dataclasses: a plan hashes and compares them by the thousand."""
+
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class TrialKey:
+class TrialKey(NamedTuple):
     """The uid is part of the key: a trial deleted and created again under the same name is another trial."""
 
     namespace: str

@@ -44,6 +44,8 @@ def release(
     """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
     its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
     """
+    if not any(s.waits for s in standings.values()):
+        return ()
     by_job: dict[JobKey, list[Standing]] = {}
     for standing in standings.values():
         by_job.setdefault(standing.job.key, []).append(standing)

@@ -53,7 +53,10 @@ def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
 
 
 def _gpus_of(standing: Standing, gpus: Mapping[str, GpuView]) -> tuple[str, ...]:
-    return tuple(uuid for uuid in standing.trial.gpus if uuid in gpus)
+    uuids = standing.trial.gpus
+    if len(uuids) == 1:  # most trials: a plan asks this a dozen times for each
+        return uuids if uuids[0] in gpus else ()
+    return tuple([uuid for uuid in uuids if uuid in gpus])
 
 
 def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing]) -> dict[TrialKey, Standing]:

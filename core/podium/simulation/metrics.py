@@ -5,11 +5,11 @@ repeated in docs/algorithms.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from podium.curves.wire import diverged
-from podium.simulation.history import History
+from podium.simulation.history import History, Reached
 from podium.simulation.pools import Pool
 
 NEAR = 0.01  # of the gap from start to best
@@ -76,7 +76,7 @@ def score(pool: Pool, history: History, makespan: float) -> Score:
         a=None if goal is None else _time_of(history, lambda value: value >= goal),
         a1=_time_of(history, lambda value: value >= near),
         b=b,
-        c=_regret(pool, history, makespan),
+        c=regret(pool, history.reached, makespan),
         gpu=history.gpu_seconds_until(b),
         plan=history.plan_seconds,
         over=history.switch_seconds / history.gpu_seconds,
@@ -88,16 +88,18 @@ def _time_of(history: History, reached: Callable[[float], bool]) -> float:
     return next(r.time for r in history.reached if reached(r.value))
 
 
-def _regret(pool: Pool, history: History, makespan: float) -> float:
-    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any value."""
+def regret(pool: Pool, reached: Sequence[Reached], makespan: float) -> float:
+    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any value.
+    `reached` is sorted by time.
+    """
     best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
     gap = best - start
-    area, now, regret = 0.0, 0.0, 1.0
-    for r in history.reached:
+    area, now, worst = 0.0, 0.0, 1.0
+    for r in reached:
         if r.time >= makespan:
             break
         current = (best - r.value) / gap if gap > 0.0 else 0.0
-        if current < regret:
-            area += regret * (r.time - now)
-            now, regret = r.time, current
-    return (area + regret * (makespan - now)) / makespan
+        if current < worst:
+            area += worst * (r.time - now)
+            now, worst = r.time, current
+    return (area + worst * (makespan - now)) / makespan

@@ -37,6 +37,7 @@ class RecordedTrial:
     hparams: Mapping[str, Scalar]
     seconds: tuple[float, ...]
     values: tuple[float, ...]
+    steps: tuple[float, ...] = ()  # of each evaluation; empty where none were recorded
 
     @property
     def length(self) -> float:
@@ -126,7 +127,23 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
     if seconds[0] <= 0.0 or any(b <= a for a, b in pairwise(seconds)):
         raise RecordingError(f"{where}: seconds must be above 0 and increase from evaluation to evaluation")
-    return RecordedTrial(str(record["trial"]), MappingProxyType(record.get("hparams", {})), seconds, values)
+    return RecordedTrial(
+        str(record["trial"]),
+        MappingProxyType(record.get("hparams", {})),
+        seconds,
+        values,
+        _steps(record, seconds, where),
+    )
+
+
+def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tuple[float, ...]:
+    try:
+        steps = tuple(float(step) for step in record.get("step") or ())
+    except (TypeError, ValueError):
+        raise RecordingError(f"{where}: step must be an array of numbers, one an evaluation") from None
+    if steps and (len(steps) != len(seconds) or any(b <= a for a, b in pairwise(steps))):
+        raise RecordingError(f"{where}: {len(steps)} steps; give one an evaluation, each above the one before, or none")
+    return steps
 
 
 def lines(recording: Recording) -> Iterator[str]:
@@ -135,6 +152,7 @@ def lines(recording: Recording) -> Iterator[str]:
     yield json.dumps({"task": recording.task, "metric": recording.metric, "goal": goal, "target": recording.target})
     for trial in recording.trials:
         values = [None if diverged(v) else v for v in trial.values]
-        yield json.dumps(
-            {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}
-        )
+        line = {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}
+        if trial.steps:
+            line["step"] = list(trial.steps)
+        yield json.dumps(line)

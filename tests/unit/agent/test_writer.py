@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from agent_builders import TrialServer, cri, pod
@@ -155,7 +154,7 @@ def test_a_trial_made_anew_under_the_same_name_gets_nothing_of_this_one(write: C
         task = writing.start(book)
         book.suspended(Cost("freeze", 1.0, 0.5))
         await writing.until(lambda: server.patches == 1, "a patch")
-        server.key, server.status, server.version = replace(server.key, uid="another"), {}, server.version + 7
+        server.key, server.status, server.version = server.key._replace(uid="another"), {}, server.version + 7
         book.suspended(Cost("freeze", 2.0, 0.5))
         await asyncio.wait_for(task, 60)
 

@@ -1,0 +1,133 @@
+"""How fast the simulated system is: the operator's own planner on virtual time, in one process.
+
+`make bench-simulation` (CURVES=FILE) writes benchmarks/results/bench-simulation.md and prints
+`RESULT {json}`. Times are CPU seconds of this process: the machine may be busy with something else. Two settings:
+
+- searches: 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s. Most evaluations make a plan of their
+  own, so this is the speed of the planner;
+- traffic: many evaluations between two reports, as many short epochs make; bar: 10^6 events a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import process_time
+
+import numpy as np
+
+from podium.policies.registry import NAMES
+from podium.simulation.pools import draw
+from podium.simulation.recorded import RecordedTrial, bundled, load
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium.testing.builders import make_job
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "bench-simulation.md"
+TRIALS, GPUS = 128, 8
+BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    name: str
+    outcome: Outcome
+    seconds: float
+
+    @property
+    def events_a_minute(self) -> float:
+        return 60.0 * self.outcome.events / self.seconds
+
+    @property
+    def row(self) -> str:
+        plans, rate = self.outcome.plans, self.events_a_minute / 1e6
+        each = 1e3 * self.seconds / plans
+        return f"| {self.name} | {self.seconds:.2f} | {self.outcome.events} | {plans} | {each:.2f} | {rate:.2f} |"
+
+
+HEAD = "| | CPU seconds | events | plans | ms a plan | 10^6 events a minute |\n| --- | --- | --- | --- | --- | --- |"
+
+
+def timed(name: str, scenario: Scenario) -> Run:
+    begun = process_time()
+    outcome = simulate(scenario)
+    return Run(name, outcome, process_time() - begun)
+
+
+def search(policy: str, curves: Sequence[RecordedTrial], maximize: bool) -> Scenario:
+    longest = max((c.steps or c.seconds)[-1] for c in curves)
+    view = make_job(policy=policy, max_trials=TRIALS, parallel=None, max_steps=longest, maximize=maximize)
+    job = SimJob(view, tuple(curves), Method(suspend=4.0, resume=4.0))
+    return Scenario((NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2)), (job,))
+
+
+def traffic() -> Scenario:
+    """256 trials on 64 GPUs, 400 evaluations each, one each 20 ms."""
+    random = np.random.default_rng(0)
+    curves = []
+    for number in range(256):
+        seconds = 0.02 * np.arange(1, 401)
+        values = random.uniform(0.5, 0.9) * (1.0 - np.exp(-seconds))
+        curves.append(RecordedTrial(f"t{number}", {}, tuple(seconds.tolist()), tuple(values.tolist())))
+    view = make_job(policy="hermes", max_trials=256, parallel=None, max_steps=curves[0].length)
+    nodes = tuple(NodeSpec(f"node-{i}", 8) for i in range(8))
+    return Scenario(nodes, (SimJob(view, tuple(curves)),))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--curves", type=Path, help="a recording with 128 trials or more (default: the example's)")
+    arguments = parser.parse_args()
+    recording = bundled() if arguments.curves is None else load(arguments.curves)
+    curves = draw(recording, 0, TRIALS).trials
+    searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]
+    busy = timed("traffic", traffic())
+    again = simulate(traffic()) == busy.outcome
+    slow = [run.name for run in searches if run.seconds >= BAR_SECONDS]
+    result = {
+        "bench": "simulation",
+        "curves": recording.task,
+        "search_cpu_seconds": {run.name: round(run.seconds, 2) for run in searches},
+        "search_bar_seconds": BAR_SECONDS,
+        "policies_over_the_bar": slow,
+        "events_a_minute_searches": {run.name: round(run.events_a_minute) for run in searches},
+        "events_a_minute_traffic": round(busy.events_a_minute),
+        "events_bar": BAR_EVENTS,
+        "events_bar_held_in_traffic": busy.events_a_minute >= BAR_EVENTS,
+        "same_bits_twice": again,
+    }
+    command = "python benchmarks/bench_simulation.py"
+    command += f" --curves {arguments.curves.name}" if arguments.curves else ""
+    text = f"""# Speed of the simulated system
+
+`{command}`, Python {platform.python_version()}, {platform.machine()}. CPU seconds of one process; an event is something
+that happened in the simulated system (an evaluation, a report, a cycle of the operator, a change of a pod).
+
+## {TRIALS} trials on {GPUS} GPUs ({recording.task}, an evaluation a minute, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
+
+{HEAD}
+{chr(10).join(run.row for run in searches)}
+
+Over the bar: {", ".join(slow) or "none"}.
+
+## Traffic: 256 trials on 64 GPUs, an evaluation each 20 ms; bar 10^6 events a minute
+
+{HEAD}
+{busy.row}
+
+The same run twice gave the same bits: {again}.
+
+RESULT {json.dumps(result)}
+"""
+    RESULTS.write_text(text, encoding="utf-8")
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()

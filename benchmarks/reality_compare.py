@@ -1,0 +1,186 @@
+"""One search on a cluster against the same search in the simulated system. Used by bench_reality.
+
+What the simulation takes from the run: when each trial trained (its curve), the nodes and which of them each pod was
+on, what a start and a suspension took. What it does not: who was let on a GPU, when, and why.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from scipy.stats import kendalltau
+
+from podium.domain.snapshot import JobView
+from podium.planning.job_view import job_view
+from podium.schema.trial import HyperParamTrial
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_cli.objects import picture_of, saved_at
+from podium_cli.picture import JobPicture
+
+BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
+BEGINS_A_TURN = frozenset({"starting", "resuming"})
+OPERATOR_CYCLE = 2.0  # seconds; its setting
+TurnKey = tuple[int, int]  # trial number, which of its turns
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Seconds from the job's creation."""
+
+    real: float
+    simulated: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What the cluster's objects say of one search; times count from the job's creation."""
+
+    scenario: Scenario
+    turns: dict[TurnKey, float]
+    ends: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`matched`: share of all turns, real and simulated, that the other side has as well."""
+
+    turns: tuple[Pair, ...]
+    finishes: tuple[Pair, ...]
+    counts: tuple[int, int]
+    matched: float
+    tau: float
+
+    def error(self, share: float) -> float:
+        """Of the finish times, relative to the real ones, at this quantile (nearest rank)."""
+        errors = sorted(abs(f.simulated - f.real) / f.real for f in self.finishes)
+        return errors[max(0, math.ceil(share * len(errors)) - 1)]
+
+    @property
+    def end(self) -> Pair:
+        return Pair(max(f.real for f in self.finishes), max(f.simulated for f in self.finishes))
+
+    @property
+    def job_error(self) -> float:
+        return abs(self.end.simulated - self.end.real) / self.end.real
+
+    @property
+    def held(self) -> bool:
+        within = self.error(0.5) <= BARS["finish_error_median"] and self.error(0.9) <= BARS["finish_error_p90"]
+        return within and self.tau >= BARS["tau"]
+
+    def row(self, number: int) -> str:
+        real, simulated = self.counts
+        held = "yes" if self.held else "NO"
+        cells = (
+            f"{number} | {real} / {simulated} | {self.matched:.0%} | {self.tau:.3f} | {self.error(0.5):.1%}",
+            f"{self.error(0.9):.1%} | {self.end.real:.0f} s / {self.end.simulated:.0f} s | {held}",
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def read_search(path: Path) -> Search:
+    payloads = [json.loads(path.read_text(encoding="utf-8"))]
+    return search_of(picture_of(payloads, None, None, saved_at(payloads)))
+
+
+def search_of(seen: JobPicture) -> Search:
+    trials = sorted(seen.trials, key=lambda trial: trial.spec.number)
+    created = seen.job.metadata.creation_timestamp
+    assert created is not None, "the API server sets it"
+    origin = created.timestamp()
+    loads = [_held(trial, trial.status.curve.points[0].time) - _gap(trial) for trial in trials]
+    load = max(0.0, median(loads))
+    turns = {
+        (trial.spec.number, place): hold.start.timestamp() - origin
+        for trial in trials
+        for place, hold in enumerate(sorted(trial.status.holds, key=lambda hold: hold.start))
+    }
+    timing = Timing(load=load, ended=_until_known(trials, seen), cycle=OPERATOR_CYCLE)
+    timing = replace(timing, gate=max(0.0, min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order))
+    view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
+    placed = tuple(trial.status.node or "" for trial in trials)  # kube-scheduler settles equal scores by chance
+    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials), placed=placed)
+    nodes = tuple(
+        NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
+        for node in seen.nodes
+        if (gpus := node.status.gpus)
+    )
+    ends = {t.spec.number: t.status.finished_at.timestamp() - origin for t in trials if t.status.finished_at}
+    return Search(Scenario(nodes, (job,), timing), turns, ends)
+
+
+def compared(search: Search) -> Comparison:
+    outcome = simulate(search.scenario)
+    mine, ends = turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
+    both = sorted(search.turns.keys() & mine.keys())
+    pairs = tuple(Pair(search.turns[key], mine[key]) for key in both)
+    finishes = tuple(Pair(real, end) for n, real in sorted(search.ends.items()) if (end := ends.get(n)) is not None)
+    tau = float(kendalltau([p.real for p in pairs], [p.simulated for p in pairs]).statistic)
+    counts = (len(search.turns), len(mine))
+    return Comparison(pairs, finishes, counts, 2.0 * len(both) / sum(counts), tau)
+
+
+def turns_of(outcome: Outcome) -> dict[TurnKey, float]:
+    starts: dict[int, list[float]] = defaultdict(list)
+    for span in sorted(outcome.spans, key=lambda span: span.start):
+        if span.use in BEGINS_A_TURN:
+            starts[span.number].append(span.start)
+    return {(number, place): start for number, found in starts.items() for place, start in enumerate(found)}
+
+
+def _until_known(trials: Sequence[HyperParamTrial], seen: JobPicture) -> float:
+    """Median seconds from a trial's end until the operator made the next one; where none was made, the default."""
+    parallel = seen.job.spec.trials.parallel
+    later = [t.metadata.creation_timestamp for t in trials[parallel if parallel != "auto" else len(trials) :]]
+    ends = sorted(t.status.finished_at for t in trials if t.status.finished_at is not None)
+    lags = [(made - end).total_seconds() for made, end in zip(sorted(m for m in later if m), ends, strict=False)]
+    return max(0.0, median(lags)) if lags else Timing().ended
+
+
+def _from_zero(view: JobView) -> JobView:
+    return replace(view, created=0.0, deadline=None)
+
+
+def _held(trial: HyperParamTrial, until: float) -> float:
+    """Seconds that it had a GPU before this moment."""
+    found = 0.0
+    for hold in trial.status.holds:
+        end = until if hold.end is None else min(until, hold.end.timestamp())
+        found += max(0.0, end - hold.start.timestamp())
+    return found
+
+
+def _gap(trial: HyperParamTrial) -> float:
+    """Median seconds of training between two values."""
+    held = [_held(trial, point.time) for point in trial.status.curve.points]
+    return median(b - a for a, b in pairwise(held))
+
+
+def _curve(trial: HyperParamTrial, load: float) -> RecordedTrial:
+    """Its values at the times at which it trained; the last one when its process had ended."""
+    points = trial.status.curve.points
+    held = [_held(trial, point.time) - load for point in points]
+    held[-1] = _held(trial, math.inf) - load
+    seconds: list[float] = []
+    for value in held:
+        seconds.append(max(value, (seconds[-1] if seconds else 0.0) + 1e-3))
+    steps, values = tuple(point.step for point in points), tuple(point.value for point in points)
+    return RecordedTrial(trial.metadata.name, trial.spec.parameters, tuple(seconds), values, steps)
+
+
+def _method(trials: Sequence[HyperParamTrial]) -> Method:
+    """Means of what suspensions took; 1 ms where none was made."""
+    count = sum(trial.status.suspensions.count for trial in trials)
+    out = sum(trial.status.suspensions.seconds_out for trial in trials)
+    back = sum(trial.status.suspensions.seconds_in for trial in trials)
+    return Method(suspend=out / count, resume=max(back / count, 1e-4)) if count else Method(suspend=1e-3, resume=1e-3)

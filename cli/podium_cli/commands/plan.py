@@ -1,0 +1,82 @@
+"""`podium plan JOB.yaml`: a forecast before anything runs. Needs no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from podium.domain.snapshot import JobView
+from podium.planning.job_view import job_view
+from podium.simulation.system.forecast import forecast
+from podium.simulation.system.scenario import SimulationError
+from podium_cli import plan_view
+from podium_cli.commands import simulate
+from podium_cli.commands.base import Commands, command
+from podium_cli.commands.get import show
+from podium_cli.commands.validate import problems
+from podium_cli.exits import CliError, Exit
+from podium_cli.objects import parse_job, read_file
+
+FREEZE = "freeze"  # what every agent carries out
+
+
+def add(commands: Commands) -> None:
+    parser = command(
+        commands,
+        "plan",
+        _run,
+        says="forecast a job before anything runs: when it ends, when it has its best, suspensions, GPU hours",
+        examples="""
+            podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75
+            podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2
+            podium plan job.yaml last-search.jsonl -o json
+        """,
+        cluster=False,
+    )
+    parser.add_argument("job", type=Path, metavar="JOB.yaml")
+    simulate.curves(parser)
+    text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
+    parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
+    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
+    simulate.machine(parser, switch=0.2)
+    simulate.place(parser)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
+
+
+def _run(arguments: argparse.Namespace) -> Exit:
+    view, where = _view(arguments.job), simulate.place_of(arguments)
+    found = simulate.recordings(arguments)
+    if len(found) != 1:
+        text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
+        raise CliError(Exit.USAGE, "ManyCurves", text)
+    if arguments.step_seconds is not None and not arguments.step_seconds > 0.0:
+        text = f"--step-seconds: {arguments.step_seconds:g} is no time; give more than 0"
+        raise CliError(Exit.USAGE, "BadTime", text)
+    try:
+        made = forecast(view, found[0], where, arguments.seeds, arguments.step_seconds)
+    except SimulationError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
+    if arguments.output == "json":
+        print(plan_view.as_json(made))
+        return Exit.OK
+    print(plan_view.heading(made))
+    show(plan_view.table(made))
+    print("\n".join(plan_view.assumptions(made)))
+    return Exit.OK
+
+
+def _view(path: Path) -> JobView:
+    """As the operator will see the job when it is accepted, with times counted from now."""
+    jobs = [payload for payload in read_file(path) if payload.get("kind") == "HyperParamJob"]
+    if len(jobs) != 1:
+        raise CliError(Exit.FAILED, "NotOneJob", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one")
+    wrong = problems(jobs[0])
+    if wrong:
+        raise CliError(Exit.FAILED, "JobNotValid", f"{path}: {wrong[0]}")
+    job = parse_job(jobs[0])
+    freezes = FREEZE in job.spec.suspension.methods
+    view = job_view(job, points=None, accepted=True, finished=False, freezes=freezes)
+    deadline = None if view.deadline is None else max(0.0, view.deadline - time.time())
+    return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

@@ -1,0 +1,116 @@
+"""How a forecast reads: lines of a table, what it assumes, JSON. Pure. Used by `podium plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+
+from rich.table import Table
+
+from podium.domain.phase import TrialPhase
+from podium.simulation.system.contest import Searched, SearchScore
+from podium.simulation.system.forecast import Forecast, spread
+from podium_cli import texts
+
+Figure = Callable[[SearchScore], float | None]
+HOUR = 3600.0
+MARKS = (0.25, 0.5, 0.75)  # of the time to the end
+
+
+def heading(found: Forecast) -> str:
+    view = found.view
+    return (
+        f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {len(found.own)} "
+        f"simulated searches on curves of {texts.clean(found.recording.task)}"
+    )
+
+
+def table(found: Forecast) -> Table:
+    """Median and range over the simulated searches, and what the same searches would take under fifo."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
+        made.add_column(name, no_wrap=True, justify="right" if name else "left")
+    for name, of, read in _rows():
+        low, middle, high = _spread(found.own, of)
+        made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
+    for share in MARKS:
+        values = [value for run in found.own if (value := best_at(run, share)) is not None]
+        cells = [texts.number(value) for value in spread(values)] if values else [texts.NOTHING] * 3
+        made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
+    ends = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
+    low, middle, high = spread([float(n) for n in ends])
+    made.add_row("trials stopped early", *(texts.number(n) for n in (middle, low, high)), "")
+    return made
+
+
+def assumptions(found: Forecast) -> list[str]:
+    return ["assumed:", *(f"- {texts.clean(line)}" for line in found.assumptions)]
+
+
+def best_at(run: Searched, share: float) -> float | None:
+    """The best value known after this share of the time to the end; None before any."""
+    known = [value for time, value in run.stairs if time <= share * run.score.end]
+    return known[-1] if known else None
+
+
+def as_json(found: Forecast) -> str:
+    """Seconds; null = never. One object a simulated search, the job's policy and fifo on the same curves."""
+    plain = {
+        "job": found.view.key.name,
+        "policy": found.view.policy,
+        "curves": found.recording.task,
+        "assumptions": found.assumptions,
+        "searches": [
+            {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}
+            for own, fifo in zip(found.own, found.fifo, strict=True)
+        ],
+    }
+    return json.dumps(plain, indent=2)
+
+
+def _plain(run: Searched) -> dict[str, object]:
+    score = run.score
+    return {
+        "endSeconds": score.end,
+        "reason": run.outcome.jobs[0].reason,
+        "nearBestSeconds": score.near_best,
+        "best": score.best,
+        "gpuHours": score.gpu_seconds / HOUR,
+        "overheadShare": score.overhead,
+        "suspensions": score.suspensions,
+        "bestAt": {f"{share:g}": best_at(run, share) for share in MARKS},
+    }
+
+
+def _rows() -> list[tuple[str, Figure, Callable[[float | None], str]]]:
+    def hours(value: float | None) -> str:
+        return texts.NOTHING if value is None else f"{value / HOUR:.2f}"
+
+    def percent(value: float | None) -> str:
+        return texts.NOTHING if value is None else f"{100 * value:.1f} %"
+
+    def never(value: float | None) -> str:
+        return "never" if value is None else texts.duration(value)
+
+    def whole(value: float | None) -> str:
+        return texts.NOTHING if value is None else f"{value:.0f}"
+
+    return [
+        ("all done after", lambda s: s.end, never),
+        ("within 1 % of the best after", lambda s: s.near_best, never),
+        ("best value", lambda s: s.best, texts.number),
+        ("GPU hours", lambda s: s.gpu_seconds, hours),
+        ("of them not training", lambda s: s.overhead, percent),
+        ("suspensions", lambda s: float(s.suspensions), whole),
+    ]
+
+
+def _spread(runs: Sequence[Searched], of: Figure) -> tuple[float | None, float | None, float | None]:
+    """None for never: after every time that there is."""
+    values = [of(run.score) for run in runs]
+    there = sorted(value for value in values if value is not None)
+    if not there:
+        return None, None, None
+    low, middle, high = spread(there)
+    missing = len(values) - len(there)
+    return low, (middle if 2 * missing < len(values) else None), (high if not missing else None)

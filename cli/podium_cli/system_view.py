@@ -1,0 +1,131 @@
+"""How searches in the simulated system read: a table, the fastest first, and JSON. Pure. Used by `podium simulate`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
+
+from rich.table import Table
+
+from podium.simulation.compare import geometric_mean
+from podium.simulation.system.contest import BASE, Searched, SearchScore, SystemContest
+from podium_cli import texts
+
+NEVER = "never"
+COLUMNS = (
+    "POLICY",
+    "BEST",
+    "NEAR BEST",
+    "X FIFO",
+    "WORST",
+    "REGRET",
+    "ALL DONE",
+    "GPU TIME",
+    "OVERHEAD",
+    "SWITCHES",
+)
+
+
+def heading(contest: SystemContest) -> str:
+    place, pool = contest.place, contest.pools[0]
+    method, shares = place.method, place.nodes[0].shares
+    where = f"{place.gpus} GPUs of {_counted(len(place.nodes), 'node')}"
+    return (
+        f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
+        f"{method.suspend:g} s + {method.resume:g} s a switch, {len(contest.pools)} searches, the whole system "
+        "simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
+    )
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def rows(contest: SystemContest) -> list[tuple[str, ...]]:
+    """NEAR BEST: until a value within 1 % of the best of all; never: in half of the searches or more."""
+    return [_row(contest, name) for name in fastest_first(contest)]
+
+
+def table(contest: SystemContest) -> Table:
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for name in COLUMNS:
+        found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
+    for row in rows(contest):
+        found.add_row(*row)
+    return found
+
+
+def against_fifo(contest: SystemContest, name: str) -> list[float]:
+    """Fifo's time to near the best over the policy's, one a search in which it got there."""
+    pairs = zip(contest.runs[BASE], contest.runs[name], strict=True)
+    return [b.score.near_best / m.score.near_best for b, m in pairs if b.score.near_best and m.score.near_best]
+
+
+def fastest_first(contest: SystemContest) -> list[str]:
+    def key(name: str) -> tuple[bool, float, str]:
+        near = _middle(contest.runs[name], lambda score: score.near_best)
+        return near is None, 0.0 if near is None else near, name
+
+    return sorted(contest.runs, key=key)
+
+
+def as_json(contests: Sequence[SystemContest]) -> str:
+    """An array, one object for each file of curves. Seconds; null = never; a ratio above 1 = faster than fifo."""
+    return json.dumps([_plain(contest) for contest in contests], indent=2)
+
+
+def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
+    runs, ratios = contest.runs[name], against_fifo(contest, name)
+    near = _middle(runs, lambda score: score.near_best)
+    whole = len(ratios) == len(runs)
+    return (
+        name,
+        texts.number(_middle(runs, lambda score: score.best)),
+        NEVER if near is None else texts.duration(near),
+        f"{geometric_mean(ratios):.2f}" if whole else texts.NOTHING,
+        f"{min(ratios):.2f}" if whole else texts.NOTHING,
+        texts.number(fmean(run.score.regret for run in runs), 3),
+        texts.duration(_middle(runs, lambda score: score.end)),
+        texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
+        f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
+        str(round(fmean(run.score.suspensions for run in runs))),
+    )
+
+
+def _middle(runs: Sequence[Searched], of: Callable[[SearchScore], float | None]) -> float | None:
+    """The median over the searches; None where it is none in half of them or more."""
+    found = [value for run in runs if (value := of(run.score)) is not None]
+    return median(found) if 2 * len(found) > len(runs) else None
+
+
+def _plain(contest: SystemContest) -> dict[str, object]:
+    place = contest.place
+    return {
+        "task": contest.recording.task,
+        "metric": contest.recording.metric,
+        "trials": len(contest.pools[0].trials),
+        "searches": len(contest.pools),
+        "gpus": place.gpus,
+        "nodes": len(place.nodes),
+        "suspendSeconds": place.method.suspend,
+        "resumeSeconds": place.method.resume,
+        "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
+    }
+
+
+def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
+    return [
+        {
+            "seed": run.seed,
+            "best": run.score.best,
+            "nearBestSeconds": run.score.near_best,
+            "targetSeconds": run.score.target,
+            "endSeconds": run.score.end,
+            "regret": run.score.regret,
+            "gpuSeconds": run.score.gpu_seconds,
+            "overheadShare": run.score.overhead,
+            "suspensions": run.score.suspensions,
+        }
+        for run in runs
+    ]

@@ -1,0 +1,101 @@
+"""Learning curves from wherever they are: our JSON lines, CSV tables, TensorBoard folders. One recording a source.
+
+Called by `podium simulate` and `podium plan`. `Reading` holds what a table cannot say itself: which way is better, and
+the name of the metric.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from podium.curves.wire import to_wire
+from podium.domain.snapshot import Scalar
+from podium.simulation.event_files import holds_events, read_events
+from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, load, load_all
+
+COLUMNS = ("trial", "step", "value", "seconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`metric`: the TensorBoard tag, or the name to show for a CSV's values; JSON lines say both themselves."""
+
+    maximize: bool = True
+    metric: str | None = None
+
+
+def read_all(paths: Iterable[Path], reading: Reading) -> tuple[Recording, ...]:
+    """Raises RecordingError, OSError where a path cannot be read."""
+    found: list[Recording] = []
+    for path in paths:
+        if path.suffix == ".csv":
+            found.append(read_csv(path, reading))
+        elif path.is_dir() and holds_events(path):
+            found.append(read_events(path, reading.metric, reading.maximize))
+        elif path.is_dir():
+            found += [*load_all([path]), *(read_csv(file, reading) for file in sorted(path.glob("*.csv")))]
+        else:
+            found.append(load(path))
+    return tuple(found)
+
+
+def read_csv(path: Path, reading: Reading) -> Recording:
+    """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
+    order; further columns are hyper-parameters. A value that is empty or no number counts as not finite.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RecordingError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
+    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    if missing:
+        text = f"{path.name}: {len(rows)} lines without {', '.join(missing)}; the header must name {', '.join(COLUMNS)}"
+        raise RecordingError(text)
+    trials: dict[str, list[tuple[float, float, float]]] = {}
+    hparams: dict[str, dict[str, Scalar]] = {}
+    for number, row in enumerate(rows, start=2):
+        trials.setdefault(row["trial"], []).append(_row(row, reading.maximize, f"{path.name}, line {number}"))
+        given = {k: _scalar(v) for k, v in row.items() if k is not None and k not in COLUMNS and v}
+        hparams.setdefault(row["trial"], given)
+    made = [_trial(name, points, hparams[name], f"{path.name}, trial {name}") for name, points in trials.items()]
+    stem = path.stem
+    return Recording(stem, stem.partition("-")[0], reading.metric or "value", reading.maximize, None, tuple(made))
+
+
+def _row(row: dict[str, str], maximize: bool, where: str) -> tuple[float, float, float]:
+    try:
+        step, seconds = float(row["step"]), float(row["seconds"])
+    except (TypeError, ValueError):
+        raise RecordingError(f"{where}: step and seconds must be numbers") from None
+    try:
+        value = float(row["value"])
+    except (TypeError, ValueError):
+        value = math.nan
+    return step, seconds, to_wire(value, maximize)
+
+
+def _trial(
+    name: str, points: Sequence[tuple[float, float, float]], hparams: dict[str, Scalar], where: str
+) -> RecordedTrial:
+    ordered = sorted(points)
+    steps, seconds, values = (tuple(column) for column in zip(*ordered, strict=True))
+    for field, column in (("step", steps), ("seconds", seconds)):
+        if any(b <= a for a, b in pairwise(column)):
+            raise RecordingError(f"{where}: {field} must increase with every evaluation; is a line there twice?")
+    if seconds[0] <= 0.0:
+        raise RecordingError(f"{where}: the first evaluation is at {seconds[0]:g} seconds; training took time, give it")
+    return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,69 @@
+"""What a node's agent does next: the rules of `podium_agent.arbiter` on the truth of one simulated node. Pure.
+
+Kept apart from the real agent, which core may not import; what they share is stated there: a trial holds all of its
+GPUs or none, claims go in one global order, the next is let in only when the one before is off.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from podium.simulation.system.truth import Gpu, Node, State, Trial
+
+
+class Step(Enum):
+    GRANT = auto()
+    SUSPEND = auto()
+    RESUME = auto()
+    SAVE = auto()  # it was told to go and can
+
+
+def decide(node: Node) -> list[tuple[Trial, Step]]:
+    """O(trials on the node * places)."""
+    if not node.up:
+        return []
+    holders = _holders(node)
+    found: list[tuple[Trial, Step]] = []
+    for trial in node.trials:
+        chosen = all(holders.get(gpu.uuid) is trial for gpu in trial.gpus)
+        if trial.state is State.RUNNING:
+            if trial.told:
+                found.append((trial, Step.SAVE))
+            elif not chosen and trial.freezes:
+                found.append((trial, Step.SUSPEND))
+        elif chosen and trial.state in (State.GATED, State.SUSPENDED) and _free(trial, node):
+            found.append((trial, Step.GRANT if trial.state is State.GATED else Step.RESUME))
+    return found
+
+
+def _holders(node: Node) -> dict[str, Trial]:
+    """Greedy claims in the global order: GPU to the trial that shall work on it."""
+    places = [(place, trial.key, trial) for trial in node.trials if (place := _place(trial)) is not None]
+    places.sort(key=lambda candidate: candidate[:2])
+    claimed: dict[str, Trial] = {}
+    for _, _, trial in places:
+        if not any(gpu.uuid in claimed for gpu in trial.gpus):
+            claimed.update({gpu.uuid: trial for gpu in trial.gpus})
+    return claimed
+
+
+def _place(trial: Trial) -> int | None:
+    """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
+    if trial.state in (State.CREATING, State.ENDED):
+        return None
+    if trial.told:
+        return -1
+    places = [_in_order(trial, gpu) for gpu in trial.gpus]
+    known = [place for place in places if place is not None]
+    return max(known) if len(known) == len(places) else None
+
+
+def _in_order(trial: Trial, gpu: Gpu) -> int | None:
+    if gpu.order is None:
+        return 0 if trial.occupies else None  # what works on a GPU without orders goes on
+    return gpu.order.index(trial.key) if trial.key in gpu.order else None
+
+
+def _free(trial: Trial, node: Node) -> bool:
+    """Nobody else works on its GPUs, or is on the way off them."""
+    return not any(o is not trial and o.occupies and not set(trial.gpus).isdisjoint(o.gpus) for o in node.trials)

@@ -1,0 +1,124 @@
+"""Every policy on the same searches in the simulated system, fifo always among them. Called by `podium simulate`.
+
+Unlike the replay (`podium.simulation.contest`) nothing is revived: what a policy ended stays ended, so the time to the
+best may be never, and the best value that was found is a result of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from podium.curves.summary import better
+from podium.curves.wire import diverged
+from podium.policies.fifo import Fifo
+from podium.simulation.history import Reached
+from podium.simulation.metrics import goal_of, near_best, regret
+from podium.simulation.pools import Pool, draw
+from podium.simulation.recorded import Recording
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import TRAINING, Outcome
+from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, Timing
+from podium.simulation.system.searches import search
+
+BASE = Fifo.name
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the searches run."""
+
+    nodes: tuple[NodeSpec, ...]
+    method: Method = field(default_factory=Method)
+    timing: Timing = field(default_factory=Timing)
+    faults: Faults = field(default_factory=Faults)
+
+    @property
+    def gpus(self) -> int:
+        return sum(node.gpus for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchScore:
+    """Seconds from the job's arrival; None: never. `regret`: mean of the best-so-far regret (0 to 1) over the time that
+    fifo needs; `overhead`: share of the GPU time in which nothing was trained or what was trained was lost.
+    """
+
+    best: float | None  # as recorded; None: no finite value
+    near_best: float | None  # until a value within 1 % of the start-to-best gap of the pool's best
+    target: float | None
+    end: float
+    regret: float
+    gpu_seconds: float
+    overhead: float
+    suspensions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """One policy on one pool."""
+
+    policy: str
+    seed: int
+    outcome: Outcome
+    score: SearchScore
+    stairs: tuple[tuple[float, float], ...]  # when the best so far became better, and how good it then was
+
+
+@dataclass(frozen=True, slots=True)
+class SystemContest:
+    """`runs`: policy -> one run a pool, the same pools for all."""
+
+    recording: Recording
+    place: Place
+    pools: tuple[Pool, ...]
+    runs: dict[str, tuple[Searched, ...]]
+
+
+def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int) -> SystemContest:
+    """One simulation a policy and seed."""
+    pools = tuple(draw(recording, seed, size) for seed in range(seeds))
+    names = list(dict.fromkeys([BASE, *policies]))
+    outcomes = {name: [_run(pool, name, place) for pool in pools] for name in names}
+    runs = {
+        name: tuple(
+            searched(name, pool, mine, base.makespan)
+            for pool, mine, base in zip(pools, outcomes[name], outcomes[BASE], strict=True)
+        )
+        for name in names
+    }
+    return SystemContest(recording, place, pools, runs)
+
+
+def _run(pool: Pool, policy: str, place: Place) -> Outcome:
+    job = search(pool, policy, place.method)
+    return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed))
+
+
+def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
+    """What one run was worth; `makespan`: of fifo on the same pool."""
+    stairs = best_so_far(outcome, pool.maximize)
+    near, goal, sign = near_best(pool), goal_of(pool), pool.sign
+    reached = tuple(Reached(time, 0, sign * value) for time, value in stairs)
+    everything = outcome.gpu_seconds()
+    lost = sum(trial.lost_seconds for trial in outcome.trials)
+    score = SearchScore(
+        best=stairs[-1][1] if stairs else None,
+        near_best=next((r.time for r in reached if r.value >= near), None),
+        target=None if goal is None else next((r.time for r in reached if r.value >= goal), None),
+        end=outcome.makespan,
+        regret=regret(pool, reached, makespan),
+        gpu_seconds=everything,
+        overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
+        suspensions=sum(trial.suspensions for trial in outcome.trials),
+    )
+    return Searched(policy, pool.seed, outcome, score, stairs)
+
+
+def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], ...]:
+    """Times and values, as recorded, at which the best so far became better."""
+    found: list[tuple[float, float]] = []
+    for seen in outcome.values:
+        if not diverged(seen.value) and (not found or better(seen.value, found[-1][1], maximize)):
+            found.append((seen.time, seen.value))
+    return tuple(found)

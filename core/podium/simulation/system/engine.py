@@ -1,0 +1,76 @@
+"""`simulate`: a scenario from its first arrival to its last job's end. Deterministic to the bit: all chance comes from
+the scenario's seed, equal times are settled by the order in which things were scheduled.
+"""
+
+from __future__ import annotations
+
+from podium.domain.snapshot import GpuView
+from podium.simulation.system.faults import Chance
+from podium.simulation.system.operator import Operator
+from podium.simulation.system.outcome import JobEnd, Outcome, TrialEnd
+from podium.simulation.system.pods import Pods
+from podium.simulation.system.queue import Queue
+from podium.simulation.system.reports import Reports
+from podium.simulation.system.scenario import NodeSpec, Scenario, SimulationError
+from podium.simulation.system.truth import Gpu, Job, Node, Trial
+
+
+def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
+    """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
+    queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
+    operator = Operator(queue, scenario.timing, nodes, checked)
+    reports = Reports(queue, scenario.timing, operator.changed)
+    pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports)
+    operator.connect(pods, reports)
+    for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
+        queue.at(job.view.created, operator.arrive, job)
+    while len(operator.jobs) < len(scenario.jobs) or not operator.over:
+        if not queue.step() or queue.now > scenario.longest:
+            raise SimulationError(_unfinished(operator, queue.now))
+    return Outcome(
+        jobs=tuple(_job_end(job) for job in operator.jobs.values()),
+        trials=tuple(_trial_end(trial) for trial in operator.trials.values()),
+        values=tuple(pods.values),
+        spans=tuple(pods.spans),
+        decisions=tuple(operator.decisions),
+        gpus=tuple(gpu.uuid for node in nodes for gpu in node.gpus),
+        events=queue.events,
+        plans=operator.plans,
+        broken=tuple(operator.broken),
+    )
+
+
+def _node(spec: NodeSpec) -> Node:
+    node = Node(spec)
+    for index in range(spec.gpus):
+        uuid = f"{spec.name}-gpu{index}"
+        view = GpuView(spec.name, uuid, "Healthy", spec.shares, free_shares=spec.shares, memory_total=spec.memory)
+        node.gpus.append(Gpu(uuid, node, view))
+    return node
+
+
+def _unfinished(operator: Operator, now: float) -> str:
+    names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
+    left = sum(trial.ended is None for trial in operator.trials.values())
+    return f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left); do its trials fit a node?"
+
+
+def _job_end(job: Job) -> JobEnd:
+    assert job.ended is not None
+    return JobEnd(job.view.key, job.view.created, job.ended, job.succeeded, job.reason)
+
+
+def _trial_end(trial: Trial) -> TrialEnd:
+    return TrialEnd(
+        trial=trial.key,
+        job=trial.job.view.key,
+        number=trial.number,
+        phase=trial.view.phase,
+        started=trial.first_held,
+        ended=trial.ended,
+        evaluations=trial.evaluations,
+        gpu_seconds=trial.gpu_seconds,
+        lost_seconds=trial.lost_seconds,
+        suspensions=trial.suspensions,
+        attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
+    )

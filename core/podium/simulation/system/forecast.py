@@ -1,0 +1,99 @@
+"""What a job will probably do, before anything runs: itself, with its own policy, target and budget, simulated on
+curves that its owner takes for typical. Called by `podium plan`.
+
+What it assumes is said in `assumptions`: a forecast is only as good as its curves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from podium.domain.snapshot import JobView
+from podium.simulation.pools import draw
+from podium.simulation.recorded import RecordedTrial, Recording
+from podium.simulation.system.contest import BASE, Place, Searched, searched
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.operator import steps_of
+from podium.simulation.system.scenario import Scenario, SimJob, SimulationError
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """`own`: the job's policy, `fifo`: the same searches without one, in the same order."""
+
+    view: JobView
+    recording: Recording
+    place: Place
+    own: tuple[Searched, ...]
+    fifo: tuple[Searched, ...]
+    assumptions: tuple[str, ...]
+
+
+def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step_seconds: float | None) -> Forecast:
+    """`view`: with times counted from its start. `step_seconds`: of one step of this job; the curves are then stretched
+    to its maxSteps. None: they are taken as recorded. Raises SimulationError where they cannot stand for the job.
+    """
+    fitting = fit(view, recording, step_seconds)
+    own, fifo = [], []
+    for seed in range(seeds):
+        pool = draw(fitting, seed, view.max_trials)
+        outcomes = {}
+        for name, job in ((view.policy, view), (BASE, replace(view, policy=BASE, settings={}))):
+            sim = SimJob(job, pool.trials, place.method)
+            outcomes[name] = simulate(Scenario(place.nodes, (sim,), place.timing, place.faults, seed))
+        makespan = outcomes[BASE].makespan
+        own.append(searched(view.policy, pool, outcomes[view.policy], makespan))
+        fifo.append(searched(BASE, pool, outcomes[BASE], makespan))
+    return Forecast(view, fitting, place, tuple(own), tuple(fifo), _assumptions(view, fitting, place, step_seconds))
+
+
+def fit(view: JobView, recording: Recording, step_seconds: float | None) -> Recording:
+    """The curves as this job's trials would show them."""
+    if recording.maximize != view.maximize:
+        better = "larger" if recording.maximize else "smaller"
+        text = f"a {better} {recording.metric} is better in these curves and worse in the job; name other curves"
+        raise SimulationError(f"{recording.task}: {text}")
+    longest = max(steps_of(trial)[-1] for trial in recording.trials)
+    if step_seconds is None:
+        if view.max_steps is not None and longest > view.max_steps * (1.0 + 1e-9):
+            text = f"the longest curve has {longest:g} steps, the job's trials.maxSteps is {view.max_steps:g}"
+            raise SimulationError(f"{recording.task}: {text}; give --step-seconds to stretch the curves to it")
+        return recording
+    if view.max_steps is None:
+        raise SimulationError("the job has no trials.maxSteps that curves could be stretched to; set it")
+    factor = view.max_steps / longest
+    return replace(recording, trials=tuple(_stretched(trial, factor, step_seconds) for trial in recording.trials))
+
+
+def _stretched(trial: RecordedTrial, factor: float, step_seconds: float) -> RecordedTrial:
+    steps = tuple(step * factor for step in steps_of(trial))
+    return replace(trial, steps=steps, seconds=tuple(step * step_seconds for step in steps))
+
+
+def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds: float | None) -> tuple[str, ...]:
+    timing, method, count = place.timing, place.method, len(recording.trials)
+    taken = "as recorded" if step_seconds is None else f"stretched to {view.max_steps:g} steps of {step_seconds:g} s"
+    found = [
+        f"trials learn like random ones of {count} curves of {recording.task} ({recording.metric}), {taken}",
+        "the values are those of these curves, not of your search",
+        f"{place.gpus} GPUs ({len(place.nodes)} nodes) are this job's alone",
+        "no node fails" if math.isinf(place.faults.node) else f"a node fails each {place.faults.node / 3600.0:g} hours",
+        f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
+        f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s",
+        "trials on one GPU do not slow each other down",
+    ]
+    if view.max_trials > count:
+        found.append(f"{view.max_trials} trials share {count} curves: some are the same")
+    if view.memory is not None and not place.nodes[0].memory:
+        found.append("all trials of a GPU fit into its memory (--gpu-memory says how much there is)")
+    return tuple(found)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float, float]:
+    """Lowest, median, highest."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+    return ordered[0], median, ordered[-1]

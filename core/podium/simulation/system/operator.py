@@ -1,0 +1,165 @@
+"""The operator of a simulated system: the real `plan` on what the API says, and its actions carried out.
+
+The counterpart of `podium_operator.cycle`, with its debounce, its lag and its measured costs. Called by the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
+from podium.planning.invariants import violations
+from podium.planning.planner import plan
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.outcome import Decision
+from podium.simulation.system.pods import Pods
+from podium.simulation.system.queue import Queue
+from podium.simulation.system.reports import Reports
+from podium.simulation.system.scenario import SimJob, Timing
+from podium.simulation.system.truth import Gpu, Job, Node, Trial
+
+SHORTEST_SLEEP = 0.05
+
+
+class Operator:
+    """`checked`: whether every plan is held against the rules of sound plans, for tests; their sentences are in
+    `broken`.
+    """
+
+    act = 0  # of the next cycle
+
+    def __init__(self, queue: Queue, timing: Timing, nodes: Sequence[Node], checked: bool) -> None:
+        self._queue = queue
+        self._timing = timing
+        self._nodes = {node.spec.name: node for node in nodes}
+        self._gpus: dict[str, Gpu] = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
+        self._checked = checked
+        self._epochs: dict[str, int] = {}
+        self._due: float | None = None
+        self._pods: Pods
+        self._reports: Reports
+        self.jobs: dict[JobKey, Job] = {}
+        self.trials: dict[TrialKey, Trial] = {}
+        self.decisions: list[Decision] = []
+        self.broken: list[str] = []
+        self.plans = 0
+
+    def connect(self, pods: Pods, reports: Reports) -> None:
+        self._pods, self._reports = pods, reports
+
+    def arrive(self, job: SimJob) -> None:
+        self.jobs[job.key] = Job(job, job.view)
+        self.changed()
+
+    def changed(self) -> None:
+        """Something that it watches did: a cycle follows, one for a burst of changes."""
+        self._wake(self._queue.now + self._timing.debounce)
+
+    @property
+    def over(self) -> bool:
+        return all(job.ended is not None for job in self.jobs.values())
+
+    def _wake(self, at: float) -> None:
+        if self._due is None or at < self._due:
+            self._due = at
+            self.act += 1
+            self._queue.at(at, self._cycle, guard=self)
+
+    def _cycle(self) -> None:
+        self._due = None
+        self.plans += 1
+        snapshot = self._snapshot()
+        decided = plan(snapshot)
+        if self._checked:
+            self.broken += violations(snapshot, decided)
+        for action in decided.actions:
+            self._carry_out(action)
+        if any(not isinstance(action, Order) for action in decided.actions):
+            self.changed()  # it sees its own writes
+        wake = self._queue.now + self._timing.cycle
+        if decided.wake_at is not None:
+            wake = min(wake, decided.wake_at)
+        if wake < float("inf"):
+            self._wake(max(wake, self._queue.now + SHORTEST_SLEEP))
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            now=self._queue.now,
+            jobs=tuple([job.view for job in self.jobs.values()]),
+            trials=tuple([trial.view for trial in self.trials.values()]),
+            gpus=tuple([gpu.view for gpu in self._gpus.values()]),
+            costs=self._costs(),
+            epochs=MappingProxyType(dict(self._epochs)),
+        )
+
+    def _costs(self) -> Costs:
+        """Means of what was measured, the defaults until something was."""
+        pods, usual = self._pods, Costs()
+        return Costs(
+            sum(pods.out) / len(pods.out) if pods.out else usual.suspend,
+            sum(pods.back) / len(pods.back) if pods.back else usual.resume,
+            sum(pods.requeues) / len(pods.requeues) if pods.requeues else usual.requeue,
+        )
+
+    def _carry_out(self, action: object) -> None:
+        match action:
+            case CreateTrial(job, number):
+                self._create_trial(self.jobs[job], number)
+            case CreatePod(key, attempt):
+                trial = self.trials[key]
+                self._pods.create(trial, attempt)
+                self._reports.pod(trial, TrialPhase.PENDING)
+            case Requeue(key):
+                trial = self.trials[key]
+                self._pods.leave(trial)
+                self._reports.pod(trial, trial.view.phase)
+            case DeletePod(key):
+                trial = self.trials[key]
+                self._pods.delete(trial)
+                self._reports.pod(trial, trial.view.phase)
+            case EndTrial(key, phase):
+                trial = self.trials[key]
+                trial.ended = self._queue.now
+                self._reports.pod(trial, phase)
+            case EndJob(key, succeeded, reason):
+                ended = self.jobs[key]
+                ended.view = replace(ended.view, finished=True)
+                ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
+            case Order():
+                self._order(action)
+
+    def _create_trial(self, job: Job, number: int) -> None:
+        namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
+        key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
+        curve = job.spec.curves[number % len(job.spec.curves)]
+        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING)
+        self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+
+    def _order(self, order: Order) -> None:
+        self._epochs[order.node] = order.epoch
+        told: dict[str, tuple[TrialKey, ...]] = {}
+        for uuid, places in order.gpus:
+            keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
+            if keys and keys[0] != next(iter(gpu.view.order), None):
+                first = places[0]
+                number = self.trials[first.trial].number
+                self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
+            gpu.view = replace(gpu.view, order=keys)
+            told[uuid] = keys
+        self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], told)
+
+    def _arrived(self, node: Node, told: dict[str, tuple[TrialKey, ...]]) -> None:
+        if not node.up:
+            return
+        for gpu in node.gpus:
+            gpu.order = told[gpu.uuid]
+        self._pods.act(node)
+
+
+def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
+    """The recorded steps; a curve without them counts seconds of training."""
+    return curve.steps or curve.seconds

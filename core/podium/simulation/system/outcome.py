@@ -1,0 +1,106 @@
+"""What happened in a simulated system: written by the engine, read by reports, `podium plan` and comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import JobKey, TrialKey
+
+TRAINING = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A trial had a GPU from `start` to `end`; `use`: training, or what kept the GPU busy instead (starting,
+    suspending, resuming, saving).
+    """
+
+    gpu: str
+    trial: TrialKey
+    number: int
+    start: float
+    end: float
+    use: str
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A trial had trained to an evaluation at this time. `value` as recorded."""
+
+    time: float
+    job: JobKey
+    trial: TrialKey
+    step: float
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The operator made a trial the first of a GPU's order."""
+
+    time: float
+    gpu: str
+    trial: TrialKey
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialEnd:
+    """`started`: when it first had a GPU; None: never."""
+
+    trial: TrialKey
+    job: JobKey
+    number: int
+    phase: TrialPhase
+    started: float | None
+    ended: float | None
+    evaluations: int
+    gpu_seconds: float
+    lost_seconds: float
+    suspensions: int
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    job: JobKey
+    arrived: float
+    ended: float
+    succeeded: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Times are virtual seconds. `events`: all that happened, `plans`: cycles of the operator among them; `broken`:
+    rules of sound plans that were violated (`planning.invariants`), where the caller asked for the check.
+    """
+
+    jobs: tuple[JobEnd, ...]
+    trials: tuple[TrialEnd, ...]
+    values: tuple[Value, ...]
+    spans: tuple[Span, ...]
+    decisions: tuple[Decision, ...]
+    gpus: tuple[str, ...]
+    events: int
+    plans: int
+    broken: tuple[str, ...]
+
+    @property
+    def makespan(self) -> float:
+        return max(job.ended for job in self.jobs)
+
+    def gpu_seconds(self, use: str | None = None, trials: Iterable[TrialKey] | None = None) -> float:
+        """Of one use (all by default), of some trials (all by default)."""
+        mine = None if trials is None else set(trials)
+        return math.fsum(
+            s.seconds for s in self.spans if (use is None or s.use == use) and (mine is None or s.trial in mine)
+        )

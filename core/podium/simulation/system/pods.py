@@ -1,0 +1,284 @@
+"""The life of every trial's pod on its node: placed, at the gate, at work, suspended, saved, ended, lost.
+
+The engine's hands: the operator's part tells it what to create, delete and follow; `agent.decide` says who works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from podium.domain.observe import retry_delay
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Point
+from podium.simulation.system.agent import Step, decide
+from podium.simulation.system.faults import Chance
+from podium.simulation.system.outcome import TRAINING, Span, Value
+from podium.simulation.system.queue import Queue
+from podium.simulation.system.reports import Reports
+from podium.simulation.system.scenario import Timing
+from podium.simulation.system.scheduler import place
+from podium.simulation.system.truth import OCCUPIES, Node, State, Trial
+
+_USES = {
+    State.STARTING: "starting",
+    State.RUNNING: TRAINING,
+    State.SAVING: "saving",
+    State.SUSPENDING: "suspending",
+    State.RESUMING: "resuming",
+}
+
+
+class Pods:
+    """`spans` and `values` are what happened; `out`, `back`, `requeues`: seconds of each act, as measured."""
+
+    def __init__(self, queue: Queue, timing: Timing, nodes: Sequence[Node], chance: Chance, reports: Reports) -> None:
+        self._queue = queue
+        self._timing = timing
+        self._nodes = nodes
+        self._chance = chance
+        self._reports = reports
+        self._unplaced: list[Trial] = []
+        self.spans: list[Span] = []
+        self.values: list[Value] = []
+        self.out: list[float] = []
+        self.back: list[float] = []
+        self.requeues: list[float] = []
+        for node in nodes:
+            queue.after(chance.node_lives(), self._node_down, node)
+
+    # what the operator asks for
+
+    def create(self, trial: Trial, attempt: int) -> None:
+        trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
+        self._enter(trial, State.PLACING)
+        self._queue.after(self._timing.place, self._place, trial, guard=trial)
+        self._queue.after(self._chance.pod_lives(), self._lost, trial, attempt)
+
+    def delete(self, trial: Trial) -> None:
+        """Without a chance to save: the trial ends."""
+        self._release(trial)
+
+    def leave(self, trial: Trial) -> None:
+        """Its pod is told to go: it may save first, if it has begun."""
+        trial.leaving = True
+        self._queue.after(self._timing.order, self._told, trial, trial.attempt)
+
+    def act(self, node: Node) -> None:
+        """One look of the node's agent."""
+        for trial, step in decide(node):
+            method = trial.job.spec.method
+            if step is Step.GRANT:
+                self._then(trial, State.STARTING, self._timing.load, self._begin)
+                self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+            elif step is Step.SUSPEND:
+                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended, self.out)
+                trial.suspensions += 1
+            elif step is Step.RESUME:
+                self._timed(trial, State.RESUMING, method.resume, self._train, self.back)
+            else:
+                self._then(trial, State.SAVING, self._timing.save, self._saved)
+
+    # from one state to the next
+
+    def _enter(self, trial: Trial, state: State | None) -> None:
+        now = self._queue.now
+        if trial.state is State.RUNNING:
+            trial.trained += now - trial.trains_from
+        use = None if trial.state is None else _USES.get(trial.state)
+        if use is not None and now > trial.since:
+            for gpu in trial.gpus:
+                self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
+        occupies = state in OCCUPIES
+        if occupies and trial.held_since is None:
+            trial.held_since = now
+            trial.first_held = now if trial.first_held is None else trial.first_held
+        elif not occupies and trial.held_since is not None:
+            trial.gpu_seconds = trial.charged(now)
+            trial.held_since = None
+        trial.state, trial.since = state, now
+        trial.act += 1
+        if state is not None:
+            self._reports.state(trial)
+
+    def _then(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None]) -> None:
+        self._enter(trial, state)
+        self._queue.after(seconds, call, trial, guard=trial)
+
+    def _timed(
+        self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None], measured: list[float]
+    ) -> None:
+        takes = self._chance.takes(seconds, trial.job.spec.method)
+        measured.append(takes)
+        self._then(trial, state, takes, call)
+
+    def _place(self, trial: Trial) -> None:
+        if not self._placed(trial):
+            self._unplaced.append(trial)
+            self._queue.after(self._timing.stuck, self._stuck, trial, guard=trial)
+
+    def _placed(self, trial: Trial) -> bool:
+        gpus = place(trial, self._nodes)
+        if not gpus:
+            return False
+        trial.node, trial.gpus, trial.stuck = gpus[0].node, gpus, False
+        trial.node.trials.append(trial)
+        self._then(trial, State.CREATING, self._timing.gate, self._at_gate)
+        return True
+
+    def _retry(self) -> None:
+        """A share became free: pods without a node are tried again, the oldest first."""
+        waiting, self._unplaced = self._unplaced, []
+        for trial in waiting:
+            if trial.state is State.PLACING and not self._placed(trial):
+                self._unplaced.append(trial)
+
+    def _stuck(self, trial: Trial) -> None:
+        trial.stuck = True
+        self._reports.state(trial)
+
+    def _at_gate(self, trial: Trial) -> None:
+        self._enter(trial, State.GATED)
+        self._act_on(trial)
+
+    def _begin(self, trial: Trial) -> None:
+        if trial.attempt and trial.saved is not None:
+            self.requeues.append(self._timing.save + self._timing.gate + self._timing.load)
+        self._train(trial)
+
+    def _train(self, trial: Trial) -> None:
+        self._enter(trial, State.RUNNING)
+        self._go_on(trial)
+        self._act_on(trial)  # its turn may have passed meanwhile
+
+    def _go_on(self, trial: Trial) -> None:
+        trial.trains_from = self._queue.now
+        left = trial.curve.seconds[trial.evaluations] - trial.trained
+        self._queue.after(left, self._evaluate, trial, guard=trial)
+
+    def _evaluate(self, trial: Trial) -> None:
+        now, place = self._queue.now, trial.evaluations
+        trial.trained = trial.curve.seconds[place]  # no rounding error adds up
+        trial.trains_from = now
+        step, value = trial.steps[place], trial.curve.values[place]
+        trial.points.append(Point(step, value, now))
+        self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
+        trial.evaluations += 1
+        if trial.evaluations < len(trial.curve.seconds):
+            self._reports.curve(trial)
+            self._go_on(trial)
+            return
+        trial.shown, trial.ended = tuple(trial.points), now
+        self._then(trial, State.ENDED, self._timing.ended, self._succeeded)
+        self._act_on(trial)  # the GPU goes to the next without a round trip
+
+    def _succeeded(self, trial: Trial) -> None:
+        self._release(trial)
+        self._reports.pod(trial, TrialPhase.SUCCEEDED)
+
+    def _suspended(self, trial: Trial) -> None:
+        self._enter(trial, State.SUSPENDED)
+        self._act_on(trial)
+
+    def _told(self, trial: Trial, attempt: int) -> None:
+        if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
+            return
+        if trial.state in (State.PLACING, State.CREATING, State.GATED):
+            self._lost(trial, attempt)  # nothing of this attempt has run, or its node is down
+            return
+        trial.told = True
+        self._act_on(trial)
+
+    def _saved(self, trial: Trial) -> None:
+        trial.saved = trial.trained
+        self._release(trial)
+        self._reports.pod(trial, TrialPhase.REQUEUED)
+
+    # how a pod ends
+
+    def _lost(self, trial: Trial, attempt: int) -> None:
+        """The cluster's fault: another pod goes on from the last save."""
+        if trial.attempt == attempt and trial.state not in (None, State.ENDED):
+            self._release(trial)
+            self._throw_back(trial)
+            self._reports.pod(trial, TrialPhase.REQUEUED)
+
+    def _crash(self, trial: Trial, attempt: int) -> None:
+        """The process' own fault, where it could run at all: counted, and tried again after a pause."""
+        if trial.attempt != attempt or trial.state not in (State.STARTING, State.RUNNING, State.SAVING):
+            return
+        self._release(trial)
+        self._throw_back(trial)
+        trial.failures += 1
+        if trial.failures > trial.job.view.retries:
+            trial.ended = self._queue.now
+            self._reports.pod(trial, TrialPhase.FAILED)
+            return
+        trial.retry_at = self._queue.now + retry_delay(trial.failures)
+        self._reports.pod(trial, TrialPhase.REQUEUED)
+
+    def _throw_back(self, trial: Trial) -> None:
+        """What was trained since the last save is lost, and its values with it."""
+        done = trial.evaluations
+        kept = trial.saved or 0.0
+        if trial.job.spec.checkpoints and done:
+            kept = max(kept, trial.curve.seconds[done - 1])
+            trial.saved = kept
+        trial.lost_seconds += trial.trained - kept
+        trial.trained = kept
+        while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept:
+            trial.evaluations -= 1
+        del trial.points[trial.evaluations :]
+        trial.shown = tuple(trial.points)
+
+    def _release(self, trial: Trial) -> None:
+        node = trial.node
+        self._enter(trial, None)
+        trial.node, trial.gpus = None, ()
+        trial.leaving = trial.told = trial.stuck = False
+        if node is not None:
+            node.trials.remove(trial)
+            self._reports.node(node)
+            self.act(node)
+        self._retry()
+
+    def _act_on(self, trial: Trial) -> None:
+        if trial.node is not None:
+            self.act(trial.node)
+
+    # nodes
+
+    def _node_down(self, node: Node) -> None:
+        """All that runs there stops; nobody knows before its pods are given up."""
+        node.up = False
+        for trial in list(node.trials):
+            if trial.state is State.ENDED:
+                self._succeeded(trial)  # its last words are out
+            else:
+                self._stop_dead(trial)
+        self._queue.after(self._timing.evict, self._given_up, node)
+        self._queue.after(self._chance.node_is_away(self._timing.evict), self._node_up, node)
+
+    def _stop_dead(self, trial: Trial) -> None:
+        now = self._queue.now
+        if trial.state is State.RUNNING:
+            trial.trained += now - trial.trains_from
+        use = None if trial.state is None else _USES.get(trial.state)
+        if use is not None:
+            for gpu in trial.gpus:
+                self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
+        trial.gpu_seconds, trial.held_since = trial.charged(now), None
+        trial.since, trial.state = now, State.CREATING  # so that nothing more is counted of it
+        trial.act += 1
+
+    def _given_up(self, node: Node) -> None:
+        for trial in list(node.trials):
+            self._lost(trial, trial.attempt)
+        self._reports.node(node)
+
+    def _node_up(self, node: Node) -> None:
+        node.up = True
+        for gpu in node.gpus:
+            gpu.order = gpu.view.order  # the agent reads what is written
+        self._reports.node(node)
+        self._queue.after(self._chance.node_lives(), self._node_down, node)
+        self._retry()

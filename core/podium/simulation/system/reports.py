@@ -1,0 +1,106 @@
+"""What reaches the API, and when: changes of state at once, curves and GPU seconds on the grid of `Timing.report`.
+
+Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from podium.domain.phase import TrialPhase, check
+from podium.domain.snapshot import GpuView
+from podium.simulation.system.queue import Queue
+from podium.simulation.system.scenario import Timing
+from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
+
+
+class Reports:
+    """`heard`: called after every write that the operator sees."""
+
+    def __init__(self, queue: Queue, timing: Timing, heard: Callable[[], None]) -> None:
+        self._queue = queue
+        self._timing = timing
+        self._heard = heard
+        self._states: dict[Trial, None] = {}  # in the order of the changes
+        self._curves: dict[Trial, None] = {}
+        self._nodes: dict[str, Node] = {}
+        self._due = False
+        self._grid_due = False
+
+    def state(self, trial: Trial) -> None:
+        """It changed: to be written at once."""
+        self._states[trial] = None
+        if trial.node is not None:
+            self._nodes[trial.node.spec.name] = trial.node
+        self._soon()
+
+    def node(self, node: Node) -> None:
+        self._nodes[node.spec.name] = node
+        self._soon()
+
+    def curve(self, trial: Trial) -> None:
+        """It has a new value: to be written with the next status."""
+        self._curves[trial] = None
+        if not self._grid_due:
+            self._grid_due = True
+            every = self._timing.report
+            self._queue.at((math.floor(self._queue.now / every) + 1.0) * every, self._on_grid)
+
+    def pod(self, trial: Trial, phase: TrialPhase) -> None:
+        """What the operator sees of the pod itself, or has written itself: at once."""
+        self._see(trial, phase)
+        self._heard()
+
+    def _soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._queue.after(self._timing.notice, self._write_states)
+
+    def _write_states(self) -> None:
+        self._due = False
+        states, nodes = self._states, self._nodes
+        self._states, self._nodes = {}, {}
+        for trial in states:
+            if trial.state is not None:
+                self._see(trial, PHASES[trial.state])
+        for node in nodes.values():
+            for gpu in node.gpus:
+                gpu.view = _gpu_view(gpu, node)
+        self._heard()
+
+    def _on_grid(self) -> None:
+        self._grid_due = False
+        curves, self._curves = self._curves, {}
+        shown = False
+        for trial in curves:
+            if trial.state is not None and (trial.node is None or trial.node.up):
+                trial.shown = tuple(trial.points)
+                trial.see(self._queue.now, trial.view.phase)
+                shown = True
+        if shown:
+            self._heard()
+
+    def _see(self, trial: Trial, phase: TrialPhase) -> None:
+        if phase is not trial.view.phase:
+            check(trial.view.phase, phase)
+        trial.see(self._queue.now, phase)
+
+
+def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
+    old = gpu.view
+    here = [trial for trial in node.trials if gpu in trial.gpus and trial.state is not State.ENDED]
+    at_work = [t for t in here if t.held_since is not None]
+    holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
+    return GpuView(
+        node=old.node,
+        uuid=old.uuid,
+        health="Healthy" if node.up else "Unknown",
+        shares=old.shares,
+        holder=None if holder is None else holder.key,
+        holder_since=None if holder is None else holder.held_since,
+        trials=tuple([trial.key for trial in here]),
+        order=old.order,
+        free_shares=max(0, old.shares - len(here)),
+        memory_total=old.memory_total,
+    )

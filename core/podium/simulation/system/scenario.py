@@ -1,0 +1,121 @@
+"""What is simulated, as values: nodes, jobs with their recorded curves, what each act takes, how often things break.
+
+Made by `podium simulate`, `podium plan`, the benchmarks and the tests; read by the engine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from podium.domain.snapshot import JobKey, JobView
+from podium.simulation.recorded import RecordedTrial
+
+
+class SimulationError(ValueError):
+    """A scenario that cannot be run, or that does not end; the message names what and the cure."""
+
+    code = "BadScenario"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """`shares` of each of `gpus` GPUs, as the agent's device plugin offers them; `memory` of one GPU in bytes, 0 = not
+    known.
+    """
+
+    name: str
+    gpus: int
+    shares: int = 4
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a trial leaves its GPU. Seconds of one act; `jitter`: each act takes up to this share more or less.
+
+    `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
+    """
+
+    name: str = "freeze"
+    suspend: float = 0.2
+    resume: float = 0.2
+    jitter: float = 0.0
+    keeps_memory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SimJob:
+    """`view`: as the planner sees it (`created` = when it arrives); trial number n trains along `curves[n]`, round and
+    round. Steps are those of the curves, where none were recorded seconds of training.
+
+    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `placed`: the node of each
+    trial by number, where a run that this one is held against says it; empty = the scheduler does.
+    """
+
+    view: JobView
+    curves: tuple[RecordedTrial, ...]
+    method: Method = field(default_factory=Method)
+    checkpoints: bool = False
+    placed: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> JobKey:
+        return self.view.key
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. Defaults: those of operator and agent (their settings), and of the digits example on the cluster of
+    `make demo` for what pods take.
+    """
+
+    place: float = 0.3  # from a pod's creation until it is bound to a node
+    gate: float = 1.2  # from there until its gate asks: image, containers
+    load: float = 1.0  # from the open gate to the first step, on the GPU
+    save: float = 1.0  # of a trial that is told to go
+    ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
+    report: float = 2.0  # curves and GPU seconds are written on this grid: what the planner knows is so old
+    notice: float = 0.05  # until a change of state is in the API
+    debounce: float = 0.05  # changes that come within this time share a cycle of the operator
+    order: float = 0.05  # until an order is with the agent
+    cycle: float = math.inf  # a cycle runs at least this often (operator: 2); by default only when something changed
+    evict: float = 60.0  # from a node's end until its pods are given up
+    stuck: float = 60.0  # a pod without a node for so long is not counted on
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Mean seconds between accidents (exponential), infinity = never. `node`: each node; `repair`: mean until it is
+    back; `pod`: each pod is lost by the cluster's fault; `crash`: each pod's process ends in an error of its own.
+    """
+
+    node: float = math.inf
+    repair: float = 600.0
+    pod: float = math.inf
+    crash: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    nodes: tuple[NodeSpec, ...]
+    jobs: tuple[SimJob, ...]
+    timing: Timing = field(default_factory=Timing)
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        keys = [job.key for job in self.jobs]
+        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.shares < 1 for n in self.nodes):
+            raise SimulationError(f"nodes: {names}; give one at least, names differ, each has a GPU and a share")
+        if not keys or len(set(keys)) < len(keys):
+            raise SimulationError(f"jobs: {len(keys)} with {len(set(keys))} names; give one at least, names differ")
+        for job in self.jobs:
+            if not job.curves:
+                raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
+            most = max(node.gpus for node in self.nodes)
+            if not 1 <= job.view.gpus_per_trial <= most:
+                text = f"{job.view.gpus_per_trial} GPUs a trial; a node has {most} at most, and 1 is the least here"
+                raise SimulationError(f"job {job.key.name}: {text}")

@@ -1,0 +1,65 @@
+"""Where a pod goes: the extender's own filter and cost on the simulated nodes. Pure; called by the engine.
+
+The device plugin's part, which GPUs of the node, is the least loaded that fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podium.placement.base import Question
+from podium.placement.fit import refuse, usable
+from podium.placement.load_balance import LOAD_BALANCE
+from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium.simulation.system.truth import Gpu, Job, Node, Trial
+
+
+def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
+    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. O(GPUs log GPUs)."""
+    need, placed = _need(trial.job), trial.job.spec.placed
+    best: tuple[float, str, Node, NodeView] | None = None
+    for node in nodes:
+        if not node.up or (placed and placed[trial.number % len(placed)] != node.spec.name):
+            continue
+        view = _view(node)
+        if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
+            continue
+        cost = LOAD_BALANCE.cost(Question(need), view)
+        found = (0.0 if cost is None else cost, node.spec.name, node, view)
+        if best is None or found[:2] < best[:2]:
+            best = found
+    if best is None:
+        return ()
+    _, _, node, view = best
+    chosen = sorted(_open(need, view), key=lambda gpu: (gpu.trials, gpu.uuid))[: need.gpus]
+    names = {gpu.uuid for gpu in chosen}
+    return tuple(gpu for gpu in node.gpus if gpu.uuid in names)
+
+
+def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
+    return [gpu for gpu in usable(need, view, fresh=True) if gpu.trials < gpu.shares]
+
+
+def _need(job: Job) -> PodNeed:
+    view = job.view
+    return PodNeed(view.gpus_per_trial, view.memory, view.products, together=job.spec.method.keeps_memory)
+
+
+def _view(node: Node) -> NodeView:
+    return NodeView(node.spec.name, tuple(_reading(gpu, node) for gpu in node.gpus), reported_at=0.0)
+
+
+def _reading(gpu: Gpu, node: Node) -> GpuReading:
+    here = [trial for trial in node.trials if gpu in trial.gpus]
+    # the ledger: what stays on the GPU whoever works, and what the one at work uses
+    kept = sum(t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory)
+    return GpuReading(
+        uuid=gpu.uuid,
+        memory_total=node.spec.memory,
+        memory_reserved=kept,
+        memory_used=kept,
+        sm_utilization=100.0 if any(t.occupies for t in here) else 0.0,
+        health="Healthy",
+        shares=node.spec.shares,
+        trials=len(here),
+    )

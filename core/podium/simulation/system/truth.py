@@ -1,0 +1,146 @@
+"""The true state of a simulated system: what each trial has trained, where it is, what its node's agent knows.
+
+Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.scenario import NodeSpec, SimJob
+
+
+class State(Enum):
+    """Of a trial's pod, as its node knows it."""
+
+    PLACING = auto()  # no node yet
+    CREATING = auto()
+    GATED = auto()
+    STARTING = auto()
+    RUNNING = auto()
+    SAVING = auto()
+    SUSPENDING = auto()
+    SUSPENDED = auto()
+    RESUMING = auto()
+    ENDED = auto()  # its process has; its pod does not say so yet
+
+
+OCCUPIES = frozenset({State.STARTING, State.RUNNING, State.SAVING, State.SUSPENDING, State.RESUMING})
+PHASES: Mapping[State, TrialPhase] = {
+    State.PLACING: TrialPhase.PENDING,
+    State.CREATING: TrialPhase.PENDING,
+    State.GATED: TrialPhase.GATED,
+    State.STARTING: TrialPhase.RUNNING,
+    State.RUNNING: TrialPhase.RUNNING,
+    State.SAVING: TrialPhase.RUNNING,
+    State.SUSPENDING: TrialPhase.SUSPENDING,
+    State.SUSPENDED: TrialPhase.SUSPENDED,
+    State.RESUMING: TrialPhase.RESUMING,
+    State.ENDED: TrialPhase.RUNNING,
+}
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    spec: SimJob
+    view: JobView
+    ended: float | None = None
+    succeeded: bool = False
+    reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    uuid: str
+    node: Node
+    view: GpuView
+    order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not spoken of it
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    spec: NodeSpec
+    up: bool = True
+    gpus: list[Gpu] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    key: TrialKey
+    job: Job
+    number: int
+    curve: RecordedTrial
+    steps: Sequence[float]  # of each evaluation
+    view: TrialView
+    state: State | None = None  # None: it has no pod
+    act: int = 0  # counts changes of state: what was scheduled for an older one is void
+    node: Node | None = None
+    gpus: tuple[Gpu, ...] = ()
+    attempt: int = 0
+    since: float = 0.0  # when the state began
+    pod_since: float = 0.0
+    held_since: float | None = None
+    trained: float = 0.0  # seconds, until `trains_from`
+    trains_from: float = 0.0
+    evaluations: int = 0
+    points: list[Point] = field(default_factory=list)
+    shown: tuple[Point, ...] = ()  # what the API has of them
+    saved: float | None = None  # seconds of training that a later pod finds
+    leaving: bool = False
+    told: bool = False  # its node knows that it is to go
+    stuck: bool = False
+    failures: int = 0
+    retry_at: float = 0.0
+    gpu_seconds: float = 0.0
+    lost_seconds: float = 0.0  # of training, done again
+    first_held: float | None = None
+    ended: float | None = None
+    suspensions: int = 0
+
+    @property
+    def occupies(self) -> bool:
+        return self.state in OCCUPIES
+
+    @property
+    def freezes(self) -> bool:
+        return self.job.view.freezes
+
+    def charged(self, now: float) -> float:
+        """GPU seconds until now."""
+        held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
+        return self.gpu_seconds + held
+
+    def see(self, now: float, phase: TrialPhase) -> None:
+        """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""
+        old = self.view
+        has_pod = self.state is not None
+        saved = None
+        if self.saved is not None:
+            saved = max(
+                (s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= self.saved), default=0.0
+            )
+        self.view = TrialView(
+            key=old.key,
+            job=old.job,
+            number=old.number,
+            created=old.created,
+            phase=phase,
+            curve=self.shown,
+            attempt=self.attempt,
+            failures=self.failures,
+            pod=f"{self.key.name}-{self.attempt}" if has_pod else None,
+            node=self.node.spec.name if has_pod and self.node is not None else None,
+            gpus=tuple([gpu.uuid for gpu in self.gpus]) if has_pod else (),
+            gpu_seconds=self.charged(now),
+            retry_at=self.retry_at,
+            stuck=self.stuck,
+            leaving=self.leaving,
+            pod_since=self.pod_since,
+            saved=saved,
+        )

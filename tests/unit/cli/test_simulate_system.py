@@ -1,0 +1,82 @@
+"""`podium simulate --system`: table, JSON and HTML report of the simulated system, and every no with its sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from podium.simulation.pools import draw
+from podium.simulation.recorded import bundled
+from podium_cli import main
+from podium_cli.exits import Exit
+from podium_cli.report.simulation import grades
+
+SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
+
+
+def test_a_table_with_what_the_system_adds(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", "--system", *SHORT, "--policy", "envelope", "--policy", "asha"]) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("digits_example: 6 trials on 2 GPUs of 2 nodes, 4 trials to a GPU, 1 s + 1 s a switch")
+    assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "asha"}
+    fifo = next(line for line in lines if line.startswith("fifo")).split()
+    assert fifo[-1] == "0", "fifo suspends nobody"
+
+
+def test_json_is_the_same_twice_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--system", *SHORT, "--policy", "hermes", "-o", "json", "--node-fails", "2"]
+    assert main.run(command) is Exit.OK
+    first = capsys.readouterr().out
+    assert main.run(command) is Exit.OK
+    assert capsys.readouterr().out == first
+    (found,) = json.loads(first)
+    assert (found["gpus"], found["nodes"], found["searches"]) == (2, 2, 2)
+    for policy in found["policies"]:
+        for search in policy["searches"]:
+            assert search["gpuSeconds"] <= 2 * search["endSeconds"], "no GPU works twice at once"
+            assert 0.0 <= search["overheadShare"] < 1.0
+            assert search["nearBestSeconds"] <= search["endSeconds"], "with nobody cut the best is found"
+
+
+def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "own.html"
+    command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]
+    assert main.run(command) is Exit.OK
+    assert f"{path}: who was trained when" in capsys.readouterr().out
+    page = path.read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in page
+    assert not re.search(r"(?:src|href)=|url\(|@import|<script", page)
+    assert page.count("<svg") == 1 + 2 + 2, "best so far, regret and overhead, a Gantt chart a policy"
+    bars = re.findall(r"digits_example-(\d+) held it for", page)
+    assert {int(number) for number in bars} == set(range(6)), "every trial had a GPU"
+    reader = HTMLParser()
+    reader.feed(page)
+    reader.close()
+    assert main.run(command) is Exit.OK
+    assert path.read_text(encoding="utf-8") == page, "the same file again"
+
+
+def test_grades_go_by_what_a_trial_becomes() -> None:
+    pool = draw(bundled(), 0, 12)
+    found = grades(pool)
+    assert found[pool.winner] == 0
+    assert sorted(found) == sorted([0, *(1 + place * 5 // 11 for place in range(11))])
+    worst = min(range(12), key=lambda number: pool.best_of(pool.trials[number]))
+    assert found[worst] == 5
+
+
+NOS = [
+    (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
+    (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
+    (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "ReportNotWritten"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:12] for row in NOS])
+def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", "--system", *options]) is not Exit.OK
+    assert told in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""Curves from CSV tables and TensorBoard folders: what is read, and every no with its cure."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from podium.curves.wire import diverged
+from podium.simulation.recorded import RecordingError
+from podium.simulation.sources import Reading, read_all
+
+TABLE = """trial,step,value,seconds,lr,kind
+a,1,0.5,10,0.1,relu
+b,1,0.4,12,0.2,tanh
+a,3,,31,0.1,relu
+a,2,0.6,20,0.1,relu
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "own-search.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_table_is_sorted_by_trial_and_step(tmp_path: Path) -> None:
+    (found,) = read_all([written(tmp_path, TABLE)], Reading(maximize=False, metric="loss"))
+    assert (found.task, found.family, found.metric, found.maximize) == ("own-search", "own", "loss", False)
+    first, second = found.trials
+    assert (first.name, first.steps, first.seconds) == ("a", (1.0, 2.0, 3.0), (10.0, 20.0, 31.0))
+    assert first.values[:2] == (0.5, 0.6)
+    assert diverged(first.values[2])
+    assert first.values[2] > 0.0, "not finite = the worst; a loss that is as large as can be"
+    assert dict(second.hparams) == {"lr": 0.2, "kind": "tanh"}
+
+
+NOS = [
+    ("trial,step,value\na,1,0.5\n", "without seconds"),
+    ("", "without trial, step, value, seconds"),
+    ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
+    ("trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n", "trial a: seconds must increase"),
+    ("trial,step,value,seconds\na,1,0.5,5\na,1,0.6,6\n", "trial a: step must increase"),
+    ("trial,step,value,seconds\na,0,0.5,0\n", "first evaluation is at 0 seconds"),
+]
+
+
+@pytest.mark.parametrize(("text", "told"), NOS, ids=[row[1][:20] for row in NOS])
+def test_every_no_names_the_place(text: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=told):
+        read_all([written(tmp_path, text)], Reading())
+
+
+def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
+    written(tmp_path, TABLE)
+    line = (
+        '{"task": "x", "metric": "m", "goal": "maximize"}\n{"trial": "t", "seconds": [1], "value": [2], "step": [5]}\n'
+    )
+    (tmp_path / "x.jsonl").write_text(line)
+    tasks = read_all([tmp_path], Reading())
+    assert [found.task for found in tasks] == ["x", "own-search"]
+    assert tasks[0].trials[0].steps == (5.0,)
+
+
+def test_without_the_package_the_no_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run-1").mkdir()
+    (tmp_path / "run-1" / "events.out.tfevents.1.host").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(RecordingError, match="need the package tensorboard"):
+        read_all([tmp_path], Reading(metric="val_acc"))
+
+
+def test_a_folder_of_real_event_files(tmp_path: Path) -> None:
+    """Written and read by the real package, where it is installed."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    for name in ("a", "b"):
+        writer = EventFileWriter(str(tmp_path / name))
+        begun = time.time()
+        for step in (1, 2):
+            value = Summary.Value(tag="acc", simple_value=0.5 + step / 8)
+            writer.add_event(Event(step=step, wall_time=begun + 10.0 * step, summary=Summary(value=[value])))
+        writer.close()
+    (found,) = read_all([tmp_path], Reading())
+    assert [trial.name for trial in found.trials] == ["a", "b"]
+    assert (found.trials[0].steps, found.trials[0].values) == ((1.0, 2.0), (0.625, 0.75))
+    assert found.trials[0].seconds == pytest.approx((10.0, 20.0), abs=1.0)
+    with pytest.raises(RecordingError, match="no run has a scalar 'loss'"):
+        read_all([tmp_path], Reading(metric="loss"))

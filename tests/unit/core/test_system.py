@@ -1,0 +1,198 @@
+"""The simulated system: cases worked out by hand, and what must hold whatever happens: one holder a GPU, every trial
+ends, nothing is trained that is not accounted for, the same seed gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import SavesAt
+from podium.policies.registry import NAMES
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import TRAINING, Outcome, Span
+from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, SimulationError, Timing
+from podium.testing.builders import make_job
+
+AT_ONCE = Timing(place=1.0, gate=1.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
+ONE_GPU = (NodeSpec("a", 1),)
+
+
+def curve(*values: float, gap: float = 10.0) -> RecordedTrial:
+    return RecordedTrial("t", {}, tuple(gap * (i + 1) for i in range(len(values))), values)
+
+
+def job(*curves: RecordedTrial, policy: str = "fifo", name: str = "job", **more: Any) -> SimJob:
+    given = {"max_trials": len(curves), "parallel": None, "max_steps": max(c.length for c in curves), **more}
+    return SimJob(make_job(name, policy=policy, **given), curves, Method(suspend=4.0, resume=3.0))
+
+
+def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:
+    return [(s.number, s.use, s.start, s.end) for s in outcome.spans]
+
+
+def test_fifo_by_hand() -> None:
+    """Placed at 1, at the gate at 2; each loads for 2 s and trains for 20; the GPU goes to the next without a pause."""
+    outcome = simulate(Scenario(ONE_GPU, (job(curve(0.1, 0.2), curve(0.3, 0.4)),), AT_ONCE), checked=True)
+    assert used(outcome) == [
+        (0, "starting", 2.0, 4.0),
+        (0, TRAINING, 4.0, 24.0),
+        (1, "starting", 24.0, 26.0),
+        (1, TRAINING, 26.0, 46.0),
+    ]
+    assert [(v.time, v.value) for v in outcome.values] == [(14.0, 0.1), (24.0, 0.2), (36.0, 0.3), (46.0, 0.4)]
+    assert (outcome.makespan, outcome.jobs[0].reason, outcome.broken) == (46.0, "AllTrialsEnded", ())
+
+
+def test_a_hand_over_is_suspension_then_the_next_start() -> None:
+    """One look each, then the better one; a value counts only once it is reported."""
+    of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"early": 1})
+    outcome = simulate(Scenario(ONE_GPU, (replace(of, method=Method(suspend=4.0, resume=3.0)),), AT_ONCE), checked=True)
+    whole = [(n, use, start, end) for n, use, start, end in used(outcome) if use != TRAINING]
+    assert whole[0] == (0, "starting", 2.0, 4.0)
+    number, use, start, end = whole[1]
+    assert (number, use, end - start) == (0, "suspending", 4.0)
+    assert start >= 14.0, "its first value had to be known"
+    assert whole[2] == (1, "starting", end, end + 2.0), "the next one is let in when the GPU is free, not before"
+    assert sum(e - s for n, u, s, e in used(outcome) if (n, u) == (0, TRAINING)) == pytest.approx(30.0)
+    assert outcome.trials[0].suspensions >= 1
+
+
+def test_a_value_is_known_at_the_next_report() -> None:
+    """The target is reached at 14 s; reports go out every 5 s, so the job ends at 15."""
+    of = job(curve(0.9, 0.95, 0.99), target=0.8)
+    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, report=5.0)))
+    assert (outcome.makespan, outcome.jobs[0].reason) == (15.0, "TargetReached")
+    assert outcome.trials[0].gpu_seconds == 13.0
+
+
+def test_the_gpu_is_free_before_the_pod_says_so() -> None:
+    """The second trial begins when the first has ended; the third one's pod only gets the share 5 s later."""
+    three = job(curve(0.1), curve(0.2), curve(0.3))
+    node = (NodeSpec("a", 1, shares=2),)
+    outcome = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=5.0)), checked=True)
+    starts = [(number, start) for number, use, start, _ in used(outcome) if use == "starting"]
+    # 2 to 14; 14 to 26; the share of the first is free at 19, placed at 20, at the gate at 21
+    assert starts == [(0, 2.0), (1, 14.0), (2, 26.0)]
+    slow = simulate(Scenario(node, (three,), replace(AT_ONCE, ended=30.0)), checked=True)
+    assert [start for _, use, start, _ in used(slow) if use == "starting"] == [2.0, 14.0, 46.0]
+    assert slow.makespan == 46.0 + 12.0 + 30.0
+
+
+def test_jobs_that_come_later_share_the_gpu() -> None:
+    """Between jobs a turn lasts 70 s (ten times the switch): both end, neither alone first."""
+    first = job(curve(*[0.1] * 30), name="first")
+    second = job(curve(*[0.1] * 30), name="second", created=50.0)
+    outcome = simulate(Scenario(ONE_GPU, (first, second), AT_ONCE), checked=True)
+    ends = {end.job.name: end.ended for end in outcome.jobs}
+    assert ends["second"] - 50.0 > 300.0
+    assert ends["first"] > 310.0
+    assert outcome.gpu_seconds("suspending") > 0.0
+    assert outcome.broken == ()
+
+
+def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
+    """Two frozen trials of 6 do not fit beside each other into 10; with a method that frees the memory they do."""
+    of = job(curve(0.1, 0.2), curve(0.1, 0.2), memory=6)
+    node = (NodeSpec("a", 1, memory=10),)
+    kept = simulate(Scenario(node, (of,), AT_ONCE))
+    freed = simulate(Scenario(node, (replace(of, method=Method("cuda-checkpoint", keeps_memory=False)),), AT_ONCE))
+    assert freed.makespan == 46.0
+    assert kept.makespan > 46.0, "the second pod is placed only when the first has ended"
+
+
+def test_pods_go_where_they_are_said_to_have_been() -> None:
+    of = replace(job(curve(0.1), curve(0.2), curve(0.3)), placed=("b", "b", "a"))
+    outcome = simulate(Scenario((NodeSpec("a", 1), NodeSpec("b", 1)), (of,), AT_ONCE))
+    assert {(s.number, s.gpu) for s in outcome.spans} == {(0, "b-gpu0"), (1, "b-gpu0"), (2, "a-gpu0")}
+
+
+def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
+    """Pods live for 15 s on average and a trial needs 40."""
+    faults = Faults(pod=15.0)
+    plain = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
+    saved = replace(plain, checkpoints=True)
+    lost, kept = (simulate(Scenario(ONE_GPU, (of,), AT_ONCE, faults, seed=3)).trials[0] for of in (plain, saved))
+    assert lost.phase is kept.phase is TrialPhase.SUCCEEDED
+    assert lost.attempts > 1, "the seed has no accident: choose another"
+    assert lost.lost_seconds > kept.lost_seconds
+    assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
+
+
+NOS = [
+    ("no node", lambda: Scenario((), (job(curve(0.1)),)), "nodes"),
+    ("two of one name", lambda: Scenario((NodeSpec("a", 1), NodeSpec("a", 1)), (job(curve(0.1)),)), "names differ"),
+    ("too wide", lambda: Scenario(ONE_GPU, (job(curve(0.1), gpus_per_trial=2),)), "2 GPUs a trial; a node has 1"),
+    ("no end", lambda: simulate(Scenario(ONE_GPU, (job(curve(0.1), memory=9, suspended=True),))), "has not ended"),
+]
+
+
+@pytest.mark.parametrize(("make", "told"), [row[1:] for row in NOS], ids=[row[0] for row in NOS])
+def test_every_no_says_what_to_do(make: Callable[[], object], told: str) -> None:
+    with pytest.raises(SimulationError, match=told):
+        make()
+
+
+@st.composite
+def scenarios(draw: st.DrawFn) -> Scenario:
+    nodes = tuple(
+        NodeSpec(f"node-{i}", draw(st.integers(1, 2)), draw(st.integers(1, 3))) for i in range(draw(st.integers(1, 2)))
+    )
+    values = st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=6)
+    jobs = []
+    for i in range(draw(st.integers(1, 3))):
+        gap = draw(st.sampled_from([0.7, 3.0, 20.0]))
+        curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=5)))
+        freezes = draw(st.booleans())
+        saves_at: SavesAt = "nowhere" if freezes else "anywhere"
+        of = job(
+            *curves,
+            policy=draw(st.sampled_from(NAMES)),
+            name=f"job-{i}",
+            created=draw(st.sampled_from([0.0, 5.0, 40.0])),
+            max_failed=9,
+            retries=draw(st.integers(0, 2)),
+            gpus_per_trial=draw(st.integers(1, min(2, max(n.gpus for n in nodes)))),
+            freezes=freezes,
+            saves=not freezes,
+            saves_at=saves_at,
+        )
+        method = Method(suspend=draw(st.sampled_from([0.0, 0.5])), resume=0.5, jitter=0.3)
+        jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
+    away = draw(st.booleans())
+    faults = Faults(node=300.0, repair=20.0, pod=200.0, crash=200.0) if away else Faults()
+    return Scenario(nodes, tuple(jobs), Timing(), faults, draw(st.integers(0, 99)), longest=1e6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(scenarios())
+def test_what_always_holds(scenario: Scenario) -> None:
+    outcome = simulate(scenario, checked=True)
+    assert outcome.broken == ()
+    assert outcome == simulate(scenario, checked=True), "the same seed, the same bits"
+    assert all(trial.phase in FINAL for trial in outcome.trials)
+    on_gpu: dict[str, list[Span]] = defaultdict(list)
+    of_trial: dict[object, list[Span]] = defaultdict(list)
+    for span in outcome.spans:
+        on_gpu[span.gpu].append(span)
+        of_trial[span.trial].append(span)
+    for spans in on_gpu.values():
+        spans.sort(key=lambda s: s.start)
+        assert all(a.end <= b.start + 1e-9 for a, b in pairwise(spans)), "one holder a GPU"
+    jobs = {job.key: job for job in scenario.jobs}
+    for trial in outcome.trials:
+        width = jobs[trial.job].view.gpus_per_trial
+        trained = sum(s.seconds for s in of_trial[trial.trial] if s.use == TRAINING) / width
+        assert trial.gpu_seconds == pytest.approx(sum(s.seconds for s in of_trial[trial.trial]))
+        if trial.phase is TrialPhase.SUCCEEDED:
+            own = jobs[trial.job].curves
+            assert trained == pytest.approx(own[trial.number % len(own)].length + trial.lost_seconds)

@@ -1,0 +1,68 @@
+"""What `make bench-reality` compares: a search is like itself; a shuffled or a slower one is told."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from podium.simulation.pools import draw
+from podium.simulation.recorded import bundled
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.scenario import Method, Scenario
+from podium.simulation.system.searches import even_nodes, search
+from podium_cli.samples import search_at
+
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "reality_compare.py"
+
+
+@pytest.fixture(scope="module")
+def compare() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reality_compare", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["reality_compare"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def scenario() -> Scenario:
+    return Scenario(even_nodes(2, 2, 4), (search(draw(bundled(), 0, 8), "hermes", Method()),))
+
+
+def test_a_search_is_like_itself_and_not_like_a_shuffled_one(compare: ModuleType, scenario: Scenario) -> None:
+    outcome = simulate(scenario)
+    turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
+    same = compare.compared(compare.Search(scenario, turns, ends))
+    assert (same.tau, same.matched, same.error(0.9), same.job_error, same.held) == (1.0, 1.0, 0.0, 0.0, True)
+    assert same.counts[0] > 8, "somebody was suspended"
+    backwards = dict(zip(turns, sorted(turns.values(), reverse=True), strict=True))
+    assert compare.compared(compare.Search(scenario, backwards, ends)).tau < 0.5
+    slower = compare.compared(compare.Search(scenario, turns, {n: end * 1.25 for n, end in ends.items()}))
+    assert slower.error(0.5) == pytest.approx(0.2)
+    assert not slower.held
+    assert slower.row(0).endswith("| NO |")
+
+
+def test_turns_that_one_side_lacks_are_told(compare: ModuleType, scenario: Scenario) -> None:
+    outcome = simulate(scenario)
+    turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
+    half = dict(list(turns.items())[::2])
+    assert compare.compared(compare.Search(scenario, half, ends)).matched == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"kind": "List", "items": search_at(600.0)}))
+    found = compare.read_search(path)
+    assert [(node.name, node.gpus) for node in found.scenario.nodes] == [("node-a", 1), ("node-b", 1)]
+    (job,) = found.scenario.jobs
+    assert len(job.curves) == job.view.max_trials == len(found.ends) == 12
+    assert all(curve.steps[-1] == job.view.max_steps for curve in job.curves)
+    assert compare.compared(found).counts[0] == len(found.turns)
