@@ -8,7 +8,7 @@ from typing import Any
 
 from podium.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, TrialOnGpu, TrialState
 from podium_agent.gpus import Gpu, Reading
-from podium_agent.trials import LocalTrial
+from podium_agent.trials import OCCUPYING, LocalTrial
 
 USE_STEP = 5.0  # percent points
 MEMORY_STEP = 0.02  # of the total
@@ -50,7 +50,9 @@ def _gpu(
     exclusive: str | None,
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.gpus]
-    holders = sorted((trial for trial in here if trial.occupies), key=lambda trial: (_RANK[trial.state], trial.since))
+    holders = sorted(
+        (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
+    )
     sample = gpu.sample
     moved = max((trial.memory for trial in here if trial.moves), default=0)
     return GpuStatus(

@@ -26,7 +26,9 @@ from podium_agent.admission import Admission
 from podium_agent.arbiter import Entry, Orders, decide
 from podium_agent.carrier import Carrier
 from podium_agent.gate import Gates
+from podium_agent.gpus import Reading, Sample, merge
 from podium_agent.metrics import Metrics
+from podium_agent.nodestatus import build
 from podium_agent.observer import Observer
 from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
@@ -39,6 +41,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked import Parked
 from podium_agent.suspension.processes import CudaProcesses
+from podium_agent.trials import OCCUPYING, LocalTrial
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]
@@ -123,6 +126,13 @@ class Site:
         assert found is not None
         return found
 
+    def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
+        """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
+        reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
+        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now).gpus[0]
+        at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]
+        assert at_work == ([status.holder.trial] if status.holder else [])
+
     async def until(self, condition: Callable[[], object], what: str) -> None:
         """The agent's loop, until then."""
         deadline = time.monotonic() + 60.0
@@ -133,6 +143,7 @@ class Site:
             for record in self.observer.records():
                 record.gpus, record.searched = (self.gpu,), 0.0
             self.carrier.carry(decide(self.orders, self.observer.look(pods, now), now))
+            self.report(self.observer.look(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
             assert time.monotonic() < deadline, f"{what}: not in time; {[r.short for r in self.observer.records()]}"
             await asyncio.sleep(0.005)

@@ -260,6 +260,8 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     status = status_of(local("a", TrialState.SUSPENDING), local("b", TrialState.GATED), local("c", OFF))
     gpu = status.gpus[0]
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
+    coming = status_of(replace(local("a", TrialState.GATED), admitting=True)).gpus[0]
+    assert (coming.holder, coming.trials[0].state) == (None, TrialState.GATED), "it holds nothing before its gate opens"
     movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_moved) == (170, 70), "of those that are moved off the largest only"
