@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podium.curves.running_means import medians_without
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
 from podium.policies.base import Admission, Ranked
 from podium.policies.envelope import Envelope, option_value
 from podium.policies.hyperband import Hyperband
-from podium.policies.median_stop import medians_without
 from podium.policies.pop import normal_cdf
 from podium.policies.registry import create
 from podium.policies.slaq import predicted_drop
