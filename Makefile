@@ -15,7 +15,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender \
-	bench-hpo lock clean
+	bench-hpo bench-planner lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -96,6 +96,9 @@ bench-extender: setup ## how long filter and prioritize take over synthetic cach
 
 bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
 	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
+
+bench-planner: setup ## what a tick of the planner costs, up to 10,000 trials on 1,000 GPUs (no cluster; a minute)
+	@$(BIN)/python benchmarks/bench_planner.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh
