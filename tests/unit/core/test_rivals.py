@@ -14,7 +14,7 @@ from podium.curves.running_means import medians_without
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
 from podium.policies.base import Admission, Ranked
-from podium.policies.envelope import Envelope, option_value
+from podium.policies.envelope import Envelope, option_value, undecided
 from podium.policies.hyperband import Hyperband
 from podium.policies.pop import normal_cdf
 from podium.policies.registry import create
@@ -198,3 +198,10 @@ def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: b
         assert one.low <= one.middle <= one.high
         assert sign * (one.low if maximize else one.high) >= sign * seen - 1e-9  # what was reached is not lost
     assert late.high - late.low < early.high - early.low
+
+
+def test_doubt_is_whole_after_a_look_and_goes_with_the_doublings_left() -> None:
+    trained = np.array([0.0625, 0.125, 0.25, 0.5, 1.0])
+    assert undecided(trained, 0.0625).tolist() == [1.0, 0.75, 0.5, 0.25, 0.0]
+    assert undecided(np.array([1.0, 0.01]), 1.0).tolist() == [0.0, 1.0]  # a look as long as a trial
+    assert undecided(np.array([0.5]), 0.0)[0] == pytest.approx(0.025, abs=0.001)
