@@ -1,5 +1,5 @@
-"""Where each unfinished trial will end, for its status: the forecast that the envelope policy makes, whatever policy the
-job has.
+"""Where each unfinished trial will end, for its status: the forecast of the envelope policy, whatever policy the job
+has.
 
 Called by the operator once a cycle. A job that does not say how long a trial is (maxSteps) gets none: there is no end
 that a prediction could be of.
