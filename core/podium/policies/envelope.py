@@ -187,11 +187,18 @@ def behind_newcomers(seen: Board, table: EqualTraining, at: Standings, constants
     columns = np.fromiter(fronts, dtype=np.intp)
     leaders = np.fromiter(fronts.values(), dtype=np.intp)
     front_gain = table.gain[leaders, columns]
-    own, gain = table.best[:, columns], table.gain[:, columns]
-    unit = np.maximum(np.maximum(gain, front_gain), table.lead_gain[columns]) + _TINY
+    own, gain = table.best[:, columns], table.gain[:, columns]  # copies: all below is done in place, for speed
+    hidden = (at.rung[:, None] <= columns) | ~(own > -np.inf)
+    unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
+    unit += _TINY
     unit *= constants.unit * table.ratio[columns] ** constants.spread
-    lag = (table.best[leaders, columns] - own + constants.slope * (front_gain - gain)) / unit
-    lag[(at.rung[:, None] <= columns) | ~(own > -np.inf) | (lag <= 0.0)] = -np.inf
+    lag = np.subtract(table.best[leaders, columns], own, out=own)
+    slope = np.subtract(front_gain, gain, out=gain)
+    slope *= constants.slope
+    lag += slope
+    lag /= unit
+    hidden |= ~(lag > 0.0)
+    lag[hidden] = -np.inf
     found: Floats = lag.max(axis=1)
     return found
 
