@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,9 +25,11 @@ from podium.simulation.pools import Machine
 from podium.simulation.state import DEFAULT_RULES
 
 SHIPPED = Constants()
-GRID = [
-    replace(SHIPPED, unit=SHIPPED.unit * unit, prior=SHIPPED.prior * prior, slope=slope)
-    for unit, prior, slope in [*product((0.7, 1.0, 1.5), (0.5, 1.0, 2.0), (SHIPPED.slope,)), (1.0, 1.0, 0.4)]
+GRID = [  # what is shipped, and one constant at a time to either side
+    SHIPPED,
+    *(replace(SHIPPED, unit=SHIPPED.unit * factor) for factor in (0.7, 1.5)),
+    *(replace(SHIPPED, prior=SHIPPED.prior * factor) for factor in (0.5, 2.0)),
+    replace(SHIPPED, slope=0.5 * SHIPPED.slope),
 ]
 
 

@@ -35,6 +35,7 @@ TABLE = np.array(
         [0.0, 0.0, 0.0, 0.33, 0.56, 1.0, 1.36, 1.65, 2.15, 2.98, 4.77, 6.42, 8.8],
     ]
 )
+_WIDTHS = np.maximum.accumulate(TABLE[:, LEVELS.index(0.9)] - TABLE[:, LEVELS.index(0.1)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,12 @@ class Forecast:
 def multiples(doublings: float, table: Floats = TABLE) -> Floats:
     """Quantiles at LEVELS of what is still to come, in units of the scale."""
     return np.array([np.interp(doublings, DOUBLINGS_LEFT, column) for column in table.T])
+
+
+def width(doublings: Floats) -> Floats:
+    """Of the 80 % interval of what is still to come, in units of the scale: 0 at the end, never less with more left."""
+    found: Floats = np.interp(doublings, (0.0, *DOUBLINGS_LEFT), (0.0, *_WIDTHS))
+    return found
 
 
 def scale(table: EqualTraining, row: int, rung: int) -> float:

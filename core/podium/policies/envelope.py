@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats, board
 from podium.curves.equal_training import EqualTraining, Standings, equal_training, middle
-from podium.curves.final_value import Forecast, forecasts
+from podium.curves.final_value import Forecast, forecasts, width
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 from podium.policies.base import Ranking, shortest_turn
 from podium.policies.horizon import horizon
@@ -60,7 +60,7 @@ class Envelope:
     """
 
     look: float = 0.03
-    hysteresis_ratio: float = 0.4
+    hysteresis_ratio: float = 0.5
     min_share: float = 0.03
     constants: Constants = Constants()
 
@@ -142,11 +142,11 @@ class Envelope:
 
 
 def undecided(trained: Floats, look: float) -> Floats:
-    """By row, from 1 after a look to 0 at the end: the part of the doublings of training after a look that is still to
-    come. A trial that crosses late does it in one of them, and none is likelier than another.
+    """By row, from 1 after a look to 0 at the end: how wide what is still to come is, against what it was after a look.
+    `trained` and `look` are shares of a trial.
     """
-    first = -math.log2(min(max(look, _TINY), 0.999))
-    return np.clip(-np.log2(np.clip(trained, _TINY, 1.0)) / first, 0.0, 1.0)
+    first, now = (-np.log2(np.clip(share, _TINY, 0.999)) for share in (np.array([look]), trained))
+    return np.where(trained < 1.0, np.minimum(1.0, width(now) / width(first)), 0.0)
 
 
 def probabilities(

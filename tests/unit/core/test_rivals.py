@@ -200,8 +200,10 @@ def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: b
     assert late.high - late.low < early.high - early.low
 
 
-def test_doubt_is_whole_after_a_look_and_goes_with_the_doublings_left() -> None:
-    trained = np.array([0.0625, 0.125, 0.25, 0.5, 1.0])
-    assert undecided(trained, 0.0625).tolist() == [1.0, 0.75, 0.5, 0.25, 0.0]
+def test_doubt_is_whole_after_a_look_and_goes_with_the_width_of_what_is_to_come() -> None:
+    shares = np.array([0.01, 0.03, 0.25, 0.5, 0.75, 1.0])
+    doubt = undecided(shares, 0.03)
+    assert doubt.tolist() == sorted(doubt.tolist(), reverse=True)
+    assert (doubt[0], doubt[1], doubt[-1]) == (1.0, 1.0, 0.0)
+    assert doubt[3] == pytest.approx(2.08 / 5.95)  # one doubling left, by the table of final_value.py
     assert undecided(np.array([1.0, 0.01]), 1.0).tolist() == [0.0, 1.0]  # a look as long as a trial
-    assert undecided(np.array([0.5]), 0.0)[0] == pytest.approx(0.025, abs=0.001)
