@@ -1,10 +1,14 @@
 """What early order says on each recorded task: how well it agrees with the final order, and where the trials stand that
-end best. It bounds what any policy that ranks by values can do. Called by bench_hpo.
+end best. It bounds what any policy that ranks by values can do. Called by bench_hpo, and alone:
+
+    python benchmarks/hpo_early_order.py [CURVES]     prints the table
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
@@ -12,7 +16,7 @@ from podium.curves.equal_training import running_best
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Point
 from podium.policies.envelope import agreement
-from podium.simulation.recorded import Recording
+from podium.simulation.recorded import Recording, load_all
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
 TRIALS, BEST = 200, 0.1
@@ -57,3 +61,8 @@ def early_order(recording: Recording) -> list[tuple[float, float]]:
         place = (-column[there]).argsort(kind="stable").argsort() / max(1, np.count_nonzero(there) - 1)
         found.append((agreement(column[there], finals[there]), float(place[best[there]].mean())))
     return found
+
+
+if __name__ == "__main__":
+    paths = [Path(argument) for argument in sys.argv[1:]] or [Path(__file__).parents[2] / "shared" / "curves"]
+    print(early_order_report(load_all(paths)))
