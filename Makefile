@@ -16,7 +16,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-realtime bench-theory \
-	bench-extender bench-hpo bench-simulation bench-reality lock clean
+	bench-extender bench-hpo bench-simulation bench-reality bench-planner lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -106,6 +106,9 @@ bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other 
 
 bench-reality: setup ## the digits search on the real cluster against the same search simulated: decisions, finish times (root)
 	@$(BIN)/python benchmarks/bench_reality.py
+
+bench-planner: setup ## what a tick of the planner costs, up to 10,000 trials on 1,000 GPUs (no cluster; a minute)
+	@$(BIN)/python benchmarks/bench_planner.py
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

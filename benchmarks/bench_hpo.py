@@ -6,8 +6,9 @@
 Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1). Without a folder of curves it runs on
 the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
 development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
-`--cross-validate` tunes the envelope on all tasks but one and measures it on that one. Writes
-benchmarks/results/bench-hpo.md and .png after each part; the last line is RESULT {json}.
+`--cross-validate` does nothing but tune the envelope on all tasks but one and measure it on that one, for each task
+(bench-hpo-cross-validation.md). Writes benchmarks/results/bench-hpo.md and .png after each part; the last line is
+RESULT {json}.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from time import perf_counter
 from hpo_bars import bars_report
 from hpo_calibration import calibration_report
 from hpo_cross_validation import cross_validate
+from hpo_early_order import early_order_report
 from hpo_reference import reference_check
 from hpo_report import FAMILIES, floor_cost, plot, result, slowdown, table, task_table
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
@@ -63,6 +65,10 @@ def main() -> int:
     title = f"# bench-hpo\n\n`python {' '.join(sys.argv)}` on {os.cpu_count()} cores.\n"
     if args.check_reference:
         return finish(args.out.with_name(f"{args.out.stem}-reference.md"), [title, reference(args, outcome)], outcome)
+    if args.cross_validate:
+        parts = [title, cross_validate(curves, args.seeds, args.size, args.processes, outcome)]
+        parts.append(f"Took {perf_counter() - start:.0f} s.\n")
+        return finish(args.out.with_name(f"{args.out.stem}-cross-validation.md"), parts, outcome)
     parts = [title, LEGEND]
     outcome["gpus"] = {}
     for gpus in (int(count) for count in args.gpus.split(",")):
@@ -85,8 +91,7 @@ def main() -> int:
     if not args.brief:
         parts.append(speed_report(outcome))
         parts.append(calibration_report(recordings(curves).values(), outcome))
-    if args.cross_validate:
-        parts.append(cross_validate(curves, args.seeds, args.size, args.processes, outcome))
+        parts.append(early_order_report(recordings(curves).values()))
     parts.append(f"Took {perf_counter() - start:.0f} s.\n")
     return finish(args.out, parts, outcome)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from podium.policies.registry import NAMES, create
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 TRIALS, POINTS, TICKS = 1000, 40, 60
+BAR = 1000  # microseconds
 
 
 def speed_report(outcome: dict[str, object]) -> str:
-    """Markdown; the bar is 1 ms a tick."""
+    """Markdown."""
     lines = [f"## Cost of a tick ({TRIALS} trials, one new value)\n", "| policy | microseconds a tick (median) |"]
     lines.append("| --- | --- |")
     found: dict[str, int] = {}
@@ -27,6 +28,10 @@ def speed_report(outcome: dict[str, object]) -> str:
         found[name] = round(1e6 * tick(create(name, {})))
         lines.append(f"| {name} | {found[name]} |")
     outcome["microseconds_a_tick_of_1000_trials"] = found
+    over = [name for name, micros in found.items() if micros >= BAR]
+    lines.append(
+        f"\nThe bar of {BAR / 1000:g} ms " + (f"is missed by {', '.join(over)}." if over else "holds for all.")
+    )
     return "\n".join(lines) + "\n"
 
 
@@ -40,11 +45,11 @@ def tick(policy: Policy, trials: int = TRIALS) -> float:
     taken = []
     for number in range(TICKS):
         snapshot = make_snapshot(now=1e4 + number, jobs=[job], trials=views, gpus=gpus)
-        start = perf_counter()
+        start = process_time()
         ranking = policy.rank(job, snapshot.trials, snapshot)
         for place in range(8):
             assert ranking[place].message
-        taken.append(perf_counter() - start)
+        taken.append(process_time() - start)
         grow(int(random.integers(8)), snapshot, job)
     return median(taken[10:])
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from podium.domain.actions import EndJob, EndTrial, Requeue
 from podium.planning.planner import plan
+from podium.planning.predicting import predictions
 from podium_operator.actuator import Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.last_words import LastWords
@@ -100,5 +101,5 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            await self._statuses.write(world, sights, snapshot, places, ends, job_ends)
+            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predictions(snapshot))
         return decided.wake_at

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from podium.curves.final_value import Forecast
 from podium.domain.actions import EndJob, EndTrial, Place
 from podium.domain.phase import REQUEUES, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
@@ -51,6 +52,7 @@ class Statuses:
         places: Mapping[TrialKey, Place],
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
+        predicted: Mapping[TrialKey, Forecast],
     ) -> None:
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
@@ -64,6 +66,7 @@ class Statuses:
                 now=world.now,
                 place=places.get(key),
                 end=ends.get(key),
+                predicted=predicted.get(key),
             )
             calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
             told.append(self._announcements.losses(trial))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from podium.curves.final_value import Forecast
 from podium.domain.actions import EndTrial, Place
 from podium.domain.gpu_memory import EXCEEDED
 from podium.domain.phase import FINAL, TrialPhase
@@ -32,8 +33,11 @@ def trial_status(
     now: float,
     place: Place | None = None,
     end: EndTrial | None = None,
+    predicted: Forecast | None = None,
 ) -> Manifest:
-    """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle."""
+    """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle;
+    `predicted`: where it will end, as long as it has not.
+    """
     stored = trial.status
     phase = end.phase if end else sight.phase
     if job is not None and job.spec.gpus.per_trial == 0:
@@ -68,6 +72,8 @@ def trial_status(
     best = _best(trial, job)
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
+    if predicted is not None and phase not in FINAL:
+        status["predicted"] = {"value": predicted.middle, "low": predicted.low, "high": predicted.high}
     conditions = _exceeded(trial, sight, now)
     if phase is TrialPhase.SUCCEEDED and not stored.curve.points and job is not None:
         conditions.append(_no_values(job, status["finishedAt"]))

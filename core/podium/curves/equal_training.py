@@ -1,10 +1,10 @@
 """All trials of a job held against each other at equal training: the best value of each at rungs of a geometric grid.
 
-Called by the `envelope` policy. A trial that has trained three times as long as another is not better for that: what
-can be compared is what both had at the same step. The grid has 8 rungs a doubling below the horizon; between two
-evaluations the running best is interpolated over the logarithm of the step, so that trials that report at different
-steps can be compared, and nothing is read beyond a trial's own last evaluation. Kept on the job's board: a new point
-costs the columns that it reaches.
+Called by the `envelope` policy and for predictions. A trial that has trained three times as long as another is not
+better for that: what can be compared is what both had at the same step. The grid has 8 rungs a doubling below the
+horizon; between two evaluations the running best is interpolated over the logarithm of the step, so that trials that
+report at different steps can be compared, and nothing is read beyond a trial's own last evaluation. Kept on the job's
+board: a new point costs the columns that it reaches.
 """
 
 from __future__ import annotations
@@ -105,6 +105,13 @@ class EqualTraining:
         self.lead_gain[column] = max(0.0, moved[order[0]])
         self.typical[column] = gain
         self.ratio[column] = min(1e3, max(1e-3, (gain + _TINY) / (deficit + _TINY)))
+
+
+def equal_training(board: Board, horizon: float) -> EqualTraining:
+    """The table of this board for trials of `horizon` steps, brought up to date."""
+    table = board.keep(("equal training", horizon), lambda: EqualTraining(len(board), horizon))
+    table.refresh(board)
+    return table
 
 
 def middle(values: Floats) -> float:

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats, board
-from podium.curves.equal_training import EqualTraining, Standings, middle
-from podium.curves.final_value import Forecast, forecasts
+from podium.curves.equal_training import EqualTraining, Standings, equal_training, middle
+from podium.curves.final_value import Forecast, forecasts, width
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 from podium.policies.base import Ranking, shortest_turn
 from podium.policies.horizon import horizon
@@ -44,7 +44,7 @@ class Constants:
     slope: float = 0.8  # doublings that a trial's own gain, less the leader's, is carried on
     newcomer: float = 0.3  # weight of being behind a less trained trial at that trial's step
     evaluations: float = 1.5  # a look lasts at least so many evaluations
-    prior: float = 0.1  # probability that all that is seen so far says nothing
+    prior: float = 0.1  # probability, after a look, that all that is seen says nothing
     trust: float = 2.0  # completed trials that it takes to doubt the order
 
 
@@ -60,7 +60,7 @@ class Envelope:
     """
 
     look: float = 0.03
-    hysteresis_ratio: float = 0.4
+    hysteresis_ratio: float = 0.5
     min_share: float = 0.03
     constants: Constants = Constants()
 
@@ -86,7 +86,7 @@ class Envelope:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n), and the rungs that new points reach."""
         seen = board(job, trials, snapshot)
-        table = self._table(job, seen)
+        table = equal_training(seen, horizon(job, seen))
         length = table.horizon
         opened, live = seen.opened, ~seen.done
         pace, gap = _pace(seen), _gap(seen)
@@ -95,7 +95,8 @@ class Envelope:
         least = max(self.look * length, self.constants.evaluations * gap)
         paused = trained[opened & live & ~seen.running]
         looked = min(LONGEST_LOOK, max(least, middle(paused) if len(paused) else 0.0) / length)
-        chance = probabilities(seen, table, opened, self.constants)
+        open_questions = undecided(np.maximum(trained, least) / length, least / length)
+        chance = probabilities(seen, table, opened, open_questions, self.constants)
         chance = trusted(seen, table, chance, opened & live, 2.0 * looked, self.constants.trust)
         handover = (snapshot.costs.suspend + snapshot.costs.resume) / (pace * length)
         left = 1.0 - np.minimum(trained / length, 0.999)
@@ -124,14 +125,7 @@ class Envelope:
     ) -> Mapping[TrialKey, Forecast]:
         """The predicted final value of every trial that has shown one, with the interval of this probability."""
         seen = board(job, trials, snapshot)
-        table = self._table(job, seen)
-        return forecasts(table, seen, level)
-
-    def _table(self, job: JobView, seen: Board) -> EqualTraining:
-        length = horizon(job, seen)
-        table = seen.keep(("equal training", length), lambda: EqualTraining(len(seen), length))
-        table.refresh(seen)
-        return table
+        return forecasts(equal_training(seen, horizon(job, seen)), seen, level)
 
     def _overdue(self, seen: Board, live: NDArray[np.bool_], snapshot: Snapshot, evaluation: float) -> int | None:
         """The row of the live trial that has waited longest for its next value, if that is longer than the bound. A
@@ -147,8 +141,18 @@ class Envelope:
         return longest if waited[longest] > waiting * turn / (self.min_share * gpus) else None
 
 
-def probabilities(seen: Board, table: EqualTraining, opened: NDArray[np.bool_], constants: Constants) -> Floats:
-    """Of each opened trial, to be the best of them in the end; by row, sum 1. Steps 1 and 2 of the policy."""
+def undecided(trained: Floats, look: float) -> Floats:
+    """By row, from 1 after a look to 0 at the end: how wide what is still to come is, against what it was after a look.
+    `trained` and `look` are shares of a trial.
+    """
+    first, now = (-np.log2(np.clip(share, _TINY, 0.999)) for share in (np.array([look]), trained))
+    return np.where(trained < 1.0, np.minimum(1.0, width(now) / width(first)), 0.0)
+
+
+def probabilities(
+    seen: Board, table: EqualTraining, opened: NDArray[np.bool_], open_questions: Floats, constants: Constants
+) -> Floats:
+    """Of each opened trial, to be the best of them in the end; by row, sum 1 at most. Steps 1 and 2 of the policy."""
     count = int(np.count_nonzero(opened))
     if not count:
         return np.zeros(len(seen))
@@ -163,7 +167,8 @@ def probabilities(seen: Board, table: EqualTraining, opened: NDArray[np.bool_], 
     lag[opened & (at.rung < 0) & ~seen.diverged] = 0.0  # nothing to be judged by yet
     least = lag[opened].min()
     weight = np.where(opened, np.exp(-np.minimum(lag - (least if np.isfinite(least) else 0.0), 700.0)), 0.0)
-    chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + np.where(opened, constants.prior / count, 0.0)
+    doubt = np.where(opened & ~seen.diverged, open_questions * constants.prior / count, 0.0)
+    chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + doubt
     return chance
 
 
@@ -182,11 +187,18 @@ def behind_newcomers(seen: Board, table: EqualTraining, at: Standings, constants
     columns = np.fromiter(fronts, dtype=np.intp)
     leaders = np.fromiter(fronts.values(), dtype=np.intp)
     front_gain = table.gain[leaders, columns]
-    own, gain = table.best[:, columns], table.gain[:, columns]
-    unit = np.maximum(np.maximum(gain, front_gain), table.lead_gain[columns]) + _TINY
+    own, gain = table.best[:, columns], table.gain[:, columns]  # copies: all below is done in place, for speed
+    hidden = (at.rung[:, None] <= columns) | ~(own > -np.inf)
+    unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
+    unit += _TINY
     unit *= constants.unit * table.ratio[columns] ** constants.spread
-    lag = (table.best[leaders, columns] - own + constants.slope * (front_gain - gain)) / unit
-    lag[(at.rung[:, None] <= columns) | ~(own > -np.inf) | (lag <= 0.0)] = -np.inf
+    lag = np.subtract(table.best[leaders, columns], own, out=own)
+    slope = np.subtract(front_gain, gain, out=gain)
+    slope *= constants.slope
+    lag += slope
+    lag /= unit
+    hidden |= ~(lag > 0.0)
+    lag[hidden] = -np.inf
     found: Floats = lag.max(axis=1)
     return found
 

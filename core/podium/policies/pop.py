@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats, board
 from podium.curves.powerlaw import MEMBERS, forecast
@@ -49,7 +50,7 @@ class Pop:
         return shortest_turn(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(members) a trial, and one fit a new point."""
+        """One fit a new point; O(members) a trial when the best value of all has changed."""
         seen = board(job, trials, snapshot)
         budget = horizon(job, seen)
         known = (seen.points >= self.early) & ~seen.done
@@ -85,13 +86,8 @@ class Pop:
             return np.concatenate([found.finals, found.weights, [found.noise]])
 
         table = seen.derive(("power laws", budget, self.early), 2 * MEMBERS + 1, read)
-        incumbent = seen.best.max(initial=-np.inf)
-        finals, weights, noise = table[:, :MEMBERS], table[:, MEMBERS:-1], table[:, -1:]
-        with np.errstate(all="ignore"):
-            z = (finals - incumbent) / np.maximum(noise, 1e-12 * np.abs(incumbent) + 1e-300)
-            chance = normal_cdf(np.clip(np.nan_to_num(z), -40.0, 40.0))
-            found: Floats = np.nan_to_num((chance * weights).sum(axis=1))
-        return found
+        memory = seen.keep(("confidence", budget, self.early), lambda: _Confidence(len(seen)))
+        return memory.refresh(table, seen.version, float(seen.best.max(initial=-np.inf)))
 
     def _promising(self, confidence: Floats, gpus: int) -> np.ndarray:
         order = np.argsort(-confidence, kind="stable")
@@ -101,6 +97,29 @@ class Pop:
         if len(order) and deserved.max() > 0.0:
             chosen[order[: int(np.argmax(deserved)) + 1]] = True
         return chosen
+
+
+class _Confidence:
+    """What was computed for the last incumbent: only rows whose curve has changed since are computed anew."""
+
+    def __init__(self, rows: int) -> None:
+        self._incumbent = np.nan
+        self._version = np.full(rows, -1)
+        self._value = np.zeros(rows)
+
+    def refresh(self, table: Floats, version: NDArray[np.intp], incumbent: float) -> Floats:
+        """By row; `table`: final values, weights and noise of the members."""
+        if incumbent != self._incumbent:
+            self._version[:] = -1
+            self._incumbent = incumbent
+        rows = np.flatnonzero(self._version != version)
+        finals, weights, noise = table[rows, :MEMBERS], table[rows, MEMBERS:-1], table[rows, -1:]
+        with np.errstate(all="ignore"):
+            z = (finals - incumbent) / np.maximum(noise, 1e-12 * np.abs(incumbent) + 1e-300)
+            chance = normal_cdf(np.clip(np.nan_to_num(z), -40.0, 40.0))
+            self._value[rows] = np.nan_to_num((chance * weights).sum(axis=1))
+        self._version[:] = version
+        return self._value.copy()
 
 
 def normal_cdf(z: Floats) -> Floats:

@@ -127,9 +127,9 @@ class BestPoint(StatusModel):
 
 
 class Prediction(StatusModel):
-    """The final value to expect, with its interval."""
+    """The final best value to expect, with the interval that holds it with a probability of 80 %."""
 
-    value: float = Field(description="the most likely")
+    value: float = Field(description="the median")
     low: float = Field(description="lower end of the interval")
     high: float = Field(description="upper end of the interval")
 
@@ -157,7 +157,7 @@ class TrialStatus(StatusModel):
     node: str | None = Field(None, description="where the pod is")
     gpus: list[str] = Field(default_factory=list, max_length=64, description="uuids of the GPUs that it has a share of")
     best: BestPoint | None = Field(None, description="the best value so far")
-    predicted: Prediction | None = Field(None, description="the final value to expect")
+    predicted: Prediction | None = Field(None, description="the final value to expect; only where maxSteps is known")
     started_at: datetime | None = Field(None, description="when its first pod started")
     finished_at: datetime | None = Field(None, description="when it ended")
     conditions: list[Condition] = Field(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import partial
+from statistics import median
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from hypothesis import strategies as st
 from podium.curves.board import Board
 from podium.curves.equal_training import PER_DOUBLING, EqualTraining, gains, running_best
 from podium.curves.powerlaw import forecast
+from podium.curves.running_means import RunningMeans
+from podium.curves.wire import diverged
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
 from podium.testing.builders import make_job, make_snapshot, make_trial
@@ -77,6 +80,30 @@ def test_a_board_that_was_kept_equals_a_new_one(
         for column in set(fresh.rung.tolist()) - {-1}:
             assert table.lead_gain[column] == fresh.lead_gain[column]
             assert table.ratio[column] == fresh.ratio[column]
+
+
+@given(cycles(), st.booleans(), st.integers(1, 3))
+@settings(max_examples=80, deadline=None)
+def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(
+    history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, peers: int
+) -> None:
+    job, kept = make_job(maximize=maximize), Board(maximize)
+    for cycle in history:
+        trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
+        kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        judged = np.flatnonzero(kept.step > 0.0)
+        means = kept.keep("means", partial(RunningMeans, len(kept)))
+        found = means.medians(kept, judged, peers)
+        for row, values in enumerate(found.tolist()):
+            there = int(kept.step[row])  # steps are 1, 2, 3, ...
+            shown = [c for other, c in enumerate(kept.curves) if other != row and c and there and len(c) >= there]
+            if len(shown) < max(peers, 1):
+                assert values == -math.inf
+                continue
+            sign = 1.0 if maximize else -1.0
+            others = [sum(-math.inf if diverged(p.value) else sign * p.value / 4 for p in c[:there]) for c in shown]
+            expected = median(mean / there / 2 for mean in others) * 8
+            assert values == expected or math.isclose(values, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
 def test_a_derived_array_is_computed_for_changed_curves_alone() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podium.curves.running_means import medians_without
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
 from podium.policies.base import Admission, Ranked
-from podium.policies.envelope import Envelope, option_value
+from podium.policies.envelope import Envelope, option_value, undecided
 from podium.policies.hyperband import Hyperband
-from podium.policies.median_stop import medians_without
 from podium.policies.pop import normal_cdf
 from podium.policies.registry import create
 from podium.policies.slaq import predicted_drop
@@ -198,3 +198,12 @@ def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: b
         assert one.low <= one.middle <= one.high
         assert sign * (one.low if maximize else one.high) >= sign * seen - 1e-9  # what was reached is not lost
     assert late.high - late.low < early.high - early.low
+
+
+def test_doubt_is_whole_after_a_look_and_goes_with_the_width_of_what_is_to_come() -> None:
+    shares = np.array([0.01, 0.03, 0.25, 0.5, 0.75, 1.0])
+    doubt = undecided(shares, 0.03)
+    assert doubt.tolist() == sorted(doubt.tolist(), reverse=True)
+    assert (doubt[0], doubt[1], doubt[-1]) == (1.0, 1.0, 0.0)
+    assert doubt[3] == pytest.approx(2.08 / 5.95)  # one doubling left, by the table of final_value.py
+    assert undecided(np.array([1.0, 0.01]), 1.0).tolist() == [0.0, 1.0]  # a look as long as a trial

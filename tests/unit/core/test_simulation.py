@@ -222,7 +222,7 @@ def test_ratios_are_in_pairs_and_their_mean_is_geometric() -> None:
 
 
 def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
-    """Two good trials and ten hopeless ones: those wait for thousands of seconds without the floor."""
+    """Two good trials and ten hopeless ones: without the floor those wait beyond the bound."""
     good = [[0.5 + 0.01 * k + d for k in range(40)] for d in (0.0, 0.001)]
     hopeless = [[0.1 + 0.0001 * k + 0.001 * i for k in range(40)] for i in range(10)]
     of, machine, share = pool(*good, *hopeless), Machine(2, NO_COST), 0.1
@@ -230,7 +230,7 @@ def test_the_floor_of_the_envelope_bounds_every_wait() -> None:
     bound = due * (1.0 + share * 2) + 10.0
     floor = replay(of, Envelope(min_share=share), machine)
     assert max(floor.waits.values()) <= bound
-    assert max(replay(of, Envelope(min_share=0.0), machine).waits.values()) > 2.0 * bound
+    assert max(replay(of, Envelope(min_share=0.0), machine).waits.values()) > bound
     assert min(floor.completed, key=floor.completed.__getitem__) in (0, 1)  # its price is small
 
 

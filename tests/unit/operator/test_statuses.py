@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
+from podium.curves.final_value import Forecast
 from podium.domain.actions import EndJob, EndTrial, Place
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, TrialKey
@@ -32,13 +33,14 @@ def shown(
     place: Place | None = PLACE,
     end: EndTrial | None = None,
     job: HyperParamJob | None = None,
+    predicted: Forecast | None = None,
 ) -> dict[str, Any]:
     trial, owner = make_trial(**status), job or make_job()
     objects: list[Any] = [owner, trial, make_node(trials={"sweep-0": agent} if agent else {})]
     if pod is not None:
         objects.append(make_pod(**pod))
     sight = observe(make_world(*objects))[trial_key(trial)]
-    return trial_status(trial, owner, sight, now=NOW, place=place, end=end)
+    return trial_status(trial, owner, sight, now=NOW, place=place, end=end, predicted=predicted)
 
 
 def test_that_it_ran_out_of_gpu_memory_stays_a_condition() -> None:
@@ -153,6 +155,14 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
 def of_job(job: HyperParamJob, *trials: SeenTrial, size: int = 3, **how: Any) -> dict[str, Any]:
     sights = observe(make_world(job, *trials))
     return job_status(job, trials, sights, now=NOW, size=size, **how)
+
+
+def test_a_prediction_is_shown_until_the_trial_has_ended() -> None:
+    said = Forecast(0.8, 0.75, 0.9, 0.8)
+    running = shown({"phase": "Running", "pod": "sweep-0-0", "curve": POINTS}, RUNNING, agent="Running", predicted=said)
+    assert running["predicted"] == {"value": 0.8, "low": 0.75, "high": 0.9}
+    over = EndTrial(KEY, TrialPhase.EARLY_STOPPED, "StoppedByPolicy", "It was given up.")
+    assert "predicted" not in shown({"phase": "Running", "curve": POINTS}, end=over, predicted=said)
 
 
 def test_counts_best_and_figures_of_a_job() -> None:
