@@ -47,7 +47,8 @@ def _proposals(args: PreemptArgs, telemetry: Telemetry) -> Iterator[Proposal]:
     whole = args.node_name_to_victims or {}
     short = args.node_name_to_meta_victims or {}
     names = list(whole if args.node_name_to_victims is not None else short)
-    for name, node in zip(names, telemetry.views(names), strict=True):
+    views = telemetry.views()
+    for name in names:
         known = telemetry.occupants(name)
         if args.node_name_to_victims is not None:
             # a pod of another scheduler is in no cache of ours: what it holds is read here, and it is never chosen
@@ -61,7 +62,7 @@ def _proposals(args: PreemptArgs, telemetry: Telemetry) -> Iterator[Proposal]:
         else:
             uids = tuple(pod.uid for pod in short[name].pods)
             violations = short[name].num_pdb_violations
-        yield Proposal(node, uids, violations, known)
+        yield Proposal(views.get(name), uids, violations, known)
 
 
 def _answer(chosen: Eviction) -> PreemptResult:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from podium.placement.base import Question
@@ -94,4 +96,5 @@ def test_random_is_even_and_its_own_for_each_pod() -> None:
     ],
 )
 def test_scale(costs: list[float | None], one_best: bool, expected: list[int]) -> None:
-    assert scale(list("abcd")[: len(costs)], costs, one_best) == expected
+    known_or_nan = np.array([math.nan if cost is None else cost for cost in costs])
+    assert scale(list("abcd")[: len(costs)], known_or_nan, one_best) == expected
