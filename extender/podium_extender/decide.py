@@ -51,8 +51,9 @@ class Filtered:
 class Judge:
     """One policy and one limit of age for a process; `stale_after` in seconds."""
 
-    def __init__(self, policy: Policy, stale_after: float) -> None:
+    def __init__(self, policy: Policy, stale_after: float, kinds: int = KINDS_OF_PODS) -> None:
         self.policy = policy
+        self._kinds = kinds
         self.stale_after = stale_after
         self._refusals: OrderedDict[PodNeed, Findings[Refused | None]] = OrderedDict()
         self._costs: OrderedDict[_Kind, Findings[float]] = OrderedDict()
@@ -68,7 +69,7 @@ class Judge:
             refusal = refuse_believed(need, node, fresh)
             return None if refusal is None else refused(refusal.code, refusal.message)
 
-        found = _kept(self._refusals, need, lambda: Findings(look, self.stale_after)).of(names, views, now)
+        found = _kept(self._refusals, self._kinds, need, lambda: Findings(look, self.stale_after)).of(names, views, now)
         if not any(found):
             return Filtered(names, {})
         passed = [name for name, why in zip(names, found, strict=True) if why is None]
@@ -85,7 +86,7 @@ class Judge:
         # pods that are alike to the policy
         typical = question.typical if policy.reads_typical else ()
         kind = question.need, typical, question.pod if policy.reads_pod else ""
-        found = _kept(self._costs, kind, lambda: Findings(look, self.stale_after)).of(names, views, now)
+        found = _kept(self._costs, self._kinds, kind, lambda: Findings(look, self.stale_after)).of(names, views, now)
         return scale(names, np.array(found, dtype=np.float64), policy.one_best)
 
 
@@ -93,12 +94,12 @@ def refused(code: str, message: str) -> Refused:
     return Refused(code, f"{code}: {message.rstrip('.')}", code in HELPED_BY_PREEMPTION)
 
 
-def _kept(findings: OrderedDict[K, Findings[T]], kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:
+def _kept(findings: OrderedDict[K, Findings[T]], most: int, kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:
     """What was found for pods of this kind; the kind that was asked for longest ago is forgotten first."""
     found = findings.get(kind)
     if found is None:
         found = findings[kind] = make()
-        if len(findings) > KINDS_OF_PODS:
+        if len(findings) > most:
             findings.popitem(last=False)
     findings.move_to_end(kind)
     return found

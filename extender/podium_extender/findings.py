@@ -25,8 +25,13 @@ class _Basis:
     """
 
     gpus: tuple[GpuReading, ...]
+    cpu_free: int | None
     heard: bool
     fresh: bool
+
+    def holds(self, node: NodeView, fresh: bool) -> bool:
+        heard = node.reported_at is not None
+        return self.gpus is node.gpus and (self.cpu_free, self.heard, self.fresh) == (node.cpu_free, heard, fresh)
 
 
 class Findings(Generic[T]):
@@ -78,9 +83,8 @@ class Findings(Generic[T]):
             self._turns_at[name] = turn
             heapq.heappush(self._turns, (turn, name))
         basis = self._bases.get(name)
-        heard = node.reported_at is not None
-        if basis is None or basis.gpus is not node.gpus or basis.fresh != fresh or basis.heard != heard:
-            self._bases[name] = _Basis(node.gpus, heard, fresh)
+        if basis is None or not basis.holds(node, fresh):
+            self._bases[name] = _Basis(node.gpus, node.cpu_free, node.reported_at is not None, fresh)
             self._found[name] = self._look(node, fresh)
 
     def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
