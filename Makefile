@@ -14,7 +14,7 @@ FAST := tests/unit tests/contract tests/golden
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender bench-openb \
+	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender bench-scheduler bench-openb \
 	bench-hpo lock clean
 
 help: ## this list
@@ -93,6 +93,9 @@ bench-theory: setup ## the optimisers against optima, formulas and one another: 
 
 bench-extender: setup ## how long filter and prioritize take over synthetic caches, in one process
 	@$(BIN)/python benchmarks/bench_extender.py
+
+bench-scheduler: setup ## pods per second of the real kube-scheduler with and without the extender, to 5,000 nodes (root)
+	@$(BIN)/python benchmarks/bench_scheduler.py
 
 bench-openb: setup ## GPUs allocated by each placement policy on the openb trace, against the FGD paper's figures
 	@$(BIN)/python benchmarks/bench_openb.py

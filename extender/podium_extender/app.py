@@ -25,6 +25,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.preempt import preempt
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
+from podium_extender.waiting import WaitingRoom
 from podium_extender.wire import (
     ExtenderArgs,
     FilterResult,
@@ -38,8 +39,18 @@ A = TypeVar("A", bound=BaseModel)
 VERBS = ("filter", "prioritize", "preempt")
 
 
-def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_limit: int, max_requests: int) -> FastAPI:
-    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused."""
+def create_app(
+    telemetry: Telemetry,
+    metrics: Metrics,
+    judge: Judge,
+    *,
+    body_limit: int,
+    max_requests: int,
+    waiting: WaitingRoom | None = None,
+) -> FastAPI:
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused. `waiting` is told which
+    pods every node refused.
+    """
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
     door = Door(max_requests)
     rows = Rows()
@@ -63,7 +74,7 @@ def create_app(telemetry: Telemetry, metrics: Metrics, judge: Judge, *, body_lim
                 # reaches the pod's own condition, unlike a status code; the scheduler asks again
                 result = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
             else:
-                result = _filter(args, telemetry, metrics, judge)
+                result = _filter(args, telemetry, metrics, judge, waiting)
             return result.model_dump_json(by_alias=True).encode()
 
         with metrics.whole("filter"):
@@ -106,10 +117,18 @@ def _warm(telemetry: Telemetry) -> None:
         raise RequestError(503, f"not ready yet: {cold}")
 
 
-def _filter(args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge) -> FilterResult:
+def _filter(
+    args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge, waiting: WaitingRoom | None
+) -> FilterResult:
     try:
         question = _question(args, telemetry)
         decided = judge.filter(question, args.names, telemetry.views(), telemetry.clock())
+        if waiting is not None:
+            name = args.pod.metadata.namespace, args.pod.metadata.name
+            if decided.passed:
+                waiting.leaves(name)
+            else:
+                waiting.refused(name, question.need, args.names)
     except BadPodError as error:
         decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
     for code, count in Counter(why.code for why in decided.failed.values()).items():

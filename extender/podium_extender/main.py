@@ -24,6 +24,8 @@ from podium_extender.metrics import Metrics
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
+from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.wakeups import forget_gone, wake_for_ever
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +59,15 @@ async def serve(settings: ExtenderSettings) -> None:
         telemetry = watch_cluster(api, settings)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
         metrics.watch(telemetry.caches)
-        app = create_app(telemetry, metrics, judge, body_limit=settings.body_limit, max_requests=settings.max_requests)
+        waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
+        app = create_app(
+            telemetry,
+            metrics,
+            judge,
+            body_limit=settings.body_limit,
+            max_requests=settings.max_requests,
+            waiting=waiting,
+        )
         config = uvicorn.Config(
             app,
             host=settings.extender_host,
@@ -70,7 +80,9 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
+        forget_gone(telemetry, waiting)
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+        watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
         settling = asyncio.create_task(_when_warm(telemetry.caches.values()))

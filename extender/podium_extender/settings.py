@@ -20,6 +20,8 @@ class ExtenderSettings(ClusterSettings):
     max_requests: int = Field(
         32, gt=0, description="at once; more are answered 503, as they would be late: the scheduler has one or two"
     )
+    wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
+    wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 
