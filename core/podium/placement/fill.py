@@ -2,8 +2,8 @@
 
 Where FGD asks of a free piece whether typical pods fit, this asks how much of it they would fill in the end: a piece of
 0.19 that nothing but a rare pod of 0.16 fits is worth little, one of 0.47 that takes the next frequent pod to the full
-is worth nearly all of itself. What its node's CPUs cannot feed is worth nothing. Found in the registry; measured
-against FGD by benchmarks/bench_openb.py.
+is worth nearly all of itself. What its node's CPUs cannot feed is worth nothing. Found in the registry;
+benchmarks/bench_openb.py measures it against FGD: more is allocated in the end, and pods are turned away earlier.
 """
 
 from __future__ import annotations
