@@ -8,28 +8,28 @@ where too many come at once.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
 from pydantic import BaseModel
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
 from podium.placement.scores import MIDDLE
-from podium.placement.views import Refusal
 from podium_extender.bodies import Door, RequestError, parse, read
-from podium_extender.decide import Filtered, Judge
+from podium_extender.decide import Filtered, Judge, refused
 from podium_extender.metrics import Metrics
 from podium_extender.preempt import preempt
 from podium_extender.restraint import Guard, Limits
+from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
+from podium_extender.waiting import WaitingRoom
 from podium_extender.wire import (
     ExtenderArgs,
     FilterResult,
-    HostPriority,
     NodeList,
     PreemptArgs,
     Trouble,
@@ -49,10 +49,14 @@ def create_app(
     body_limit: int,
     max_requests: int,
     limits: Limits = NO_STORM,
+    waiting: WaitingRoom | None = None,
 ) -> FastAPI:
-    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's."""
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's.
+    `waiting` is told which pods every node refused.
+    """
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
     door, guard = Door(max_requests), Guard(limits)
+    rows = Rows()
 
     async def answer(verb: str, request: Request, model: type[A], decide: Callable[[A], bytes]) -> Response:
         """One verb: read, parse and decide, each timed. `decide` gives the body of the answer."""
@@ -73,7 +77,7 @@ def create_app(
                 # reaches the pod's own condition, unlike a status code; the scheduler asks again
                 result = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
             else:
-                result = _filter(args, telemetry, metrics, judge)
+                result = _filter(args, telemetry, metrics, judge, waiting)
             return result.model_dump_json(by_alias=True).encode()
 
         with metrics.whole("filter"):
@@ -83,7 +87,7 @@ def create_app(
     async def prioritize_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             _warm(telemetry)
-            return to_json(_prioritize(args, telemetry, judge))
+            return rows.write(args.names, _prioritize(args, telemetry, judge))
 
         with metrics.whole("prioritize"):
             return await answer("prioritize", request, ExtenderArgs, decide)
@@ -99,7 +103,7 @@ def create_app(
             return await answer("preempt", request, PreemptArgs, decide)
 
     @app.exception_handler(RequestError)
-    async def refused(request: Request, error: RequestError) -> Response:
+    async def not_served(request: Request, error: RequestError) -> Response:
         return _trouble(request, metrics, error.status, str(error))
 
     @app.exception_handler(HTTPException)
@@ -116,29 +120,36 @@ def _warm(telemetry: Telemetry) -> None:
         raise RequestError(503, f"not ready yet: {cold}")
 
 
-def _filter(args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge) -> FilterResult:
+def _filter(
+    args: ExtenderArgs, telemetry: Telemetry, metrics: Metrics, judge: Judge, waiting: WaitingRoom | None
+) -> FilterResult:
     try:
         question = _question(args, telemetry)
-        decided = judge.filter(question, telemetry.views(args.names), telemetry.clock())
+        decided = judge.filter(question, args.names, telemetry.views(), telemetry.clock())
+        if waiting is not None:
+            name = args.pod.metadata.namespace, args.pod.metadata.name
+            if decided.passed:
+                waiting.leaves(name)
+            else:
+                waiting.refused(name, question.need, args.names)
     except BadPodError as error:
-        decided = Filtered((), {}, dict.fromkeys(args.names, Refusal(error.code, str(error))))
-    for refusal in (*decided.failed.values(), *decided.unresolvable.values()):
-        metrics.rejections.labels(refusal.code).inc()
+        decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
+    for code, count in Counter(why.code for why in decided.failed.values()).items():
+        metrics.rejections.labels(code).inc(count)
     return FilterResult(
         nodes=_only(args.nodes, frozenset(decided.passed)) if args.node_names is None else None,
         node_names=list(decided.passed) if args.node_names is not None else None,
-        failed_nodes=_sentences(decided.failed),
-        failed_and_unresolvable_nodes=_sentences(decided.unresolvable),
+        failed_nodes={name: why.sentence for name, why in decided.failed.items() if why.helped},
+        failed_and_unresolvable_nodes={name: why.sentence for name, why in decided.failed.items() if not why.helped},
     )
 
 
-def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[HostPriority]:
+def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[int]:
     try:
         question = _question(args, telemetry)
     except BadPodError:  # filter says why; nothing is better than anything else for such a pod
-        return [{"Host": name, "Score": MIDDLE} for name in args.names]
-    scores = judge.prioritize(question, telemetry.views(args.names), telemetry.clock())
-    return [{"Host": name, "Score": score} for name, score in zip(args.names, scores, strict=True)]
+        return [MIDDLE] * len(args.names)
+    return judge.prioritize(question, args.names, telemetry.views(), telemetry.clock())
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:
@@ -149,16 +160,6 @@ def _only(nodes: NodeList | None, passed: frozenset[str]) -> NodeList:
     """Full form: answering with names would be zero nodes to the scheduler, without any error."""
     items = [node for node in nodes.items if node.metadata.name in passed] if nodes else []
     return NodeList(items=items)
-
-
-def _sentences(refusals: dict[str, Refusal]) -> dict[str, str]:
-    """As the scheduler shows them: equal ones are counted together, so the node's name (the key) stays out of them; it
-    adds a full stop of its own.
-    """
-    return {
-        name: f"{refusal.code}: {refusal.message.removeprefix(f'Node {name}: ').rstrip('.')}"
-        for name, refusal in refusals.items()
-    }
 
 
 def _trouble(request: Request, metrics: Metrics, status: int, message: str) -> Response:

@@ -25,6 +25,8 @@ from podium_extender.restraint import Limits
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
+from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.wakeups import forget_gone, wake_for_ever
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ async def serve(settings: ExtenderSettings) -> None:
         telemetry = watch_cluster(api, settings)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
         metrics.watch(telemetry.caches)
+        waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
         app = create_app(
             telemetry,
             metrics,
@@ -65,6 +68,7 @@ async def serve(settings: ExtenderSettings) -> None:
             body_limit=settings.body_limit,
             max_requests=settings.max_requests,
             limits=Limits(settings.evictions_per_minute, settings.minimum_run_seconds),
+            waiting=waiting,
         )
         config = uvicorn.Config(
             app,
@@ -78,7 +82,9 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
+        forget_gone(telemetry, waiting)
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+        watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
         settling = asyncio.create_task(_when_warm(telemetry.caches.values()))

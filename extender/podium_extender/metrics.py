@@ -58,6 +58,12 @@ class Metrics:
             ["code"],
             registry=self.registry,
         )
+        self.wakeups = Counter(
+            "podium_extender_wakeups",
+            "refused pods that were told of room (woken), or could not be (failed)",
+            ["result"],
+            registry=self.registry,
+        )
         self.ages = Gauge(
             "podium_extender_cache_age_seconds",
             "since the API server was last heard of this kind of object",

@@ -61,7 +61,8 @@ def _proposals(args: PreemptArgs, telemetry: Telemetry, guard: Guard, now: float
     whole = args.node_name_to_victims or {}
     short = args.node_name_to_meta_victims or {}
     names = args.proposed
-    for name, node in zip(names, telemetry.views(names), strict=True):
+    views = telemetry.views()
+    for name in names:
         known = telemetry.occupants(name)
         if args.node_name_to_victims is not None:
             # a pod of another scheduler is in no cache of ours: what it holds is read here, and it is never chosen
@@ -76,7 +77,7 @@ def _proposals(args: PreemptArgs, telemetry: Telemetry, guard: Guard, now: float
             uids = tuple(pod.uid for pod in short[name].pods)
             violations = short[name].num_pdb_violations
         known = {uid: spare(one, now, guard.limits) for uid, one in known.items()}
-        yield Proposal(node, uids, violations, known)
+        yield Proposal(views.get(name), uids, violations, known)
 
 
 def _answer(node: str, victims: tuple[str, ...], violations: int) -> PreemptResult:

@@ -26,6 +26,8 @@ class ExtenderSettings(ClusterSettings):
     minimum_run_seconds: float = Field(
         60.0, ge=0, description="a trial that began no longer ago is evicted only where nobody else can be"
     )
+    wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
+    wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 

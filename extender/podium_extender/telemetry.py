@@ -8,7 +8,7 @@ An event changes the view of its own node and no other, so a request costs the s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,12 +23,13 @@ from podium.placement.readings import (
     view,
 )
 from podium.placement.victims import Occupant
-from podium.placement.views import NodeView, PodNeed
+from podium.placement.views import PodNeed
 from podium.schema.gpunode import GPUNode
 from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
 from podium_extender.trials import SeenTrial
 from podium_extender.typical import typical_needs
+from podium_extender.views import Views
 
 NEW_PODS = 0.1  # part of all pods that must have come or gone before what is typical is counted anew
 
@@ -86,7 +87,7 @@ class Telemetry:
         self._trials = trials
         self._namespace = namespace
         self.clock = clock
-        self._views: dict[str, NodeView] = {}
+        self._views = Views()
         self._changed: set[str] = set()  # nodes whose view has to be made anew
         self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
         self._ranks: dict[TrialName, int] = {}
@@ -108,13 +109,12 @@ class Telemetry:
         waiting = [name for name, cache in self.caches.items() if not cache.synced]
         return f"waiting for the first list of {' and '.join(waiting)}" if waiting else None
 
-    def views(self, names: Iterable[str]) -> list[NodeView]:
-        """One view a name, in the same order; a node without a GPUNode has no GPUs and was never heard."""
+    def views(self) -> Views:
+        """All nodes, as they are now."""
         for name in self._changed:
             self._make(name)
         self._changed.clear()
-        known = self._views
-        return [known.get(name) or NodeView(name, (), None) for name in names]
+        return self._views
 
     def occupants(self, name: str) -> dict[str, Occupant]:
         """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
@@ -135,11 +135,11 @@ class Telemetry:
     def _make(self, name: str) -> None:
         node = self._nodes.get("", name)
         if node is None:
-            self._views.pop(name, None)
+            self._views.drop(name)
             return
         pods = self._on_node.get(name, {})
         gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
-        self._views[name] = view(name, gpus, node.written_at, self._heard(name), self.clock())
+        self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock()))
 
     def _heard(self, name: str) -> float | None:
         return self._beats.get(self._namespace, LEASE_PREFIX + name)
@@ -170,9 +170,9 @@ class Telemetry:
     def _beat(self, key: Key, before: float | None, after: float | None) -> None:
         """Most events are these: what is known of the GPUs stays the same object, so that no cost is found anew."""
         name = key[1].removeprefix(LEASE_PREFIX)
-        node, known = self._nodes.get("", name), self._views.get(name)
-        if node is not None and known is not None:
-            self._views[name] = view(name, known.gpus, node.written_at, after, self.clock())
+        node = self._nodes.get("", name)
+        if node is not None and self._views.known(name):
+            self._views.put(view(name, self._views.get(name).gpus, node.written_at, after, self.clock()))
 
     def _trial_changed(self, key: Key, before: SeenTrial | None, after: SeenTrial | None) -> None:
         """A curve grows every few seconds and moves nothing; a rank does."""

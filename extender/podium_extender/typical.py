@@ -10,11 +10,13 @@ COVERED = 0.95
 MOST = 35
 
 
-def typical_needs(counts: Counter[PodNeed]) -> tuple[tuple[PodNeed, float], ...]:
-    """Each need with its part of those that are kept; the most frequent first, equal ones by their fields."""
-    ordered = sorted(
-        ((need, n) for need, n in counts.items() if n > 0 and need.gpus > 0 and not need.exclusive), key=_by_frequency
-    )
+def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> tuple[tuple[PodNeed, float], ...]:
+    """Each need with its part of those that are kept; the most frequent first, equal ones by their fields.
+
+    `least_gpus` 0 counts pods that want none, too, as the FGD paper does.
+    """
+    kinds = ((need, n) for need, n in counts.items() if n > 0 and need.gpus >= least_gpus and not need.exclusive)
+    ordered = sorted(kinds, key=_by_frequency)
     total = sum(n for _, n in ordered)
     kept: list[tuple[PodNeed, int]] = []
     covered = 0
@@ -26,6 +28,6 @@ def typical_needs(counts: Counter[PodNeed]) -> tuple[tuple[PodNeed, float], ...]
     return tuple((need, n / covered) for need, n in kept)
 
 
-def _by_frequency(entry: tuple[PodNeed, int]) -> tuple[int, int, int, tuple[str, ...]]:
+def _by_frequency(entry: tuple[PodNeed, int]) -> tuple[int, int, int, int, tuple[str, ...]]:
     need, count = entry
-    return -count, need.gpus, need.memory or 0, need.products
+    return -count, need.gpus, need.memory or 0, need.cpu, need.products

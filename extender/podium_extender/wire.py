@@ -6,7 +6,7 @@ Unknown fields are ignored and Go's `null` for an empty list or map is taken as 
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_pascal
@@ -69,15 +69,6 @@ class FilterResult(GoModel):
     failed_nodes: dict[str, str] = Field(default_factory=dict)
     failed_and_unresolvable_nodes: dict[str, str] = Field(default_factory=dict)
     error: str = ""
-
-
-class HostPriority(TypedDict):
-    """One node's score, 0 to 10 (the scheduler does not clamp it). No model: 5,000 of them would take longer than all
-    the rest of an answer.
-    """
-
-    Host: str
-    Score: int
 
 
 class Trouble(GoModel):

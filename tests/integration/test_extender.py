@@ -6,298 +6,29 @@ Nodes are Node objects without a kubelet and GPUNodes without an agent: the sche
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import os
-import socket
-import subprocess
+import signal
 import sys
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
-from podium_cluster.client import Api, connect
-from podium_cluster.resources import GPUNODES, NODES, PODS, TRIALS, Resource
-from podium_cluster.settings import ClusterSettings
+sys.path.insert(0, str(Path(__file__).parent))
+from extender_world import GIB, World, gpu, now
+
+from podium_extender.wakeups import ROOM_ANNOTATION
 
 pytestmark = pytest.mark.integration
-ROOT = Path(__file__).parents[2]
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
-TRIAL_LABEL = "podium.dev/trial"
-GIB = 2**30
-PATIENCE = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@dataclass
-class World:
-    """One namespace, one extender, one scheduler whose name nobody else uses."""
-
-    kubeconfig: Path
-    folder: Path
-    binary: Callable[[str], Path]
-    scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
-    extender_port: int = field(default_factory=free_port)
-    health_port: int = field(default_factory=free_port)
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def namespace(self) -> str:
-        return f"ns-{self.scheduler}"
-
-    def node(self, short: str) -> str:
-        return f"{self.scheduler}-{short}"
-
-    def start(self, name: str, command: list[str], **env: str) -> None:
-        with (self.folder / f"{name}.log").open("ab") as output:
-            self.processes[name] = subprocess.Popen(
-                command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | env
-            )
-
-    def kill(self, name: str) -> None:
-        process = self.processes.pop(name)
-        process.kill()
-        process.wait(10)
-
-    @property
-    def account(self) -> Path:
-        """kubeconfig of the service account that the chart makes for both processes."""
-        return self.folder / "account"
-
-    def render(self, template: str) -> str:
-        return self.run(
-            "helm",
-            "template",
-            self.scheduler,
-            str(ROOT / "charts" / "podium"),
-            f"--namespace={self.namespace}",
-            f"--show-only=templates/{template}",
-            "--kube-version=1.36.3",  # a helm built from source does not know a default
-            f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
-        )
-
-    def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
-        done = subprocess.run(
-            [str(self.binary(tool)), *arguments],
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
-            check=False,
-        )
-        assert done.returncode == 0, f"{tool} {' '.join(arguments)}:\n{done.stderr}"
-        return done.stdout
-
-    def make_account(self) -> None:
-        self.run("kubectl", "apply", "-f", "-", given=self.render("scheduler/rbac.yaml"))
-        token = self.run("kubectl", "create", "token", f"{self.scheduler}-scheduler", f"--namespace={self.namespace}")
-        config = yaml.safe_load(self.kubeconfig.read_text())
-        user = next(c["context"]["user"] for c in config["contexts"] if c["name"] == config["current-context"])
-        config["users"] = [{"name": user, "user": {"token": token.strip()}}]
-        self.account.write_text(yaml.safe_dump(config))
-
-    def start_extender(self) -> None:
-        self.start(
-            "extender",
-            [sys.executable, "-m", "podium_extender.main"],
-            PODIUM_KUBECONFIG=str(self.account),
-            PODIUM_NAMESPACE=self.namespace,
-            PODIUM_EXTENDER_PORT=str(self.extender_port),
-            PODIUM_HTTP_HOST="127.0.0.1",
-            PODIUM_HTTP_PORT=str(self.health_port),
-            PODIUM_SCHEDULER_NAME=self.scheduler,
-            PODIUM_LOG_FORMAT="console",
-            PYTHONPATH=os.pathsep.join(sys.path),
-        )
-        self.wait(self.extender_ready, "the extender is ready")
-
-    def extender_ready(self) -> bool:
-        with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5).status_code == 200
-        return False
-
-    def start_scheduler(self) -> None:
-        """kube-scheduler with what the chart renders; only the ports and names of this machine are put in."""
-        rendered = self.render("scheduler/config.yaml")
-        config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
-        config["clientConnection"] = {"kubeconfig": str(self.account)}
-        path = self.folder / "scheduler.yaml"
-        path.write_text(yaml.safe_dump(config))
-        self.start(
-            "scheduler",
-            [str(self.binary("kube-scheduler")), f"--config={path}", f"--secure-port={free_port()}", "--v=2"],
-        )
-
-    def wait(self, condition: Callable[[], Any], what: str) -> Any:
-        deadline = time.monotonic() + PATIENCE
-        while not (value := condition()):
-            for name, process in self.processes.items():
-                log = (self.folder / f"{name}.log").read_text()[-3000:] if process.poll() is not None else ""
-                assert process.poll() is None, f"{name} ended while waiting until {what}:\n{log}"
-            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
-            time.sleep(0.05)
-        return value
-
-    def api(self, call: Callable[[Api], Any]) -> Any:
-        async def main() -> Any:
-            async with connect(ClusterSettings(kubeconfig=self.kubeconfig)) as api:
-                return await call(api)
-
-        return asyncio.run(main())
-
-    # objects
-
-    def add_node(self, short: str, *gpus: Mapping[str, Any], shares: int = 4) -> None:
-        name = self.node(short)
-        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
-        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": _now()}
-
-        async def put(api: Api) -> None:
-            labels = {"kubernetes.io/hostname": name}
-            await api.apply(NODES, {"metadata": {"name": name, "labels": labels}}, manager="test")
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-            await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
-            await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
-            told = {"updatedAt": _now(), "gpus": list(gpus)}
-            await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
-
-        self.api(put)
-
-    def add_pod(
-        self,
-        *names: str,
-        gpus: int = 1,
-        on: str | None = None,
-        annotations: Mapping[str, str] | None = None,
-        urgent: bool = False,
-    ) -> None:
-        """All of them at once; each is the pod of a trial of its own name, but for urgent ones."""
-        container: dict[str, Any] = {"name": "c", "image": "none"}
-        if gpus:
-            amounts = {"podium.dev/gpu": str(gpus)}
-            container["resources"] = {"requests": amounts, "limits": amounts}
-        spec: dict[str, Any] = {
-            "schedulerName": self.scheduler,
-            "automountServiceAccountToken": False,
-            "tolerations": [{"operator": "Exists"}],
-            "containers": [container],
-            # this world's nodes only: the cluster may have real ones
-            "priorityClassName": "system-cluster-critical" if urgent else "",
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": self._only(on)}},
-        }
-
-        async def create(api: Api) -> None:
-            metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
-            pods = [
-                {"metadata": metadata | {"name": name, "labels": {} if urgent else {TRIAL_LABEL: name}}, "spec": spec}
-                for name in names
-            ]
-            await asyncio.gather(*(api.create(PODS, pod, manager="test") for pod in pods))
-
-        self.api(create)
-
-    def add_trial(self, name: str, **status: Any) -> None:
-        async def put(api: Api) -> None:
-            metadata = {"name": name, "namespace": self.namespace}
-            spec = {"job": "job", "number": 0, "parameters": {}}
-            await api.apply(TRIALS, {"metadata": metadata, "spec": spec}, manager="test")
-            await api.apply_status(TRIALS, {"metadata": metadata, "status": status}, manager="podium-agent")
-
-        self.api(put)
-
-    def _only(self, on: str | None) -> Mapping[str, Any]:
-        names = [self.node(on)] if on else [self.node(short) for short in ("idle", "busy", "broken", "a", "b")]
-        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
-        return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
-
-    def pod(self, name: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.api(lambda api: api.get(PODS, name, self.namespace))
-        return found
-
-    def bound(self, name: str) -> str:
-        found: str = self.wait(lambda: self.pod(name)["spec"].get("nodeName"), f"{name} is bound")
-        return found.removeprefix(f"{self.scheduler}-")
-
-    def why_not(self, name: str) -> str:
-        def message() -> str:
-            conditions = self.pod(name).get("status", {}).get("conditions", [])
-            return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
-
-        found: str = self.wait(message, f"{name} is told why it waits")
-        return found
-
-    def clear(self) -> None:
-        async def sweep(api: Api) -> None:
-            for pod in (await api.list(PODS, self.namespace))["items"]:
-                await api.delete(PODS, pod["metadata"]["name"], self.namespace, grace_seconds=0)
-            for trial in (await api.list(TRIALS, self.namespace))["items"]:
-                await api.delete(TRIALS, trial["metadata"]["name"], self.namespace)
-            for resource in (GPUNODES, NODES):
-                for item in (await api.list(resource))["items"]:
-                    if item["metadata"]["name"].startswith(f"{self.scheduler}-"):
-                        await api.delete(resource, item["metadata"]["name"])
-
-        self.api(sweep)
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
-    sitting = [
-        {
-            "namespace": "default",
-            "trial": f"t-{number}-{i}",
-            "uid": f"{number}-{i}",
-            "pod": f"t-{number}-{i}-0",
-            "podUID": f"pod-{number}-{i}",
-            "state": "Suspended",
-            "since": _now(),
-        }
-        for i in range(trials)
-    ]
-    reading = {"uuid": f"GPU-{number}", "index": 0, "product": "Fake", "memoryTotal": 80 * GIB, "health": "Healthy"}
-    return reading | {"shares": 4, "trials": sitting} | changes
 
 
 @pytest.fixture(scope="module")
 def world(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     world = World(kubeconfig, tmp_path_factory.mktemp("extender"), binary)
-
-    async def prepare(api: Api) -> None:
-        await api.apply(NAMESPACES, {"metadata": {"name": world.namespace}}, manager="test")
-        # the admission asks for it; its controller may not run here
-        account = {"metadata": {"name": "default", "namespace": world.namespace}}
-        await api.apply(ACCOUNTS, account, manager="test")
-
-    world.api(prepare)
-    try:
-        world.make_account()
+    with world.open():
         world.start_extender()
         world.start_scheduler()
         yield world
-    finally:
-        for name in list(world.processes):
-            world.kill(name)
-        world.run("kubectl", "delete", "--wait=false", "-f", "-", given=world.render("scheduler/rbac.yaml"))
-        world.api(lambda api: api.delete(NAMESPACES, world.namespace))
 
 
 @pytest.fixture(autouse=True)
@@ -345,7 +76,7 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
 def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": _now(), "gpuSeconds": saved})
+        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
         world.add_pod(name, on="idle")
         assert world.bound(name) == "idle"
     world.add_pod("urgent", on="idle", urgent=True)
@@ -355,6 +86,16 @@ def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world
         assert "deletionTimestamp" not in world.pod(name)["metadata"]
     page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=5).text
     assert 'podium_extender_preemptions_total{code="Evicted"} 1.0' in page
+
+
+def test_a_refused_pod_is_woken_when_the_gpu_recovers(world: World) -> None:
+    """kube-scheduler does not watch GPUNodes: by itself it would try again after five minutes."""
+    world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
+    world.add_pod("patient", on="broken")
+    assert "Unhealthy" in world.why_not("patient")
+    world.add_node("broken", gpu(1))
+    assert world.bound("patient") == "broken"
+    assert ROOM_ANNOTATION in world.pod("patient")["metadata"]["annotations"]
 
 
 def test_without_its_extender_only_trials_wait(world: World) -> None:
@@ -367,6 +108,22 @@ def test_without_its_extender_only_trials_wait(world: World) -> None:
         assert not world.pod("trial")["spec"].get("nodeName")
     finally:
         world.start_extender()
+    assert world.bound("trial") == "idle"
+
+
+def test_behind_a_frozen_extender_others_are_placed_and_trials_go_on_after_it(world: World) -> None:
+    world.add_node("idle", gpu(1))
+    frozen = world.processes["extender"]
+    frozen.send_signal(signal.SIGSTOP)
+    try:
+        world.add_pod("trial")
+        message = world.why_not("trial")
+        assert "deadline exceeded" in message or "Timeout" in message, message
+        world.add_pod("plain", gpus=0)
+        assert world.bound("plain") == "idle"
+        assert not world.pod("trial")["spec"].get("nodeName")
+    finally:
+        frozen.send_signal(signal.SIGCONT)
     assert world.bound("trial") == "idle"
 
 

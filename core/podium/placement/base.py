@@ -20,6 +20,7 @@ class Question:
     need: PodNeed
     pod: str = ""  # its uid
     typical: tuple[tuple[PodNeed, float], ...] = ()
+    picks: bool = False  # the policy chooses the GPUs of the node too, where no device plugin does (the openb replay)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Policy:
     reads_telemetry: bool = True
     reads_typical: bool = False  # the cost depends on `Question.typical`
     reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
+    # the least cost and the GPUs (places in the node's `gpus`) that give it; None: the policy has no opinion on GPUs
+    place: Callable[[Question, NodeView], tuple[float, tuple[int, ...]] | None] | None = None
 
 
 def candidates(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:

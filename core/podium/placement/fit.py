@@ -19,13 +19,17 @@ def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE
 
     The message leaves the node's name out: kube-scheduler puts equal reasons of many nodes into one line.
     """
+    return refuse_believed(need, node, not node.stale(now, stale_after))
+
+
+def refuse_believed(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+    """`refuse` where the caller knows whether the node's telemetry is fresh."""
     if need.gpus <= 0:
         return None
     if not node.gpus and node.reported_at is None:
         return None  # its agent has not spoken yet: the scheduler's own resource check stands
     if len(node.gpus) < need.gpus:
         return Refusal("TooFewGpus", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
-    fresh = not node.stale(now, stale_after)
     left = node.gpus
     for code, text, test in _checks(need, fresh):
         kept = tuple([gpu for gpu in left if test(gpu)])

@@ -1,51 +1,48 @@
 """Policy `fragmentation`: FGD, the placement that leaves the least of the GPUs in pieces that typical pods cannot use.
 
 Source: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent*,
-USENIX ATC 2023, with Podium's two resources in place of theirs: free shares of a GPU, and the memory beside what its
-trials declared. Found in the registry.
+USENIX ATC 2023, with what `pieces` counts as free in place of their part of a GPU. Found in the registry.
 """
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from podium.placement.base import Policy, Question, candidates
-from podium.placement.charge import charge
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium.placement.pieces import WHOLE, Left, Mix, left_of, mix_of, outcomes, served
+from podium.placement.views import NodeView
+
+STEPS = 100
 
 
 def cost(question: Question, node: NodeView) -> float | None:
-    """By how many GPUs the fragments of the node grow when the pod is put there (negative: they shrink)."""
-    gpus = candidates(question.need, node)
-    if gpus is None:
+    """The growth in a hundred steps, as the authors' scheduler rounds: what is nearly alike then goes to the same
+    nodes, by name (openb: 95.2 % of the GPUs allocated, 94.2 % with the exact figure).
+    """
+    best = place(question, node)
+    return None if best is None else -math.floor(STEPS / (1 + math.exp(best[0])))
+
+
+def place(question: Question, node: NodeView) -> tuple[float, tuple[int, ...]] | None:
+    """By how many GPUs the fragments grow at least (negative: they shrink), and on which GPUs of the node that is."""
+    if candidates(question.need, node) is None:
         return None
-    typical = question.typical or ((question.need, 1.0),)
-    after = charge(node.gpus, (question.need,))
-    return _fragments(typical, after) - _fragments(typical, node.gpus)
+    if not node.gpus:
+        return 0.0, ()
+    mix = mix_of(question.typical or ((question.need, 1.0),), node.gpus[0])
+    before = left_of(node)
+    now = fragments(mix, before)
+    ways = ((fragments(mix, after) - now, chosen) for chosen, after in outcomes(question, node, before))
+    return min(ways, default=None) or (float(len(node.gpus)), ())  # it fits nowhere
 
 
-def _fragments(typical: tuple[tuple[PodNeed, float], ...], gpus: tuple[GpuReading, ...]) -> float:
-    """The free part of the GPUs that a pod drawn from `typical` could not use, in GPUs: F_n(M) of the paper."""
-    return sum(part * sum(_unusable(need, gpus)) for need, part in typical if need.gpus > 0)
-
-
-def _unusable(need: PodNeed, gpus: tuple[GpuReading, ...]) -> list[float]:
-    """Free part of each GPU that this pod cannot use; of every GPU where there are not enough for it."""
-    fits = [_fits(need, gpu) for gpu in gpus]
-    enough = sum(fits) >= need.gpus
-    return [_free(gpu) for gpu, fit in zip(gpus, fits, strict=True) if not (fit and enough)]
-
-
-def _fits(need: PodNeed, gpu: GpuReading) -> bool:
-    if _free(gpu) == 0.0 or (need.products and gpu.product not in need.products):
-        return False
-    beside = need.beside(gpu)
-    return need.memory is None or gpu.memory_total == 0 or need.memory + beside <= gpu.memory_total
-
-
-def _free(gpu: GpuReading) -> float:
-    """Part of the GPU whose shares are free; nothing of a broken one."""
-    if gpu.shares <= 0 or gpu.health == "Unhealthy":
-        return 0.0
-    return max(0, gpu.shares - gpu.trials) / gpu.shares
+def fragments(mix: Mix, left: Left) -> float:
+    """The free part of the GPUs that a pod drawn from `mix` could not use, in GPUs: F_n(M) of the paper."""
+    room, fits = served(mix, left)
+    lost = np.where(fits, (~room) @ left.gpus, left.gpus.sum())
+    return float(mix.parts @ lost) / WHOLE
 
 
 FRAGMENTATION = Policy(
@@ -54,4 +51,5 @@ FRAGMENTATION = Policy(
     cost=cost,
     one_best=True,
     reads_typical=True,
+    place=place,
 )

@@ -16,6 +16,8 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
+MOST_GPUS = 10**6
+MOST_DIGITS = 18  # of a number of bytes
 _SUFFIXES = {"k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
 
 
@@ -96,8 +98,8 @@ def _gpus(container: Container, resource: str) -> int:
         raise BadPodError(
             f"container {container.name!r} requests {resource}={text!r}: a whole number is needed"
         ) from None
-    if count < 0:
-        raise BadPodError(f"container {container.name!r} requests {resource}={text!r}: it cannot be negative")
+    if not 0 <= count <= MOST_GPUS:
+        raise BadPodError(f"container {container.name!r} requests {resource}={text!r}: from 0 to {MOST_GPUS}, please")
     return count
 
 
@@ -105,9 +107,10 @@ def _memory(pod: Pod) -> int | None:
     text = pod.metadata.annotations.get(MEMORY_ANNOTATION) or _variable(pod.spec.containers)
     if not text:
         return None
-    if not text.isascii() or not text.isdigit():
+    if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
         raise BadPodError(
-            f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is no number of bytes"
+            f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is no number of bytes below 1e"
+            f"{MOST_DIGITS}"
         )
     return int(text)
 

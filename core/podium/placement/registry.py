@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from podium.placement.base import Policy
 from podium.placement.binpack import BINPACK
+from podium.placement.fill import FILL
 from podium.placement.fragmentation import FRAGMENTATION
 from podium.placement.load_balance import LOAD_BALANCE
 from podium.placement.seeded_random import RANDOM
@@ -17,7 +18,7 @@ from podium.placement.spread import SPREAD
 
 DEFAULT = LOAD_BALANCE.name
 POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {policy.name: policy for policy in (LOAD_BALANCE, FRAGMENTATION, BINPACK, SPREAD, RANDOM)}
+    {policy.name: policy for policy in (LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
 )
 
 

@@ -7,7 +7,11 @@ taken for idle, never for full. The order in which nodes are given changes nothi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from podium.placement.base import Policy, Question
 from podium.placement.fit import STALE_AFTER, refuse
@@ -26,7 +30,8 @@ def score_nodes(
 ) -> tuple[NodeScore, ...]:
     """One score for each node, in the order given, with the sentence that says why."""
     costs = [cost_of(policy, question, node, not node.stale(now, stale_after)) for node in nodes]
-    values = scale([node.name for node in nodes], costs, policy.one_best)
+    known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
+    values = scale([node.name for node in nodes], known_or_nan, policy.one_best)
     known = [cost for cost in costs if cost is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return tuple(
@@ -40,23 +45,25 @@ def cost_of(policy: Policy, question: Question, node: NodeView, fresh: bool) -> 
     return policy.cost(question, node) if fresh or not policy.reads_telemetry else None
 
 
-def scale(names: Sequence[str], costs: Sequence[float | None], one_best: bool = False) -> list[int]:
-    """Least cost 10, highest 0, in between in a straight line; alike or unknown 5. With `one_best` only the smallest
-    name among the least costs gets 10, all others 9 at most.
+def scale(names: Sequence[str], costs: NDArray[np.float64], one_best: bool = False) -> list[int]:
+    """Least cost 10, highest 0, in between in a straight line; alike or unknown (nan) 5. With `one_best` only the
+    smallest name among the least costs gets 10, all others 9 at most. `costs`: one a name.
     """
-    known = [cost for cost in costs if cost is not None]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    unknown = np.isnan(costs)
+    if unknown.all():
+        return [MIDDLE] * len(names)
+    low, high = float(np.nanmin(costs)), float(np.nanmax(costs))
     if high - low <= _ALIKE:
-        values = [MIDDLE] * len(costs)
+        values = np.full(len(names), MIDDLE)
     else:
-        slope = HIGHEST / (high - low)
-        values = [MIDDLE if cost is None else round((high - cost) * slope) for cost in costs]
-    if one_best and known:
-        best = min(name for name, cost in zip(names, costs, strict=True) if cost is not None and cost - low <= _ALIKE)
-        values = [
-            HIGHEST if name == best else min(value, HIGHEST - 1) for name, value in zip(names, values, strict=True)
-        ]
-    return values
+        scaled = np.rint((high - costs) * (HIGHEST / (high - low)))
+        values = np.where(unknown, MIDDLE, scaled).astype(np.int64)
+    if one_best:
+        best = min(np.flatnonzero(costs - low <= _ALIKE).tolist(), key=lambda i: names[i])
+        np.minimum(values, HIGHEST - 1, out=values)
+        values[best] = HIGHEST
+    scores: list[int] = values.tolist()
+    return scores
 
 
 def load_balance(

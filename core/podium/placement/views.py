@@ -36,6 +36,7 @@ class NodeView:
     name: str
     gpus: tuple[GpuReading, ...]
     reported_at: float | None  # None: its agent was never heard of
+    cpu_free: int | None = None  # thousandths that no pod requested; None: not known, as in the extender
 
     def stale(self, now: float, stale_after: float) -> bool:
         """Telemetry that is too old says nothing: neither idle nor full. Nor does a time that is still to come, which
@@ -56,6 +57,7 @@ class PodNeed:
     products: tuple[str, ...] = ()
     together: bool = True
     exclusive: bool = False
+    cpu: int = 0  # thousandths; 0 where the node's are not known either
 
     def beside(self, gpu: GpuReading) -> int:
         """Bytes of others on this GPU that its own must fit beside."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from podium.placement.base import Question
+from podium.placement.fill import worth
+from podium.placement.pieces import Left, mix_of
 from podium.placement.registry import placement_policy
 from podium.placement.scores import scale, score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
@@ -55,8 +59,8 @@ def test_places(why: str, question: Question, nodes: list[NodeView], best: str) 
         (PodNeed(1), ((PodNeed(2), 1.0),), (4, 3), -0.25),
         # half of the pods are single: the quarter is lost to the other half only
         (PodNeed(1), ((PodNeed(2), 0.5), (PodNeed(1), 0.5)), (3, 3), 0.125),
-        # 40 GiB are left beside what is declared: no room for another of 60, so its three shares are fragments
-        (PodNeed(1, 60 * GIB), ((PodNeed(1, 60 * GIB), 1.0),), (0,), 0.75),
+        # a quarter of the memory is left: no room for another of 60, whatever shares are free
+        (PodNeed(1, 60 * GIB), ((PodNeed(1, 60 * GIB), 1.0),), (0,), 0.25),
         (PodNeed(1), (), (0,), 0.0),
     ],
 )
@@ -64,7 +68,42 @@ def test_fragmentation_is_the_papers(
     pod: PodNeed, typical: tuple[tuple[PodNeed, float], ...], trials: tuple[int, ...], grows: float
 ) -> None:
     question = Question(pod, "pod", typical)
-    assert placement_policy("fragmentation").cost(question, node("a", *trials)) == pytest.approx(grows)
+    policy = placement_policy("fragmentation")
+    assert policy.place is not None
+    best = policy.place(question, node("a", *trials))
+    assert best is not None
+    assert best[0] == pytest.approx(grows)
+    assert policy.cost(question, node("a", *trials)) == -math.floor(100 / (1 + math.exp(grows)))
+
+
+@pytest.mark.parametrize("name", ["fragmentation", "fill"])
+def test_where_the_policy_picks_the_gpu_it_takes_one_that_the_pod_fills(name: str) -> None:
+    half, whole = PodNeed(1, 40 * GIB), PodNeed(1, 80 * GIB)
+    question = Question(half, "pod", ((whole, 1.0),), picks=True)
+    begun = node("a", 0, 1, 0)
+    gpus = tuple(replace(gpu, memory_reserved=40 * GIB * gpu.trials) for gpu in begun.gpus)
+    place = placement_policy(name).place
+    assert place is not None
+    best = place(question, replace(begun, gpus=gpus))
+    assert best is not None
+    assert best[1] == (1,)
+    nowhere = place(replace(question, need=whole), node("a", 4, 4))
+    assert nowhere == (2.0, ())
+
+
+def test_fill_is_the_expected_filling() -> None:
+    """A GPU of four shares for pods of one share and of three, equally frequent: 1 + V(3) or 3 + V(1), nearly."""
+    small, large = PodNeed(1, 20 * GIB), PodNeed(1, 60 * GIB)
+    mix = mix_of(((small, 0.5), (large, 0.5)), node("a", 0).gpus[0])
+    free = Left(np.array([1000]), math.inf)
+    assert worth(mix, free) == pytest.approx(1.0, abs=1e-6)  # no crumb is left, in whatever order they come
+    only_large = mix_of(((large, 1.0),), node("a", 0).gpus[0])
+    assert worth(only_large, free) == pytest.approx(0.75, abs=1e-6)
+    assert worth(only_large, Left(np.array([740]), math.inf)) == 0.0
+    # the CPUs last for half of a pod that takes three quarters
+    thirsty = mix_of(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
+    assert worth(thirsty, Left(np.array([1000, 1000]), 6000.0)) == pytest.approx(0.75 * 1.5)
+    assert worth(thirsty, Left(np.array([1000]), 3999.0)) == 0.0
 
 
 def test_random_is_even_and_its_own_for_each_pod() -> None:
@@ -94,4 +133,5 @@ def test_random_is_even_and_its_own_for_each_pod() -> None:
     ],
 )
 def test_scale(costs: list[float | None], one_best: bool, expected: list[int]) -> None:
-    assert scale(list("abcd")[: len(costs)], costs, one_best) == expected
+    known_or_nan = np.array([math.nan if cost is None else cost for cost in costs])
+    assert scale(list("abcd")[: len(costs)], known_or_nan, one_best) == expected

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
@@ -18,6 +20,8 @@ from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
+
+sys.path.insert(0, str(Path(__file__).parent))  # malformed, which several modules use
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -38,7 +42,7 @@ class ListedOnce:
         yield {}
 
 
-def caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
+def _caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
     api = cast(Api, ListedOnce(objects))
     clock = lambda: NOW  # noqa: E731
     return Telemetry(
@@ -63,7 +67,7 @@ async def _ask(
     placement: str = DEFAULT,
     max_requests: int = 32,
 ) -> httpx.Response:
-    telemetry = caches(objects)
+    telemetry = _caches(objects)
     runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()] if warm else []
     if warm:
         await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
@@ -77,6 +81,12 @@ async def _ask(
     finally:
         for run in runs:
             run.cancel()
+
+
+@pytest.fixture
+def caches() -> Callable[..., Telemetry]:
+    """A Telemetry over these objects; running its caches is up to the test."""
+    return _caches
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 
@@ -15,6 +16,9 @@ from podium.placement.registry import POLICIES, placement_policy
 from podium.placement.scores import score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import KINDS_OF_PODS, Judge
+from podium_extender.findings import Findings
+from podium_extender.rows import MOST_NAMES, Rows
+from podium_extender.views import Views
 
 STALE = 60.0
 NOW = 1000.0
@@ -43,28 +47,66 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
     chance = random.Random(seed)
     judge = Judge(placement_policy(policy), STALE)
     now = NOW
-    nodes = {name: _node(chance, name, now) for name in "abcd"}
+    views = Views(_node(chance, name, now) for name in "abcd")
     for _ in range(6):
         # mostly the same kind of pod: then an answer starts from the last one
         for question in chance.choice([QUESTIONS, QUESTIONS[:1], QUESTIONS[:1], QUESTIONS[:1]]):
             names = chance.choice(["abcd", "abcd", "abc", chance.sample("abcd", chance.randint(0, 4))])
-            asked = [nodes[name] for name in names]
+            names = list(names)
+            chance.shuffle(names)
+            asked = [views.get(name) for name in names]
             plain = score_nodes(judge.policy, question, asked, now, STALE)
-            assert judge.prioritize(question, asked, now) == [score.value for score in plain]
+            assert judge.prioritize(question, names, views, now) == [score.value for score in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
-            filtered = judge.filter(question, asked, now)
-            assert filtered.failed.keys() | filtered.unresolvable.keys() == refused
-            assert filtered.passed == tuple(node.name for node in asked if node.name not in refused)
-        name = chance.choice("abcd")
-        nodes[name] = chance.choice(
-            [_node(chance, name, now), replace(nodes[name], reported_at=now), replace(nodes[name], reported_at=None)]
-        )
-        now += chance.choice([0.0, 2.0, 30.0])
+            filtered = judge.filter(question, names, views, now)
+            assert filtered.failed.keys() == refused
+            assert filtered.passed == [name for name in names if name not in refused]
+        for name in chance.choices("abcd", k=chance.choice([1, 1, 60])):
+            seen = views.get(name)
+            if chance.random() < 0.1:
+                views.drop(name)
+            else:
+                heard = [replace(seen, reported_at=now), replace(seen, reported_at=None)]
+                views.put(chance.choice([_node(chance, name, now), *heard]))
+        now += chance.choice([0.0, 2.0, 30.0, 31.0, -40.0])
 
 
 def test_kinds_of_pods_are_forgotten() -> None:
     judge = Judge(placement_policy("random"), STALE)
-    nodes = [NodeView("a", (), NOW)]
+    views = Views([NodeView("a", (), NOW)])
     for number in range(3 * KINDS_OF_PODS):
-        judge.prioritize(Question(PodNeed(1), f"pod-{number}"), nodes, NOW)
-    assert len(judge._kept) == KINDS_OF_PODS
+        judge.prioritize(Question(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
+        judge.filter(Question(PodNeed(1, number)), ["a"], views, NOW)
+    assert len(judge._costs) == len(judge._refusals) == KINDS_OF_PODS
+
+
+def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
+    looked: list[str] = []
+
+    def look(node: NodeView, fresh: bool) -> bool:
+        looked.append(node.name)
+        return fresh
+
+    findings = Findings(look, STALE)
+    views = Views(NodeView(name, (), NOW) for name in "abc")
+    assert findings.of(["c", "b", "a"], views, NOW) == [True, True, True]
+    looked.clear()
+    views.put(NodeView("b", (), NOW + 1))  # a heartbeat: the GPUs are the very same
+    views.put(NodeView("c", (GpuReading("new"),), NOW))
+    assert findings.of(["a", "b", "c"], views, NOW + 1) == [True, True, True]
+    assert looked == ["c"]
+    looked.clear()
+    assert findings.of(["a", "b", "unheard"], views, NOW + STALE + 0.5) == [False, True, False]
+    assert looked == ["a", "c", "unheard"]
+
+
+def test_rows_are_json_whatever_the_names_are() -> None:
+    rows = Rows()
+    names = ["node-a", 'quo"te', "ü", ""]
+    for scores in ([10, 0, 5, 1], [0, 1, 2, 3]):
+        expected = [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
+        assert json.loads(rows.write(names, scores)) == expected
+    for number in range(3):  # no number of names stays for ever
+        crowd = [f"{number}-{i}" for i in range(MOST_NAMES // 2 + 1)]
+        assert len(json.loads(rows.write(crowd, [0] * len(crowd)))) == len(crowd)
+        assert len(rows._rows) <= MOST_NAMES

@@ -43,6 +43,7 @@ def test_typical_pods_cover_95_percent_the_most_frequent_first() -> None:
     assert typical_needs(Counter({two: 30, one: 66, rare: 4, PodNeed(0): 500})) == ((one, 66 / 96), (two, 30 / 96))
     assert typical_needs(Counter({two: 1, one: 1})) == ((one, 0.5), (two, 0.5))
     assert typical_needs(Counter()) == ()
+    assert typical_needs(Counter({PodNeed(0): 1, one: 1}), least_gpus=0) == ((PodNeed(0), 0.5), (one, 0.5))
 
 
 def _pod(**spec: Any) -> Pod:

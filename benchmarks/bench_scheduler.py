@@ -1,0 +1,229 @@
+"""Pods per second of the real kube-scheduler with and without our extender, on nodes that are objects only.
+
+    python benchmarks/bench_scheduler.py [--sizes 100,1000,5000] [--pods 200]    (root; one control plane, no kubelet)
+
+A real etcd, kube-apiserver and kube-scheduler with the chart's configuration; each node is a Node and a GPUNode of
+eight GPUs, as KWOK would keep them. All pods are there before the scheduler starts. The rate is taken between the first
+and the last binding, with the extender and without it in turns, so that one run gives the ratio. Writes
+benchmarks/results/bench-scheduler.md and .png, prints RESULT {json}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import matplotlib
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
+from bench_extender import gpunode
+from extender_world import ROOT, World, now
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, NODES, PODS
+from podium_devcluster import binaries
+from podium_devcluster.cluster import Cluster
+from podium_devcluster.paths import Cache
+from podium_devcluster.progress import Progress
+
+matplotlib.use("Agg")
+from matplotlib import pyplot as plt
+
+RESULTS = Path(__file__).resolve().parent / "results" / "bench-scheduler.md"
+BAR, AIM = 0.55, 0.8  # pods per second with the extender over without, issue 6
+AT_ONCE = 32
+CALLS_PER_SECOND = 5000  # the scheduler's own limit would hold both at 100 pods a second
+TURNS = 2
+SHARES = 32  # of a node: eight GPUs of four
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Pods per second of each turn; the extender's milliseconds a pod in both verbs (by the clock) and of CPU in all it
+    does; its resident MB.
+    """
+
+    nodes: int
+    with_extender: list[float] = field(default_factory=list)
+    without: list[float] = field(default_factory=list)
+    verbs_ms: float = 0.0
+    cpu_ms: float = 0.0
+    memory: float = 0.0
+
+    @property
+    def ratio(self) -> float:
+        return statistics.mean(self.with_extender) / statistics.mean(self.without)
+
+
+async def add_nodes(api: Api, world: World, first: int, last: int) -> None:
+    chance = np.random.default_rng(first)
+    room = asyncio.Semaphore(AT_ONCE)
+    amounts = {"cpu": "128", "memory": "1Ti", "pods": "110", "podium.dev/gpu": str(SHARES)}
+    ready = {"type": "Ready", "status": "True", "reason": "Bench", "message": "", "lastTransitionTime": now()}
+
+    async def add(name: str) -> None:
+        told = gpunode(chance, name, 0)
+        gpus = [gpu | {"memoryReserved": 0, "health": "Healthy"} for gpu in told["status"]["gpus"]]
+        async with room:
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+            await api.create(NODES, {"metadata": {"name": name}, "status": status}, manager="bench")
+            await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="bench")
+            seen = {"updatedAt": now(), "gpus": gpus}
+            await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": seen}, manager="podium-agent")
+
+    await asyncio.gather(*(add(world.node(f"{i:05d}")) for i in range(first, last)))
+
+
+async def add_pods(api: Api, world: World, names: Sequence[str]) -> None:
+    room = asyncio.Semaphore(AT_ONCE)
+    share = {"podium.dev/gpu": "1"}
+    container = {"name": "c", "image": "none", "resources": {"requests": share | {"cpu": "1"}, "limits": share}}
+    # no kubelet keeps the nodes ready
+    spec = {"schedulerName": world.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+
+    async def add(name: str) -> None:
+        async with room:
+            pod = {"metadata": {"name": name, "namespace": world.namespace}, "spec": spec}
+            await api.create(PODS, pod, manager="bench")
+
+    await asyncio.gather(*(add(name) for name in names))
+
+
+async def rate(api: Api, world: World, pods: int, *, with_extender: bool) -> float:
+    """Pods per second between the first and the last binding, as a watch sees them."""
+    names = [f"pod-{i}" for i in range(pods)]
+    await add_pods(api, world, names)
+    version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
+    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND)
+    bound: dict[str, float] = {}
+    watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=500)
+    async for event in watch:
+        pod = event["object"]
+        if event["type"] == "MODIFIED" and pod["spec"].get("nodeName"):
+            bound.setdefault(pod["metadata"]["name"], time.monotonic())
+        if len(bound) == pods:
+            break
+    else:
+        raise SystemExit(f"{len(bound)} of {pods} pods were bound within the watch")
+    world.kill("scheduler")
+    for name in names:
+        await api.delete(PODS, name, world.namespace, grace_seconds=0)
+    return (pods - 1) / (max(bound.values()) - min(bound.values()))
+
+
+def milliseconds(world: World) -> tuple[float, float]:
+    """So far: seconds in filter and prioritize, and how many pods that was for."""
+    page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=10).text
+    found = dict(line.rsplit(" ", 1) for line in page.splitlines() if line.startswith("podium_extender_request_sec"))
+    spent = sum(
+        float(found[f'podium_extender_request_seconds_sum{{verb="{verb}"}}']) for verb in ("filter", "prioritize")
+    )
+    return 1000 * spent, float(found['podium_extender_request_seconds_count{verb="filter"}'])
+
+
+def cpu_seconds(world: World) -> float:
+    """Of the extender's process so far, in user and kernel."""
+    fields = Path(f"/proc/{world.processes['extender'].pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(world: World, sizes: Sequence[int], pods: int) -> list[Size]:
+    """From the smallest to the largest cluster; nodes are only added."""
+    done: list[Size] = []
+    there = 0
+    for nodes in sorted(sizes):
+        world.api(lambda api, first=there, last=nodes: add_nodes(api, world, first, last))  # type: ignore[misc]
+        there = nodes
+        print(f"{nodes} nodes are there", flush=True)
+        world.start_extender()  # anew: its memory is that of this size
+        size = Size(nodes)
+        started = cpu_seconds(world)
+        for _ in range(TURNS):
+            for with_extender, rates in ((True, size.with_extender), (False, size.without)):
+                rates.append(world.api(lambda api, on=with_extender: rate(api, world, pods, with_extender=on)))  # type: ignore[misc]
+                print(f"  {'with' if with_extender else 'without'} extender: {rates[-1]:.1f} pods/s", flush=True)
+        spent, asked = milliseconds(world)
+        status = Path(f"/proc/{world.processes['extender'].pid}/status").read_text()
+        used = 1000 * (cpu_seconds(world) - started)
+        memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+        world.kill("extender")
+        done.append(Size(nodes, size.with_extender, size.without, spent / asked, used / asked, memory))
+        RESULTS.write_text(page(done, pods), encoding="utf-8")
+    return done
+
+
+def page(sizes: Sequence[Size], pods: int) -> str:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    head = f"""# bench-scheduler
+
+`python benchmarks/bench_scheduler.py` (commit {commit.stdout.strip()}): the real kube-scheduler 1.36, {pods} pods a
+turn, {TURNS} turns each, on {os.cpu_count()} cores with etcd and the API server, load average
+{os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets.
+
+| nodes | pods/s with | without | ratio | verbs, wall ms a pod | extender, CPU ms a pod in all | RSS, MB |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+    rows = [
+        f"| {size.nodes} | {statistics.mean(size.with_extender):.1f} | {statistics.mean(size.without):.1f} | "
+        f"{size.ratio:.2f} | {size.verbs_ms:.2f} | {size.cpu_ms:.2f} | {size.memory:.0f} |\n"
+        for size in sizes
+    ]
+    verdict = "kept" if all(size.ratio >= BAR for size in sizes) else "**not kept**"
+    return (
+        head
+        + "".join(rows)
+        + f"\nBar of issue 6, ratio >= {BAR} (aim {AIM}): {verdict}.\n\n![pods per second](bench-scheduler.png)\n"
+    )
+
+
+def plot(sizes: Sequence[Size]) -> None:
+    figure, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+    nodes = [size.nodes for size in sizes]
+    axes.plot(nodes, [statistics.mean(size.without) for size in sizes], "o:", label="without extender")
+    axes.plot(nodes, [statistics.mean(size.with_extender) for size in sizes], "o-", label="with extender")
+    axes.set_xlabel("nodes")
+    axes.set_ylabel("pods per second")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    figure.savefig(RESULTS.with_suffix(".png"), dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="100,1000,5000")
+    parser.add_argument("--pods", type=int, default=200)
+    options = parser.parse_args()
+    os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known
+    cache = Cache.default()
+    binaries.ensure(cache, (*binaries.needed(0), binaries.HELM, binaries.KUBECTL), Progress())
+    cluster = Cluster(f"bench-{os.getpid()}", nodes=0)
+    try:
+        cluster.up()
+        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
+            cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
+        with tempfile.TemporaryDirectory() as folder:
+            world = World(cluster.kubeconfig, Path(folder), lambda name: cache.bin / name)
+            with world.open():
+                sizes = measure(world, [int(size) for size in options.sizes.split(",")], options.pods)
+    finally:
+        cluster.down(purge=True)
+    plot(sizes)
+    told = {str(size.nodes): {"ratio": round(size.ratio, 3), "with": size.with_extender} for size in sizes}
+    print("RESULT", json.dumps({"pods_per_second": told, "kept": all(size.ratio >= BAR for size in sizes)}))
+
+
+if __name__ == "__main__":
+    main()

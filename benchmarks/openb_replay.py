@@ -1,0 +1,149 @@
+"""The openb trace through the extender's own Judge: pods arrive and stay, each goes where the policy says. Used by
+bench_openb.
+
+What the trace says of a pod is told in Podium's terms: thousandths of a GPU are its declared memory on GPUs of 1,000
+(`WHOLE`), whole GPUs are such pods of 1,000. CPU and memory of the node are counted here, as kube-scheduler does,
+before the policy is asked; the policy hears of the CPUs, since openb is short of them.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from podium.placement.base import Policy, Question
+from podium.placement.charge import charge_at, least_loaded
+from podium.placement.pieces import WHOLE
+from podium.placement.scores import scale
+from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.decide import Judge
+from podium_extender.typical import typical_needs
+from podium_extender.views import Views
+
+SHARES = 10**6  # never what a pod lacks
+NOW = 0.0
+Arrival = tuple[PodNeed, int]  # with MiB of memory of the node
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """`nodes`: views with nothing on them, ordered by name, and MiB of memory of each."""
+
+    nodes: tuple[NodeView, ...]
+    memory: tuple[int, ...]
+    pods: tuple[Arrival, ...]
+
+    @property
+    def gpus(self) -> int:
+        return sum(len(node.gpus) for node in self.nodes)
+
+
+def read_trace(folder: Path) -> Trace:
+    """The two files of the authors (Alibaba's cluster, 2023)."""
+    with (folder / "openb_node_list_gpu_node.csv").open() as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
+    gpu = GpuReading("", memory_total=WHOLE, health="Healthy", shares=SHARES)
+    nodes = tuple(NodeView(row["sn"], (gpu,) * int(row["gpu"]), NOW, cpu_free=int(row["cpu_milli"])) for row in rows)
+    with (folder / "openb_pod_list_default.csv").open() as file:
+        pods = tuple(
+            (PodNeed(int(pod["num_gpu"]), int(pod["gpu_milli"]), cpu=int(pod["cpu_milli"])), int(pod["memory_mib"]))
+            for pod in csv.DictReader(file)
+        )
+    return Trace(nodes, tuple(int(row["memory_mib"]) for row in rows), pods)
+
+
+def arrivals(trace: Trace, chance: np.random.Generator, share: float) -> list[Arrival]:
+    """The trace, grown by pods drawn from it until they ask for `share` of all GPUs, in any order."""
+    drawn = list(trace.pods)
+    asked = sum(_asks(need) for need, _ in drawn)
+    while asked < share * trace.gpus:
+        drawn.append(trace.pods[chance.integers(len(trace.pods))])
+        asked += _asks(drawn[-1][0])
+    return [drawn[i] for i in chance.permutation(len(drawn))]
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Percent of all GPUs, after each arrival: asked for so far, and allocated."""
+
+    asked: tuple[float, ...]
+    allocated: tuple[float, ...]
+
+    def at(self, asked: float) -> float:
+        """Allocated when pods that ask for so much had arrived."""
+        return self.allocated[min(int(np.searchsorted(self.asked, asked)), len(self.asked) - 1)]
+
+
+def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
+    chance = np.random.default_rng(seed)
+    coming = arrivals(trace, chance, share)
+    typical = typical_needs(Counter(need for need, _ in trace.pods), least_gpus=0)
+    views = Views(trace.nodes)
+    judge = Judge(_remembering(policy), 1.0, kinds=10**6)
+    names = np.array([node.name for node in trace.nodes])
+    row = {name: i for i, name in enumerate(names.tolist())}
+    cpu = np.array([node.cpu_free for node in trace.nodes])
+    memory = np.array(trace.memory)
+    gpu_needs = {need: replace(need, cpu=0) for need, _ in trace.pods}  # CPUs are filtered here
+    asked = allocated = 0.0
+    seen: list[tuple[float, float]] = []
+    for number, (need, size) in enumerate(coming):
+        question = Question(need, f"{seed}/{number}", typical, picks=True)
+        asked += _asks(need)
+        beside = names[(cpu >= need.cpu) & (memory >= size)].tolist()
+        left = judge.filter(Question(gpu_needs[need]), beside, views, NOW).passed
+        if left:
+            if policy.reads_pod:  # nothing to keep from pod to pod
+                costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
+                scores = scale(left, costs, policy.one_best)
+            else:
+                scores = judge.prioritize(question, left, views, NOW)
+            best = left[scores.index(max(scores))]
+            node, i = views.get(best), row[best]
+            gpus = charge_at(node.gpus, _chosen(policy, question, node, chance), need)
+            cpu[i] -= need.cpu
+            memory[i] -= size
+            views.put(replace(node, gpus=gpus, cpu_free=int(cpu[i])))
+            allocated += _asks(need)
+        seen.append((100 * asked / trace.gpus, 100 * allocated / trace.gpus))
+    return Replay(tuple(a for a, _ in seen), tuple(b for _, b in seen))
+
+
+def _asks(need: PodNeed) -> float:
+    return need.gpus * (need.memory or 0) / WHOLE
+
+
+def _remembering(policy: Policy) -> Policy:
+    """The same policy; nodes whose GPUs are alike, in whatever order, are looked at once. A look takes 0.1 ms."""
+    known: dict[tuple[PodNeed, int | None, tuple[int, ...]], float | None] = {}
+
+    def cost(question: Question, node: NodeView) -> float | None:
+        state = tuple(sorted(gpu.memory_reserved for gpu in node.gpus))
+        key = question.need, node.cpu_free, state
+        if key not in known:
+            known[key] = policy.cost(question, node)
+        return known[key]
+
+    return replace(policy, cost=cost)
+
+
+def _chosen(policy: Policy, question: Question, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
+    """The GPUs of the node: the policy's; any that fit for `random`, the fullest that fit for `binpack`; else the least
+    loaded, as Podium's device plugin has it.
+    """
+    if policy.place is not None:
+        best = policy.place(question, node)
+        assert best is not None
+        return best[1]
+    need = question.need
+    fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]
+    ways: dict[str, Callable[[], Sequence[int]]] = {
+        "random": lambda: chance.permutation(fit).tolist()[: need.gpus],
+        "binpack": lambda: sorted(fit, key=lambda i: -node.gpus[i].memory_reserved)[: need.gpus],
+    }
+    return ways.get(policy.name, lambda: least_loaded(node.gpus, need))()

@@ -1,0 +1,130 @@
+"""Pods that every node refused, and when one of them is worth another try. Pure; `wakeups` acts on it.
+
+kube-scheduler does not know GPUNodes: a pod that the filter refused everywhere would wait up to five minutes after a
+GPU recovered or memory came free. So it is woken when a node that changed has room for it. Without storms: one wake a
+free share, the longest waiting first, and a budget of wakes in the manner of a token bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from podium.placement.fit import refuse_believed
+from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.views import Views
+
+PodName = tuple[str, str]  # namespace and name
+FEW = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """`asked`: the nodes that it was refused by; None: so many that any may be one of them."""
+
+    pod: PodName
+    need: PodNeed
+    asked: frozenset[str] | None
+
+
+class Budget:
+    """A token bucket: `burst` at once, and `rate` a second. Times are the caller's."""
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def take(self, now: float) -> bool:
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
+        self._at = now
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def next_at(self, now: float) -> float:
+        """When a wake may be tried again."""
+        return now if self._tokens >= 1.0 else now + (1.0 - self._tokens) / self._rate
+
+
+class WaitingRoom:
+    """Told of every answer of the filter; asked after changes. At most `most` pods are remembered: the others wait for
+    the scheduler's own turn.
+    """
+
+    def __init__(self, stale_after: float, budget: Budget, most: int = 1000) -> None:
+        self._stale_after = stale_after
+        self._budget = budget
+        self._most = most
+        self._pods: dict[PodName, Waiting] = {}  # who waits longest comes first
+        self._seen: dict[str, tuple[GpuReading, ...]] = {}  # nodes as they were gone through
+        self._version = 0
+        self._left: dict[str, None] = {}  # nodes that changed and were not gone through: the budget was spent
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str]) -> None:
+        """By each of these nodes."""
+        if pod in self._pods or len(self._pods) < self._most:
+            self._pods[pod] = Waiting(pod, need, frozenset(asked) if len(asked) <= FEW else None)
+
+    def leaves(self, pod: PodName) -> None:
+        """It was let through, bound or deleted."""
+        self._pods.pop(pod, None)
+
+    def due(self, views: Views, now: float) -> tuple[PodName, ...]:
+        """Pods to be tried again now; each leaves the room, and comes back if it is refused again.
+
+        O(changed nodes x waiting pods).
+        """
+        changed = views.changed_since(self._version)
+        self._version = views.version
+        nodes = self._left | dict.fromkeys(views.names() if changed is None else changed)
+        before, self._left = self._left, {}
+        woken: list[PodName] = []
+        for name in nodes:
+            if not self._pods:
+                break
+            node = views.get(name)
+            if name not in before and self._seen.get(name) is node.gpus:
+                continue  # a heartbeat: most changes are
+            self._seen[name] = node.gpus
+            for waiting in self._fitting(node, now):
+                if not self._budget.take(now):
+                    self._left[name] = None
+                    break
+                del self._pods[waiting.pod]
+                woken.append(waiting.pod)
+        return tuple(woken)
+
+    def again_at(self, now: float) -> float | None:
+        """When `due` is worth asking although nothing changed; None: not before a change."""
+        return self._budget.next_at(now) if self._left else None
+
+    def _fitting(self, node: NodeView, now: float) -> list[Waiting]:
+        """The longest waiting pods that this node has room for, as many as it has free shares."""
+        fresh = not node.stale(now, self._stale_after)
+        fits = _once(lambda need: refuse_believed(need, node, fresh) is None)
+        free = sum(max(0, gpu.shares - gpu.trials) for gpu in node.gpus if gpu.health != "Unhealthy")
+        chosen: list[Waiting] = []
+        for waiting in self._pods.values():
+            known = waiting.asked is None or node.name in waiting.asked
+            if known and waiting.need.gpus <= free and fits(waiting.need):
+                free -= waiting.need.gpus
+                chosen.append(waiting)
+        return chosen
+
+
+def _once(test: Callable[[PodNeed], bool]) -> Callable[[PodNeed], bool]:
+    known: dict[PodNeed, bool] = {}
+
+    def ask(need: PodNeed) -> bool:
+        if need not in known:
+            known[need] = test(need)
+        return known[need]
+
+    return ask

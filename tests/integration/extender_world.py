@@ -1,0 +1,300 @@
+"""An extender and a kube-scheduler of Podium on a control plane without nodes, and the objects they see. Used by
+test_extender and by benchmarks/bench_scheduler.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from podium_cluster.client import Api, connect
+from podium_cluster.resources import GPUNODES, NODES, PODS, TRIALS, Resource
+from podium_cluster.settings import ClusterSettings
+
+ROOT = Path(__file__).parents[2]
+ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+TRIAL_LABEL = "podium.dev/trial"
+GIB = 2**30
+PATIENCE = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class World:
+    """One namespace, one extender, one scheduler whose name nobody else uses."""
+
+    kubeconfig: Path
+    folder: Path
+    binary: Callable[[str], Path]
+    scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
+    extender_port: int = field(default_factory=free_port)
+    health_port: int = field(default_factory=free_port)
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        return f"ns-{self.scheduler}"
+
+    def node(self, short: str) -> str:
+        return f"{self.scheduler}-{short}"
+
+    def start(self, name: str, command: list[str], **env: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as output:
+            self.processes[name] = subprocess.Popen(
+                command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | env
+            )
+
+    def kill(self, name: str) -> None:
+        process = self.processes.pop(name)
+        process.kill()
+        process.wait(10)
+
+    @property
+    def account(self) -> Path:
+        """kubeconfig of the service account that the chart makes for both processes."""
+        return self.folder / "account"
+
+    def render(self, template: str) -> str:
+        return self.run(
+            "helm",
+            "template",
+            self.scheduler,
+            str(ROOT / "charts" / "podium"),
+            f"--namespace={self.namespace}",
+            f"--show-only=templates/{template}",
+            "--kube-version=1.36.3",  # a helm built from source does not know a default
+            f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
+        )
+
+    def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
+        done = subprocess.run(
+            [str(self.binary(tool)), *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig)},
+            check=False,
+        )
+        assert done.returncode == 0, f"{tool} {' '.join(arguments)}:\n{done.stderr}"
+        return done.stdout
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """The namespace and the account; at the end every process that was started ends, and nothing stays."""
+
+        async def prepare(api: Api) -> None:
+            await api.apply(NAMESPACES, {"metadata": {"name": self.namespace}}, manager="test")
+            # the admission asks for it; its controller may not run here
+            account = {"metadata": {"name": "default", "namespace": self.namespace}}
+            await api.apply(ACCOUNTS, account, manager="test")
+
+        self.api(prepare)
+        try:
+            self.make_account()
+            yield
+        finally:
+            for name in list(self.processes):
+                self.kill(name)
+            self.run("kubectl", "delete", "--wait=false", "-f", "-", given=self.render("scheduler/rbac.yaml"))
+            self.api(lambda api: api.delete(NAMESPACES, self.namespace))
+
+    def make_account(self) -> None:
+        self.run("kubectl", "apply", "-f", "-", given=self.render("scheduler/rbac.yaml"))
+        token = self.run("kubectl", "create", "token", f"{self.scheduler}-scheduler", f"--namespace={self.namespace}")
+        config = yaml.safe_load(self.kubeconfig.read_text())
+        user = next(c["context"]["user"] for c in config["contexts"] if c["name"] == config["current-context"])
+        config["users"] = [{"name": user, "user": {"token": token.strip()}}]
+        self.account.write_text(yaml.safe_dump(config))
+
+    def start_extender(self) -> None:
+        self.start(
+            "extender",
+            [sys.executable, "-m", "podium_extender.main"],
+            PODIUM_KUBECONFIG=str(self.account),
+            PODIUM_NAMESPACE=self.namespace,
+            PODIUM_EXTENDER_PORT=str(self.extender_port),
+            PODIUM_HTTP_HOST="127.0.0.1",
+            PODIUM_HTTP_PORT=str(self.health_port),
+            PODIUM_SCHEDULER_NAME=self.scheduler,
+            PODIUM_LOG_FORMAT="console",
+            PYTHONPATH=os.pathsep.join(sys.path),
+        )
+        self.wait(self.extender_ready, "the extender is ready")
+
+    def extender_ready(self) -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5).status_code == 200
+        return False
+
+    def start_scheduler(self, *, with_extender: bool = True, calls_per_second: int | None = None) -> None:
+        """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
+
+        `calls_per_second`: to the API server, in place of kube-scheduler's own limit (50, at once 100).
+        """
+        rendered = self.render("scheduler/config.yaml")
+        config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
+        config["clientConnection"] = {"kubeconfig": str(self.account)}
+        if calls_per_second is not None:
+            config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
+        if not with_extender:
+            del config["extenders"]
+        path = self.folder / "scheduler.yaml"
+        path.write_text(yaml.safe_dump(config))
+        self.start(
+            "scheduler",
+            [str(self.binary("kube-scheduler")), f"--config={path}", f"--secure-port={free_port()}", "--v=2"],
+        )
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            for name, process in self.processes.items():
+                log = (self.folder / f"{name}.log").read_text()[-3000:] if process.poll() is not None else ""
+                assert process.poll() is None, f"{name} ended while waiting until {what}:\n{log}"
+            assert time.monotonic() < deadline, f"not within {PATIENCE:g} s: {what}"
+            time.sleep(0.05)
+        return value
+
+    def api(self, call: Callable[[Api], Any]) -> Any:
+        async def main() -> Any:
+            async with connect(ClusterSettings(kubeconfig=self.kubeconfig)) as api:
+                return await call(api)
+
+        return asyncio.run(main())
+
+    # objects
+
+    def add_node(self, short: str, *gpus: Mapping[str, Any], shares: int = 4) -> None:
+        name = self.node(short)
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now()}
+
+        async def put(api: Api) -> None:
+            labels = {"kubernetes.io/hostname": name}
+            await api.apply(NODES, {"metadata": {"name": name, "labels": labels}}, manager="test")
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+            await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
+            await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
+            told = {"updatedAt": now(), "gpus": list(gpus)}
+            await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
+
+        self.api(put)
+
+    def add_pod(
+        self,
+        *names: str,
+        gpus: int = 1,
+        on: str | None = None,
+        annotations: Mapping[str, str] | None = None,
+        urgent: bool = False,
+    ) -> None:
+        """All of them at once; each is the pod of a trial of its own name, but for urgent ones."""
+        container: dict[str, Any] = {"name": "c", "image": "none"}
+        if gpus:
+            amounts = {"podium.dev/gpu": str(gpus)}
+            container["resources"] = {"requests": amounts, "limits": amounts}
+        spec: dict[str, Any] = {
+            "schedulerName": self.scheduler,
+            "automountServiceAccountToken": False,
+            "tolerations": [{"operator": "Exists"}],
+            "containers": [container],
+            # this world's nodes only: the cluster may have real ones
+            "priorityClassName": "system-cluster-critical" if urgent else "",
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": self._only(on)}},
+        }
+
+        async def create(api: Api) -> None:
+            metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
+            pods = [
+                {"metadata": metadata | {"name": name, "labels": {} if urgent else {TRIAL_LABEL: name}}, "spec": spec}
+                for name in names
+            ]
+            await asyncio.gather(*(api.create(PODS, pod, manager="test") for pod in pods))
+
+        self.api(create)
+
+    def add_trial(self, name: str, **status: Any) -> None:
+        async def put(api: Api) -> None:
+            metadata = {"name": name, "namespace": self.namespace}
+            spec = {"job": "job", "number": 0, "parameters": {}}
+            await api.apply(TRIALS, {"metadata": metadata, "spec": spec}, manager="test")
+            await api.apply_status(TRIALS, {"metadata": metadata, "status": status}, manager="podium-agent")
+
+        self.api(put)
+
+    def _only(self, on: str | None) -> Mapping[str, Any]:
+        names = [self.node(on)] if on else [self.node(short) for short in ("idle", "busy", "broken", "a", "b")]
+        wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
+        return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
+
+    def pod(self, name: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.api(lambda api: api.get(PODS, name, self.namespace))
+        return found
+
+    def bound(self, name: str) -> str:
+        found: str = self.wait(lambda: self.pod(name)["spec"].get("nodeName"), f"{name} is bound")
+        return found.removeprefix(f"{self.scheduler}-")
+
+    def why_not(self, name: str) -> str:
+        def message() -> str:
+            conditions = self.pod(name).get("status", {}).get("conditions", [])
+            return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+
+        found: str = self.wait(message, f"{name} is told why it waits")
+        return found
+
+    def clear(self) -> None:
+        async def sweep(api: Api) -> None:
+            for pod in (await api.list(PODS, self.namespace))["items"]:
+                await api.delete(PODS, pod["metadata"]["name"], self.namespace, grace_seconds=0)
+            for trial in (await api.list(TRIALS, self.namespace))["items"]:
+                await api.delete(TRIALS, trial["metadata"]["name"], self.namespace)
+            for resource in (GPUNODES, NODES):
+                for item in (await api.list(resource))["items"]:
+                    if item["metadata"]["name"].startswith(f"{self.scheduler}-"):
+                        await api.delete(resource, item["metadata"]["name"])
+
+        self.api(sweep)
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
+    sitting = [
+        {
+            "namespace": "default",
+            "trial": f"t-{number}-{i}",
+            "uid": f"{number}-{i}",
+            "pod": f"t-{number}-{i}-0",
+            "podUID": f"pod-{number}-{i}",
+            "state": "Suspended",
+            "since": now(),
+        }
+        for i in range(trials)
+    ]
+    reading = {"uuid": f"GPU-{number}", "index": 0, "product": "Fake", "memoryTotal": 80 * GIB, "health": "Healthy"}
+    return reading | {"shares": 4, "trials": sitting} | changes

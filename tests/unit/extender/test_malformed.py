@@ -1,0 +1,56 @@
+"""Whatever comes in: an answer of the protocol or a 400 with a sentence, and nothing of it stays in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from malformed import GOLDEN, malformed, recorded, send, wrong_with
+
+from podium.placement import pieces
+from podium.placement.registry import placement_policy
+from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_extender.app import create_app
+from podium_extender.decide import KINDS_OF_PODS, Judge
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Telemetry
+
+BODIES = 200
+
+
+@pytest.mark.parametrize("placement", ["load_balance", "fill"])
+def test_no_body_is_too_odd(caches: Callable[..., Telemetry], placement: str) -> None:
+    nodes = json.loads((GOLDEN / "gpunodes.json").read_text())["filter"]
+    sitting = json.loads((GOLDEN / "trials.json").read_text())
+    chance = random.Random(placement)
+    true = recorded()
+
+    async def main() -> Counter[int]:
+        telemetry = caches({GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]})
+        runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
+        judge = Judge(placement_policy(placement), 60.0)
+        app = create_app(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32)
+        seen: Counter[int] = Counter()
+        for _ in range(BODIES):
+            verb, body = malformed(chance, true)
+            status, said = await send(app, verb, body)
+            assert wrong_with(verb, status, said) is None, (verb, body[:2000], status, said[:500])
+            seen[status] += 1
+        for verb, request in true:  # and it still answers what is right
+            status, said = await send(app, verb, json.dumps(request).encode())
+            assert status == 200
+        assert max(len(judge._costs), len(judge._refusals)) <= KINDS_OF_PODS
+        assert len(pieces._mixes) <= pieces.MIXES_KEPT
+        for run in runs:
+            run.cancel()
+        return seen
+
+    seen = asyncio.run(main())
+    # some are only odd (an annotation, a node nobody knows), some are no request at all
+    assert seen[200] > BODIES / 10
+    assert seen[400] > BODIES / 10

@@ -1,0 +1,96 @@
+"""Who is woken for room: nobody without it, one a free share, the longest waiting first, and never a storm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.views import Views
+from podium_extender.waiting import Budget, WaitingRoom
+
+NOW = 1000.0
+ONE = PodNeed(1)
+NODES = ["a", "b"]
+
+
+def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -> NodeView:
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=4, trials=trials),), at)  # type: ignore[arg-type]
+
+
+def room(*pods: str, rate: float = 1.0, burst: int = 100) -> WaitingRoom:
+    waiting = WaitingRoom(60.0, Budget(rate, burst))
+    for pod in pods:
+        waiting.refused(("default", pod), ONE, NODES)
+    return waiting
+
+
+def names(woken: tuple[tuple[str, str], ...]) -> list[str]:
+    return [name for _, name in woken]
+
+
+def test_only_room_wakes_and_each_share_one_pod() -> None:
+    waiting = room("first", "second", "third")
+    views = Views([view("a", health="Unhealthy"), view("b", trials=4)])
+    assert waiting.due(views, NOW) == ()
+    views.put(view("a", trials=2))
+    assert names(waiting.due(views, NOW)) == ["first", "second"]
+    assert waiting.due(views, NOW) == ()
+    views.put(replace(views.get("a"), reported_at=NOW + 1))  # a heartbeat is no room
+    assert waiting.due(views, NOW + 1) == ()
+    views.put(view("a", trials=3))
+    assert names(waiting.due(views, NOW + 1)) == ["third"]
+    assert len(waiting) == 0
+
+
+@pytest.mark.parametrize("way", ["let through", "another node"])
+def test_who_is_not_concerned_sleeps_on(way: str) -> None:
+    waiting = room("pod")
+    if way == "let through":
+        waiting.leaves(("default", "pod"))
+    views = Views([view("elsewhere" if way == "another node" else "a")])
+    assert waiting.due(views, NOW) == ()
+
+
+def test_among_many_nodes_any_may_be_the_one() -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 1))
+    waiting.refused(("default", "pod"), ONE, [str(i) for i in range(1000)])
+    assert names(waiting.due(Views([view("new")]), NOW)) == ["pod"]
+
+
+def test_a_spent_budget_delays_and_loses_nobody() -> None:
+    waiting = room("first", "second", "third", rate=2.0, burst=1)
+    views = Views([view("a")])
+    assert names(waiting.due(views, NOW)) == ["first"]
+    assert waiting.again_at(NOW) == NOW + 0.5
+    assert waiting.due(views, NOW + 0.4) == ()
+    assert names(waiting.due(views, NOW + 0.5)) == ["second"]
+    assert names(waiting.due(views, NOW + 1.0)) == ["third"]
+    assert waiting.again_at(NOW + 1.0) is None
+
+
+def test_no_crowd_fills_the_memory() -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
+    for number in range(5):
+        waiting.refused(("default", str(number)), ONE, NODES)
+    assert len(waiting) == 2
+
+
+@settings(deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from(NODES), st.integers(0, 4), st.floats(0, 3)), max_size=60))
+def test_however_much_changes_the_budget_holds(steps: list[tuple[str, int, float]]) -> None:
+    rate, burst = 2.0, 3
+    waiting = room(*map(str, range(200)), rate=rate, burst=burst)
+    views = Views()
+    now, woken = NOW, 0
+    for name, trials, passed in steps:
+        now += passed
+        views.put(view(name, trials=trials, at=now))
+        due = waiting.due(views, now)
+        woken += len(due)
+        for pod in due:  # refused again
+            waiting.refused(pod, ONE, NODES)
+    assert woken <= burst + rate * (now - NOW) + 1e-6
