@@ -129,7 +129,7 @@ class Site:
     def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
         """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
         reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
-        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now).gpus[0]
+        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now, {}).gpus[0]
         at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]
         assert at_work == ([status.holder.trial] if status.holder else [])
 

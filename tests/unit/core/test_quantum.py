@@ -43,7 +43,7 @@ def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_
 def test_between_jobs_as_well() -> None:
     snapshot = scene(2 * HELD * OVERHEAD)
     first, second = snapshot.trials
-    other = replace(snapshot.jobs[0], key=replace(first.job, name="other"), uid="other")
+    other = replace(snapshot.jobs[0], key=first.job._replace(name="other"), uid="other")
     rival = replace(second, job=other.key)
     two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
     assert why(sound(two), rival.key.name) == "MinimumRun"
