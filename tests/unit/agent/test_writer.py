@@ -96,6 +96,24 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
     assert status.last_step == max(20.0, begins + 2.0)
 
 
+@pytest.mark.parametrize(("begins", "saved", "lost"), [(-1, None, 0.0), (-1, 20.0, 20.0), (0, 20.0, 20.0)])
+def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_had(
+    write: Callable[..., TrialServer], begins: int, saved: float | None, lost: float
+) -> None:
+    """Some print an evaluation before the first step as step -1. One such line once ended the whole agent."""
+    reading = TEXT.model_copy(update={"format": "json"})
+    one = pod(attempt=1, reading=reading)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(one).write_text(cri(f'{{"acc": 0.1, "epoch": {begins}}}') + cri('{"acc": 0.2, "epoch": 1}'))
+        await writing.whole_life(begun(one, Said(None if saved is None else Mark(saved))))
+
+    stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
+    status = write(scene, **stored, reader=reader_of("before", step=saved)).parsed
+    assert status.losses.steps == lost
+    assert [(loss.resumed_from, loss.steps) for loss in status.losses.recent] == ([(0.0, lost)] if lost else [])
+
+
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
     async def scene(writing: Writing) -> None:
         await writing.whole_life(Book(pod(attempt=1, gate_passed=False), "n"))
