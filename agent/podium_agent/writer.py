@@ -75,7 +75,7 @@ class TrialWriter:
                     await self._load()
                 more = self._read_log()
                 await self._show()
-                if flushed:
+                if flushed and not (ended and more):  # the end of a hold says that the curve is whole
                     await self._write(ended)
                 nothing_begun = book.account is None and not book.begun
                 if closed and (nothing_begun or (not more and self._written == book.version)):

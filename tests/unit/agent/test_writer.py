@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from agent_builders import TrialServer, cri, pod
@@ -25,12 +26,19 @@ SUSPENDED = TrialState.SUSPENDED
 
 
 def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:
+    """Nor is the hold closed before it is read: that says to the operator that the curve is whole."""
+    since = datetime.fromtimestamp(time.time() - 60, UTC).isoformat()
+    holds = [{"gpus": ["G"], "node": "n", "start": since}]
+
     async def scene(writing: Writing) -> None:
         noise = cri("x" * 8000)
-        writing.machine.log(pod()).write_text(noise * (17 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
-        await writing.whole_life(begun(pod()))
+        writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
+        await writing.whole_life(begun(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
 
-    assert write(scene).status["lastValue"] == 0.9
+    server = write(scene, holds=holds, reader=reader_of(pod().uid))
+    assert server.status["lastValue"] == 0.9
+    closed = [status["lastValue"] for status in server.written if "end" in status["holds"][-1]]
+    assert closed == [0.9] * len(closed) != []
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
