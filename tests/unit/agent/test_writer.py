@@ -11,6 +11,8 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, end, kill, reader_of
 
+import podium_agent.writer
+from podium.curves.readings import Seen
 from podium.schema.gpunode import TrialState
 from podium.schema.reading import MetricsReading
 from podium_agent.account import Cost
@@ -39,6 +41,22 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
     assert server.status["lastValue"] == 0.9
     closed = [status["lastValue"] for status in server.written if "end" in status["holds"][-1]]
     assert closed == [0.9] * len(closed) != []
+
+
+def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(_: str) -> list[Seen]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(podium_agent.writer, "reader", lambda _: read)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri("x"))
+        await writing.whole_life(begun(pod()))
+
+    write(scene)
+    assert "its log is followed no more" in caplog.text
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
