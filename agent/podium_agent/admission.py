@@ -40,6 +40,7 @@ class Admission:
         self._methods = methods
         self._memory = memory
         self._lock = asyncio.Lock()
+        self._reading = False  # also after a reading was given up: its thread is there until the driver answers
 
     def concerns(self, record: Record) -> bool:
         """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
@@ -59,7 +60,7 @@ class Admission:
 
     async def _judge(self, record: Record, judge: Judge) -> str:
         try:
-            memory = await give_up_after(READ_SECONDS, self._memory)
+            memory = await self._read()
             claim = self._footprint(record, memory)
             if claim.here and not claim.parked:
                 return ""  # frozen with its memory: it has what it needs
@@ -76,6 +77,25 @@ class Admission:
             return f"how much GPU memory is free could not be found out: {error!r}"
         short = judge(claim, others, memory.free)
         return "" if short is None else str(short)
+
+    async def _read(self) -> GpuMemory:
+        """Raises as `read_memory` does, and GivenUpError: of a driver that hangs nothing is asked until it answers, or
+        each look would leave one more thread behind, and those that come would queue for it.
+        """
+        if self._reading:
+            raise GivenUpError("the driver has not answered yet")
+        self._reading = True
+        try:
+            return await give_up_after(READ_SECONDS, self._read_in_thread)
+        except RuntimeError:  # there was no thread to be had
+            self._reading = False
+            raise
+
+    def _read_in_thread(self) -> GpuMemory:
+        try:
+            return self._memory()
+        finally:
+            self._reading = False
 
     def _footprint(self, record: Record, memory: GpuMemory) -> Footprint:
         """Raises OSError if the kernel does not say which processes it has."""

@@ -17,7 +17,8 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
 - On a GPU that an urgent pod has for itself (`exclusive`) no trial works: whoever does is suspended, or works until it
   ends. Only a last call lets a deleted one in beside it.
-- A trial whose GPU memory could not be free whoever were suspended for it claims no GPU: others work meanwhile.
+- A trial whose GPU memory could not be free whoever were suspended for it claims no GPU, deleted or not: others work
+  meanwhile.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
   its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
   thawed: another pod may go on with its saves by now.
@@ -140,7 +141,7 @@ def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> i
     if not trial.gpus:
         return None
     if trial.deleting:
-        return -1 if _ending(trial) else None
+        return -1 if _ending(trial) and not _lacks_memory(trial) else None
     if _newer_pod(trial, trials) is not None:
         return None
     if trial.state is TrialState.GATED and trial.gate is not Gate.WAITING:
@@ -229,6 +230,8 @@ def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[
     last_call = min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
     if trial.deadline is not None and now >= trial.deadline - last_call:
         return Resume(trial, "LastCall")
+    if _lacks_memory(trial):
+        return Wait(trial, NO_MEMORY, trial.short)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None

@@ -83,10 +83,10 @@ class Reservations:
         return {uuid: one.name for uuid, one in self._held.items()}
 
     def reserve(self, uuids: Collection[str]) -> None:
-        """From now on no trial is let onto these GPUs, and those that work there are suspended."""
-        fresh = [Reservation(uuid, time.time()) for uuid in uuids if uuid not in self._held]
-        if fresh:
-            self._settle({**self._held, **{one.gpu: one for one in fresh}})
+        """From now on no trial is let onto these GPUs, and those that work there are suspended. A pod that had one
+        until now is over: else the kubelet would not give it again. With its end the next one's must not end as well.
+        """
+        self._settle({**self._held, **{uuid: Reservation(uuid, time.time()) for uuid in uuids}})
         self._event.set()
 
     def heed(self, view: View) -> None:
@@ -99,7 +99,9 @@ class Reservations:
         """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits, and
         when the pod is deleted meanwhile: the kubelet ends it only after this call.
         """
-        self.reserve(uuids)
+        missing = [uuid for uuid in uuids if uuid not in self._held]
+        if missing:
+            self.reserve(missing)
         begin = time.monotonic()
         code, message = "", ""
         with suppress(TimeoutError):

@@ -64,7 +64,7 @@ class TrialWriter:
         return next((name for name in self._book.pod.containers if name != GATE_CONTAINER), "")
 
     async def run(self) -> None:
-        """Until the trial's end is written (or the trial is gone)."""
+        """Until the trial's end is written (or the trial is gone). Raises nothing but its cancellation."""
         book = self._book
         try:
             while not self._gone:
@@ -75,7 +75,7 @@ class TrialWriter:
                     await self._load()
                 more = self._read_log()
                 await self._show()
-                if flushed:
+                if flushed and not (ended and more):  # the end of a hold says that the curve is whole
                     await self._write(ended)
                 nothing_begun = book.account is None and not book.begun
                 if closed and (nothing_begun or (not more and self._written == book.version)):
@@ -83,6 +83,11 @@ class TrialWriter:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._settings.log_seconds):
                         await book.urgent.wait()
+        except Exception:
+            # what a trial prints is anything: it must not end the agent, which holds all trials of the node, nor the
+            # next agent that reads the same line
+            self._metrics.failures.labels("trial-status", "Crashed").inc()
+            log.exception("%s: its log is followed no more, and its status not written", book.pod.name)
         finally:
             self._saves.close()
             if self._tail is not None:

@@ -19,7 +19,7 @@ from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
-from podium_operator.alone import whole_gpu
+from podium_operator.alone import exceeded, whole_gpu
 from podium_operator.announcements import emit
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
@@ -187,7 +187,8 @@ class Actuator:
             return None
         try:
             nodes = {node.metadata.name for node in world.nodes}
-            alone = whole_gpu(trial, job.spec.gpus, world.nodes)
+            to_itself = exceeded(trial, world.latest_pod.get(action.trial.uid))
+            alone = whole_gpu(job.spec.gpus, world.nodes) if to_itself else None
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone))
         except ApiError as error:
             if error.status != INVALID:

@@ -6,7 +6,6 @@ it; and only a request from the beginning keeps other pods from taking that room
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from podium.schema.job import JobSpec
@@ -29,17 +28,9 @@ def make_room(container: dict[str, Any], more: int) -> None:
     resources = container.setdefault("resources", {})
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
     if "memory" in requests or "memory" not in limits:
-        requests["memory"] = str(_bytes(requests.get("memory", 0)) + more)
+        requests["memory"] = str(to_bytes(str(requests.get("memory", 0))) + more)
     if "memory" in limits:
-        limits["memory"] = str(_bytes(limits["memory"]) + more)
+        limits["memory"] = str(to_bytes(str(limits["memory"])) + more)
     resources["requests"] = requests
     if limits:
         resources["limits"] = limits
-
-
-def _bytes(quantity: object) -> int:
-    """Kubernetes also reads 1e9."""
-    text = str(quantity)
-    if "e" in text and "i" not in text:
-        return int(Decimal(text).to_integral_value(ROUND_CEILING))
-    return to_bytes(text)

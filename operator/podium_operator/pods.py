@@ -50,6 +50,14 @@ class PodRules:
     priority_class: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WholeGpu:
+    """`memory`: bytes to declare on each GPU; `products`: those on which that is all there is, empty: not known."""
+
+    memory: int
+    products: tuple[str, ...] = ()
+
+
 def pod_name(trial: str, attempt: int) -> str:
     return f"{trial}-{attempt}"
 
@@ -60,10 +68,10 @@ def make_pod(
     attempt: int,
     rules: PodRules,
     nodes: Collection[str] = (),
-    alone: int | None = None,
+    alone: WholeGpu | None = None,
 ) -> Manifest:
-    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: bytes of the
-    whole GPU that it gets to itself; its memory is not moved then.
+    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
+    that it gets to itself; its memory is not moved then.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
@@ -121,13 +129,17 @@ def reading_of(job: HyperParamJob) -> MetricsReading:
     )
 
 
-def _declared(job: HyperParamJob, alone: int | None) -> int | None:
+def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
     """Bytes on each of its GPUs."""
+    if alone is not None:
+        return alone.memory
     memory = job.spec.gpus.memory
-    return alone if alone is not None or memory is None else to_bytes(memory)
+    return None if memory is None else to_bytes(memory)
 
 
-def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: int | None) -> Manifest:
+def _metadata(
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: WholeGpu | None
+) -> Manifest:
     spec = job.spec
     reading = reading_of(job)
     annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
@@ -141,8 +153,9 @@ def _metadata(job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: M
         annotations[METHODS_ANNOTATION] = ",".join(methods)
     if spec.checkpoint:
         annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
-    if spec.gpus.products:
-        annotations[PRODUCTS_ANNOTATION] = ",".join(spec.gpus.products)
+    products = spec.gpus.products if alone is None or not alone.products else alone.products
+    if products:
+        annotations[PRODUCTS_ANNOTATION] = ",".join(products)
     labels = {
         **(given.get("labels") or {}),
         JOB_LABEL: job.metadata.name,

@@ -85,8 +85,7 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
                 continue
             step = seen.step if seen.step is not None else _next_step(now)
             if math.isfinite(step):
-                back = now.at - step + _spacing(now.points) if now.first and step < now.at else now.back
-                now = replace(now, at=step, first=False, back=back)
+                now = replace(now, at=step, first=False, back=_back(now, step))
             if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
                 now = replace(now, repeated=now.repeated + 1)
                 continue
@@ -97,6 +96,13 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
     if not fresh:
         return now
     return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
+
+
+def _back(curve: Curve, step: float) -> float:
+    """At most all that there was to go on from: a script may count its steps from 0, or from below it."""
+    if not curve.first or curve.at <= 0.0 or step >= curve.at:
+        return curve.back
+    return min(curve.at, curve.at - step + _spacing(curve.points))
 
 
 def _spacing(points: Sequence[Point]) -> float:

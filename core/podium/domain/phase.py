@@ -37,7 +37,8 @@ FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KIL
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
 
 _LATE = ("SeenLate",)
-_OWN = ("ProcessFailed", "OOMKilled", "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
+# of the trial's own process
+_OWN = ("ProcessFailed", "OOMKilled", "GPUMemoryExceeded", "StorageExceeded", "DeadlineExceeded")
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
     _P.EARLY_STOPPED: (

@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("12Gi", "500M") as numbers. Used by the operator for what trials
+"""Kubernetes quantities ("12Gi", "500M", "1e9") as numbers. Used by the operator for what trials
 declare, and by the extender for what a pod frees when it goes.
 """
 
@@ -8,9 +8,11 @@ import math
 import re
 from decimal import Decimal
 
-_FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-_FACTORS |= {f"{prefix}i": 1024 ** (power + 1) for power, prefix in enumerate("KMGTP")}
-_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?)([kMGTP]|[KMGTP]i|m|)")
+_FACTORS = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(1000)}
+_FACTORS |= {prefix: Decimal(1000) ** (power + 2) for power, prefix in enumerate("MGTPE")}
+_FACTORS |= {f"{prefix}i": Decimal(1024) ** (power + 1) for power, prefix in enumerate("KMGTPE")}
+# all that the API server takes for a pod, but for signs and for exponents that no machine has
+_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE]([+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i|))")
 
 
 def to_bytes(quantity: str) -> int:
@@ -23,5 +25,6 @@ def to_thousandths(quantity: str) -> int:
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f"{quantity!r} is no quantity: write bytes with a suffix, such as 12Gi or 500M")
-    number, suffix = Decimal(match[1]), match[2]
-    return math.ceil(number if suffix == "m" else number * _FACTORS[suffix] * 1000)
+    number, exponent, suffix = match.groups()
+    factor = _FACTORS[suffix] if exponent is None else Decimal(10) ** int(exponent)
+    return math.ceil(Decimal(number) * factor * 1000)

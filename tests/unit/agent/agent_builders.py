@@ -56,6 +56,7 @@ class TrialServer:
         self.status: dict[str, Any] = status
         self.version = 1
         self.patches = 0
+        self.written: list[dict[str, Any]] = []  # by the agent
         self.conflicts = 0
         self.away = False
         self.answers_lost = 0  # so many of the next patches are taken, and their answers are not heard
@@ -95,6 +96,7 @@ class TrialServer:
         mine = {field.title().replace("_", "") for field in MINE}
         mine = {field[0].lower() + field[1:] for field in mine}
         self.status = {field: value for field, value in self.status.items() if field not in mine} | status
+        self.written.append(status)
         self.version += 1
 
     def operator_writes(self, **fields: Any) -> None:

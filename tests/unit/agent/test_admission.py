@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 from agent_builders import pod
 
+import podium_agent.admission
 from podium_agent.admission import Admission
 from podium_agent.cgroups import Container, Freezer
 from podium_agent.records import Record
@@ -42,3 +44,30 @@ def test_who_is_kept_out_by_a_driver_that_does_not_tell(
     assert short.endswith(says)
     assert record.admitted is (says == "")
     assert bool(short) is bool(says)
+
+
+def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that is given up leaves a thread behind: one, not one a second for each trial that waits."""
+    monkeypatch.setattr(podium_agent.admission, "READ_SECONDS", 0.01)
+    answers, asked = threading.Event(), []
+
+    def memory() -> GpuMemory:
+        asked.append(1)
+        assert answers.wait(60)
+        return GpuMemory({}, {"G": 5})
+
+    record = Record(pod(), gpus=("G",))
+    admission = Admission(lambda: [record], Methods(Freeze(1.0)), memory)
+
+    async def scene() -> None:
+        says = [await admission.admit(record) for _ in range(3)]
+        assert ["no answer within" in says[0], *("has not answered yet" in one for one in says[1:])] == [True] * 3
+        assert asked == [1]
+        answers.set()
+        monkeypatch.setattr(podium_agent.admission, "READ_SECONDS", 60.0)
+        for thread in threading.enumerate():
+            if thread.name == "driver call":
+                thread.join(60)
+        assert (await admission.admit(record), asked) == ("", [1, 1])
+
+    asyncio.run(scene())

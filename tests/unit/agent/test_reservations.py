@@ -80,6 +80,19 @@ def test_from_allocation_to_the_end_of_the_last_process(desk: Desk) -> None:
     assert (desk.look(), desk.notes()) == ({}, set())
 
 
+def test_the_next_pod_does_not_end_with_the_one_before(desk: Desk) -> None:
+    """The kubelet gives a GPU again before its last pod's end was looked at."""
+    desk.reservations.reserve(["G"])
+    desk.listed = {POD: ("G",)}
+    desk.hear("first", "Running")
+    assert desk.look() == {"G": "prod/urgent"}
+    desk.listed = {}
+    desk.hear("first", "Succeeded", deletionTimestamp="2026-11-22T00:00:00Z")
+    desk.reservations.reserve(["G"])
+    assert not desk.reservations._leaving(["G"])
+    assert desk.look() == {"G": ""}
+
+
 def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None:
     desk.reservations.reserve(["G"])
     desk.listed = {POD: ("G",)}

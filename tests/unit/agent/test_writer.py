@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, end, kill, reader_of
 
+import podium_agent.writer
+from podium.curves.readings import Seen
 from podium.schema.gpunode import TrialState
 from podium.schema.reading import MetricsReading
 from podium_agent.account import Cost
@@ -25,12 +28,35 @@ SUSPENDED = TrialState.SUSPENDED
 
 
 def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServer]) -> None:
+    """Nor is the hold closed before it is read: that says to the operator that the curve is whole."""
+    since = datetime.fromtimestamp(time.time() - 60, UTC).isoformat()
+    holds = [{"gpus": ["G"], "node": "n", "start": since}]
+
     async def scene(writing: Writing) -> None:
         noise = cri("x" * 8000)
-        writing.machine.log(pod()).write_text(noise * (17 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
+        writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
+        await writing.whole_life(begun(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
+
+    server = write(scene, holds=holds, reader=reader_of(pod().uid))
+    assert server.status["lastValue"] == 0.9
+    closed = [status["lastValue"] for status in server.written if "end" in status["holds"][-1]]
+    assert closed == [0.9] * len(closed) != []
+
+
+def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(_: str) -> list[Seen]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(podium_agent.writer, "reader", lambda _: read)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(pod()).write_text(cri("x"))
         await writing.whole_life(begun(pod()))
 
-    assert write(scene).status["lastValue"] == 0.9
+    write(scene)
+    assert "its log is followed no more" in caplog.text
 
 
 @pytest.mark.parametrize(("attempt_in_force", "reads"), [(0, True), (1, True), (2, False)])
@@ -94,6 +120,24 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
     assert (status.losses.steps, status.losses.count) == (lost, int(lost > 0))
     assert [loss.resumed_from for loss in status.losses.recent] == ([20.0 - lost] if lost else [])
     assert status.last_step == max(20.0, begins + 2.0)
+
+
+@pytest.mark.parametrize(("begins", "saved", "lost"), [(-1, None, 0.0), (-1, 20.0, 20.0), (0, 20.0, 20.0)])
+def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_had(
+    write: Callable[..., TrialServer], begins: int, saved: float | None, lost: float
+) -> None:
+    """Some print an evaluation before the first step as step -1. One such line once ended the whole agent."""
+    reading = TEXT.model_copy(update={"format": "json"})
+    one = pod(attempt=1, reading=reading)
+
+    async def scene(writing: Writing) -> None:
+        writing.machine.log(one).write_text(cri(f'{{"acc": 0.1, "epoch": {begins}}}') + cri('{"acc": 0.2, "epoch": 1}'))
+        await writing.whole_life(begun(one, Said(None if saved is None else Mark(saved))))
+
+    stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
+    status = write(scene, **stored, reader=reader_of("before", step=saved)).parsed
+    assert status.losses.steps == lost
+    assert [(loss.resumed_from, loss.steps) for loss in status.losses.recent] == ([(0.0, lost)] if lost else [])
 
 
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:

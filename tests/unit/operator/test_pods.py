@@ -11,7 +11,7 @@ from operator_builders import make_trial as trial_of
 
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
 from podium_operator.alone import whole_gpu
-from podium_operator.pods import PodRules, make_pod, make_trial
+from podium_operator.pods import PodRules, WholeGpu, make_pod, make_trial
 
 RULES = PodRules("podium", "podium.dev/gpu")
 
@@ -98,10 +98,11 @@ def test_a_pod_has_room_for_what_is_moved_off_its_gpus(
 
 def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on_it() -> None:
     job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
-    made = make_pod(job, trial_of(), 1, RULES, alone=24 << 30)
+    made = make_pod(job, trial_of(), 1, RULES, alone=WholeGpu(24 << 30, ("A10", "L4")))
     annotations = made["metadata"]["annotations"]
     assert annotations["podium.dev/alone"] == "true"
     assert annotations["podium.dev/gpu-memory"] == variables(made)["PODIUM_GPU_MEMORY_BYTES"] == str(24 << 30)
+    assert annotations["podium.dev/gpu-products"] == "A10,L4"
     assert annotations["podium.dev/methods"] == "freeze"
     main = made["spec"]["containers"][0]
     assert "memory" not in main["resources"]["requests"]
@@ -110,17 +111,26 @@ def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on
 
 
 @pytest.mark.parametrize(
-    ("sizes", "exceeded", "alone"),
-    [((24, 40, 4), True, 24), ((24,), False, None), ((4,), True, None), ((), True, None)],
+    ("gpus", "alone"),
+    [
+        ({"A10": 24, "A100": 40, "K80": 4}, WholeGpu(24 << 30, ("A10",))),  # on an A100 it would not be alone
+        ({"A10": 24, "L4": 25}, WholeGpu(24 << 30, ("A10", "L4"))),
+        ({"A10": 24, "": 24}, WholeGpu(24 << 30)),
+        ({"K80": 4}, None),
+        ({}, None),
+    ],
 )
-def test_alone_on_the_smallest_gpu_that_fits(sizes: tuple[int, ...], exceeded: bool, alone: int | None) -> None:
+def test_alone_on_the_smallest_gpu_that_fits(gpus: dict[str, int], alone: WholeGpu | None) -> None:
     node = make_node()
-    gpus = [node.status.gpus[0].model_copy(update={"memory_total": size << 30}) for size in sizes]
-    node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
-    condition = {"type": "GPUMemoryExceeded", "status": "True", "reason": "OutOfMemory"}
-    trial = trial_of(conditions=[condition] if exceeded else [])
-    bytes_ = None if alone is None else alone << 30
-    assert whole_gpu(trial, make_job(gpus={"memory": "8Gi"}).spec.gpus, [node]) == bytes_
+    there = [
+        node.status.gpus[0].model_copy(update={"product": product, "memory_total": size << 30})
+        for product, size in gpus.items()
+    ]
+    node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": there})})
+    drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
+    wanted = make_job(gpus={"memory": "8Gi"}).spec.gpus
+    assert whole_gpu(wanted, [node]) == alone
+    assert whole_gpu(wanted, [drains]) is None
 
 
 def test_what_the_kubelet_cannot_make_it_refuses_before_the_gate() -> None:

@@ -136,6 +136,25 @@ def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
     assert verbs(hold | {"node": "gone"}) == ["create"]
 
 
+@pytest.mark.parametrize(
+    ("stored", "last_words", "alone"),
+    [(True, "", True), (False, "CUDA out of memory", True), (False, "KeyError", False)],
+    ids=["written", "seen in this very cycle, as after a restart", "another failure"],
+)
+def test_who_ran_out_of_gpu_memory_is_retried_alone(stored: bool, last_words: str, alone: bool) -> None:
+    node = make_node()
+    gpu = node.status.gpus[0].model_copy(update={"memory_total": 24 << 30})
+    node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": [gpu]})})
+    condition = {"type": "GPUMemoryExceeded", "status": "True", "reason": "OutOfMemory"}
+    trial = make_trial(phase="Running", conditions=[condition] if stored else [])
+    end = {"terminated": {"exitCode": 1, "message": last_words, "finishedAt": moment(-60)}}
+    wire = Wire()
+    world = make_world(make_job(), trial, make_pod(phase="Failed", main=end), node)
+    carry_out(wire, world, CreatePod(trial_key(trial), 1, "Requeued", "again"))
+    ((_, _, made),) = wire.calls
+    assert ("podium.dev/alone" in made["metadata"]["annotations"]) is alone
+
+
 def test_nobody_waits_for_last_words_for_ever() -> None:
     trial = make_trial(holds=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
     world = make_world(make_job(), trial, make_node())
