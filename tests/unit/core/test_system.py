@@ -67,6 +67,24 @@ def test_a_hand_over_is_suspension_then_the_next_start() -> None:
     assert outcome.trials[0].suspensions >= 1
 
 
+def test_a_trial_that_was_brought_back_once_keeps_its_gpu_for_what_that_cost() -> None:
+    """First turns are 70 s at most (ten times 4 s + 3 s); once its own switch is known they are 7 s / 0.03 or more."""
+    of = job(curve(*[0.1] * 60), curve(*[0.1] * 60), policy="round_robin")
+    outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE), checked=True)
+    starts: dict[int, list[tuple[str, float]]] = defaultdict(list)
+    for number, use, start, _ in used(outcome):
+        starts[number].append((use, start))
+    turns = [
+        (first[0], then[1] - first[1])
+        for found in starts.values()
+        for first, then in pairwise([pair for pair in found if pair[0] != TRAINING])
+        if then[0] == "suspending"
+    ]
+    assert [use for use, _ in turns].count("resuming") >= 2
+    for use, seconds in turns:
+        assert seconds <= 70.0 if use == "starting" else seconds >= 7.0 / 0.03, (use, seconds)
+
+
 def test_a_value_is_known_at_the_next_report() -> None:
     """The target is reached at 14 s; reports go out every 5 s, so the job ends at 15."""
     of = job(curve(0.9, 0.95, 0.99), target=0.8)

@@ -71,10 +71,10 @@ class Pods:
                 self._then(trial, State.STARTING, self._timing.load, self._begin)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
             elif step is Step.SUSPEND:
-                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended, self.out)
+                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
                 trial.suspensions += 1
             elif step is Step.RESUME:
-                self._timed(trial, State.RESUMING, method.resume, self._train, self.back)
+                self._timed(trial, State.RESUMING, method.resume, self._resumed)
             else:
                 self._then(trial, State.SAVING, self._timing.save, self._saved)
 
@@ -104,12 +104,11 @@ class Pods:
         self._enter(trial, state)
         self._queue.after(seconds, call, trial, guard=trial)
 
-    def _timed(
-        self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None], measured: list[float]
-    ) -> None:
+    def _timed(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial, float], None]) -> None:
+        """`call` is told what it took: nobody knows that before."""
         takes = self._chance.takes(seconds, trial.job.spec.method)
-        measured.append(takes)
-        self._then(trial, state, takes, call)
+        self._enter(trial, state)
+        self._queue.after(takes, call, trial, takes, guard=trial)
 
     def _place(self, trial: Trial) -> None:
         if not self._placed(trial):
@@ -175,9 +174,16 @@ class Pods:
         self._release(trial)
         self._reports.pod(trial, TrialPhase.SUCCEEDED)
 
-    def _suspended(self, trial: Trial) -> None:
+    def _suspended(self, trial: Trial, took: float) -> None:
+        self.out.append(took)
+        trial.recent.append((took, None))
         self._enter(trial, State.SUSPENDED)
         self._act_on(trial)
+
+    def _resumed(self, trial: Trial, took: float) -> None:
+        self.back.append(took)
+        trial.recent[-1] = (trial.recent[-1][0], took)
+        self._train(trial)
 
     def _told(self, trial: Trial, attempt: int) -> None:
         if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
