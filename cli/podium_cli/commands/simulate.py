@@ -71,7 +71,7 @@ def place(parser: argparse.ArgumentParser) -> None:
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
     parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
-    text = "mean hours between two failures of a node; its trials go on from their last save (default: never)"
+    text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
 
 
