@@ -18,7 +18,7 @@ from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
 from podium.simulation.system import contest as system_contest
-from podium.simulation.system.scenario import Faults, Method, Timing
+from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
@@ -103,7 +103,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
-    found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    try:
+        found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    except SimulationError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
         write(arguments.report, simulation.render(found))
     if arguments.output == "json":

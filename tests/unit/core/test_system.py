@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import SavesAt
 from podium.policies.registry import NAMES
+from podium.simulation.pools import Pool
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
 from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, SimulationError, Timing
@@ -144,6 +146,18 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert lost.attempts > 1, "the seed has no accident: choose another"
     assert lost.lost_seconds > kept.lost_seconds
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
+
+
+def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:
+    """The same accidents on two GPUs at once: the same share of the GPU time."""
+    shares = []
+    for width in (1, 2):
+        of = job(curve(0.1, 0.2, 0.3, 0.4), gpus_per_trial=width)
+        outcome = simulate(Scenario((NodeSpec("a", width),), (of,), AT_ONCE, Faults(pod=15.0), seed=3))
+        assert outcome.trials[0].lost_seconds > 0.0, "the seed has no accident: choose another"
+        pool = Pool("own", "own", 0, True, None, of.curves)
+        shares.append(searched("fifo", pool, outcome, outcome.makespan).score.overhead)
+    assert shares[0] == pytest.approx(shares[1])
 
 
 NOS = [
