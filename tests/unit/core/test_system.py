@@ -14,11 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium.domain.actions import Plan
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import SavesAt
+from podium.domain.snapshot import Point, SavesAt, Snapshot
+from podium.planning.planner import plan
 from podium.policies.registry import NAMES
 from podium.simulation.pools import Pool
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system import operator
 from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
@@ -146,6 +149,28 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert lost.attempts > 1, "the seed has no accident: choose another"
     assert lost.lost_seconds > kept.lost_seconds
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
+
+
+def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in the cluster: the status keeps the curve, and pods lost without a step between them pause 2 s, 4 s, ..."""
+    shown: dict[object, tuple[Point, ...]] = {}
+    pauses: list[float] = []
+
+    def spy(snapshot: Snapshot) -> Plan:
+        for trial in snapshot.trials:
+            assert trial.curve[: len(shown.get(trial.key, ()))] == shown.get(trial.key, ())
+            shown[trial.key] = trial.curve
+            if trial.phase is TrialPhase.REQUEUED and trial.retry_at > snapshot.now:
+                pauses.append(round(trial.retry_at - snapshot.now))
+        return plan(snapshot)
+
+    monkeypatch.setattr(operator, "plan", spy)
+    of = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
+    outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE, Faults(pod=15.0), seed=3))
+    assert outcome.trials[0].lost_seconds > 10.0, "no value is shown twice: the seed has no such accident"
+    assert pauses[:2] == [2, 4]
 
 
 def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:

@@ -97,6 +97,7 @@ class Trial:
     told: bool = False  # its node knows that it is to go
     stuck: bool = False
     failures: int = 0
+    disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
     retry_at: float = 0.0
     gpu_seconds: float = 0.0
     lost_seconds: float = 0.0  # of training, done again
