@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from podium.domain.snapshot import JobView
 from podium.planning.job_view import job_view
+from podium.schema.job import HyperParamJob
+from podium.schema.space import grid_points
+from podium.simulation.system.contest import Place
 from podium.simulation.system.forecast import forecast
 from podium.simulation.system.scenario import SimulationError
 from podium_cli import plan_view
@@ -19,7 +24,8 @@ from podium_cli.commands.validate import problems
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 
-FREEZE = "freeze"  # what every agent carries out
+# what keeps a trial where it is, and whether its memory stays on the GPU: the first of these that the job names
+IN_PLACE: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
 
 
 def add(commands: Commands) -> None:
@@ -46,7 +52,8 @@ def add(commands: Commands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    view, where = _view(arguments.job), simulate.place_of(arguments)
+    job = _job(arguments.job)
+    view, where = _view(job), _where(job, simulate.place_of(arguments))
     found = simulate.recordings(arguments)
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
@@ -67,16 +74,30 @@ def _run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _view(path: Path) -> JobView:
-    """As the operator will see the job when it is accepted, with times counted from now."""
+def _job(path: Path) -> HyperParamJob:
     jobs = [payload for payload in read_file(path) if payload.get("kind") == "HyperParamJob"]
     if len(jobs) != 1:
         raise CliError(Exit.FAILED, "NotOneJob", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one")
     wrong = problems(jobs[0])
     if wrong:
         raise CliError(Exit.FAILED, "JobNotValid", f"{path}: {wrong[0]}")
-    job = parse_job(jobs[0])
-    freezes = FREEZE in job.spec.suspension.methods
-    view = job_view(job, points=None, accepted=True, finished=False, freezes=freezes)
+    return parse_job(jobs[0])
+
+
+def _in_place(job: HyperParamJob) -> str | None:
+    return next((method for method in job.spec.suspension.methods if method in IN_PLACE), None)
+
+
+def _where(job: HyperParamJob, given: Place) -> Place:
+    name = _in_place(job)
+    if name is None:
+        return given
+    return replace(given, method=replace(given.method, name=name, keeps_memory=IN_PLACE[name]))
+
+
+def _view(job: HyperParamJob) -> JobView:
+    """As the operator will see the job when it is accepted, with times counted from now."""
+    points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
+    view = job_view(job, points=points, accepted=True, finished=False, freezes=_in_place(job) is not None)
     deadline = None if view.deadline is None else max(0.0, view.deadline - time.time())
     return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

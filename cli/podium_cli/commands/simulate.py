@@ -18,7 +18,7 @@ from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
 from podium.simulation.system import contest as system_contest
-from podium.simulation.system.scenario import Faults, Method, Timing
+from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
@@ -71,7 +71,7 @@ def place(parser: argparse.ArgumentParser) -> None:
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
     parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
-    text = "mean hours between two failures of a node; its trials go on from their last save (default: never)"
+    text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
 
 
@@ -103,7 +103,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
-    found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    try:
+        found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+    except SimulationError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
         write(arguments.report, simulation.render(found))
     if arguments.output == "json":

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from podium.domain.gpu_memory import EXCEEDED
+
 
 class TrialPhase(StrEnum):
     PENDING = "Pending"
@@ -37,8 +39,7 @@ FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KIL
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
 
 _LATE = ("SeenLate",)
-# of the trial's own process
-_OWN = ("ProcessFailed", "OOMKilled", "GPUMemoryExceeded", "StorageExceeded", "DeadlineExceeded")
+_OWN = ("ProcessFailed", "OOMKilled", EXCEEDED, "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
     _P.EARLY_STOPPED: (

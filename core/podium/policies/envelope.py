@@ -1,4 +1,4 @@
-"""Envelope, Podium's default: who is most likely to end best for the least training still needed goes first.
+"""Envelope: who is most likely to end best for the least training still needed goes first.
 
 1. Trials are compared at equal training only (`curves/equal_training.py`): the deficit to the best of all at that step.
 2. A deficit counts as much as it is large against what is still gained there in a doubling of training. While

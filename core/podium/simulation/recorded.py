@@ -125,8 +125,8 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         raise RecordingError(f"{where}: seconds and value must be arrays of numbers (value: or null)") from None
     if not seconds or len(seconds) != len(values):
         raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
-    if seconds[0] <= 0.0 or any(b <= a for a, b in pairwise(seconds)):
-        raise RecordingError(f"{where}: seconds must be above 0 and increase from evaluation to evaluation")
+    if not (seconds[0] > 0.0 and seconds[-1] < math.inf and all(b > a for a, b in pairwise(seconds))):
+        raise RecordingError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
     return RecordedTrial(
         str(record["trial"]),
         MappingProxyType(record.get("hparams", {})),
@@ -141,7 +141,8 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
         steps = tuple(float(step) for step in record.get("step") or ())
     except (TypeError, ValueError):
         raise RecordingError(f"{where}: step must be an array of numbers, one an evaluation") from None
-    if steps and (len(steps) != len(seconds) or any(b <= a for a, b in pairwise(steps))):
+    sound = len(steps) == len(seconds) and all(map(math.isfinite, steps)) and all(b > a for a, b in pairwise(steps))
+    if steps and not sound:
         raise RecordingError(f"{where}: {len(steps)} steps; give one an evaluation, each above the one before, or none")
     return steps
 

@@ -74,6 +74,8 @@ def _row(row: dict[str, str], maximize: bool, where: str) -> tuple[float, float,
         step, seconds = float(row["step"]), float(row["seconds"])
     except (TypeError, ValueError):
         raise RecordingError(f"{where}: step and seconds must be numbers") from None
+    if not (math.isfinite(step) and math.isfinite(seconds)):
+        raise RecordingError(f"{where}: step and seconds must be finite numbers")
     try:
         value = float(row["value"])
     except (TypeError, ValueError):

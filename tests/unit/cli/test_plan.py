@@ -74,6 +74,55 @@ def test_memory_makes_it_longer(curves: Path, capsys: pytest.CaptureFixture[str]
     assert ends[0] > ends[1]
 
 
+def changed(tmp_path: Path, *changes: tuple[str, str]) -> Path:
+    """The example's job with these texts replaced."""
+    text = JOB.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_job_that_asks_for_a_product_is_forecast(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = changed(tmp_path, ("memory: 4Gi}", "memory: 4Gi, products: [NVIDIA H100]}"))
+    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+    assert "- the GPUs are of a product that the job takes (NVIDIA H100)" in capsys.readouterr().out
+
+
+def test_a_grid_has_as_many_trials_as_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two values of each of three parameters, 1 width: 8 trials, though the job allows 12."""
+    path = changed(
+        tmp_path,
+        ("min: 1e-3, max: 0.5, scale: log", "values: [0.1, 0.2]"),
+        ("type: int, min: 16, max: 96, step: 16", "values: [16]"),
+        ("[16, 32, 64, 128]", "[16, 32]"),
+        ("algorithm: random, seed: 7", "algorithm: grid"),
+    )
+    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+    assert capsys.readouterr().out.startswith("digits: 8 trials under hermes")
+
+
+HOW = [
+    ("freeze", "- a suspension takes 0.2 s, a resumption 0.2 s (freeze, on every node)", True),
+    ("cuda-checkpoint", "- a suspension takes 0.2 s, a resumption 0.2 s (cuda-checkpoint, on every node)", True),
+    ("app-checkpoint", "- a trial that gives its GPU away saves and goes on in another pod", False),
+]
+
+
+@pytest.mark.parametrize(("method", "told", "suspended"), HOW, ids=[row[0] for row in HOW])
+def test_how_trials_make_room_is_the_jobs_own_way(
+    method: str, told: str, suspended: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", f"methods: [{method}]"))
+    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+    out = capsys.readouterr().out
+    assert told in out
+    counts = next(line for line in out.splitlines() if line.startswith("suspensions"))
+    assert (counts.split()[1] != "0") is suspended
+
+
 NOS = [
     (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),

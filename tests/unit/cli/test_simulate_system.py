@@ -69,6 +69,15 @@ def test_grades_go_by_what_a_trial_becomes() -> None:
     assert found[worst] == 5
 
 
+def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "long.jsonl"
+    header = {"task": "long", "metric": "m", "goal": "maximize", "target": None}
+    trial = {"trial": "a", "hparams": {}, "seconds": [2e9], "value": [0.5]}
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(trial)}\n", encoding="utf-8")
+    assert main.run(["simulate", str(path), "--system", "--seeds", "1", "--policy", "fifo"]) is Exit.FAILED
+    assert "long has not ended" in capsys.readouterr().err
+
+
 NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),

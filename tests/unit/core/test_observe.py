@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from podium.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
-from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.phase import EDGES, FINAL, TrialPhase
 
 P = TrialPhase
 FAILED = PodFacts("Failed", node="node-a", gate="Done")
@@ -169,6 +169,8 @@ def test_derive_phase(seen: TrialFacts, phase: TrialPhase, reason: str, own: boo
     assert (observed.phase, observed.reason, observed.own_failure) == (phase, reason, own)
     assert observed.message.strip()
     assert next_phase(seen.current, observed) == phase
+    if own:
+        assert reason in EDGES[seen.current, phase], "the table says why as well"
 
 
 def test_the_container_that_failed_is_named() -> None:

@@ -163,7 +163,20 @@ BAD_FILES = [
     (
         "times go back",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [2, 1], "value": [0, 0]}'],
-        "x.jsonl, line 2: seconds must be above 0 and increase",
+        "x.jsonl, line 2: seconds must be above 0, finite, and increase",
+    ),
+    (
+        "a time that is no number",
+        ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [1, NaN], "value": [0, 0]}'],
+        "x.jsonl, line 2: seconds must be above 0, finite",
+    ),
+    (
+        "a step without end",
+        [
+            '{"task": "t", "metric": "m", "goal": "maximize"}',
+            '{"trial": "a", "seconds": [1], "value": [0], "step": [Infinity]}',
+        ],
+        "x.jsonl, line 2: 1 steps; give one an evaluation",
     ),
     (
         "no numbers",

@@ -41,6 +41,7 @@ NOS = [
     ("trial,step,value\na,1,0.5\n", "without seconds"),
     ("", "without trial, step, value, seconds"),
     ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
+    ("trial,step,value,seconds\na,1,0.5,nan\n", "line 2: step and seconds must be finite"),
     ("trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n", "trial a: seconds must increase"),
     ("trial,step,value,seconds\na,1,0.5,5\na,1,0.6,6\n", "trial a: step must increase"),
     ("trial,step,value,seconds\na,0,0.5,0\n", "first evaluation is at 0 seconds"),

@@ -14,10 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium.domain.actions import Plan
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import SavesAt
+from podium.domain.snapshot import Point, SavesAt, Snapshot
+from podium.planning.planner import plan
 from podium.policies.registry import NAMES
+from podium.simulation.pools import Pool
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system import operator
+from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
 from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, SimulationError, Timing
@@ -65,6 +70,24 @@ def test_a_hand_over_is_suspension_then_the_next_start() -> None:
     assert whole[2] == (1, "starting", end, end + 2.0), "the next one is let in when the GPU is free, not before"
     assert sum(e - s for n, u, s, e in used(outcome) if (n, u) == (0, TRAINING)) == pytest.approx(30.0)
     assert outcome.trials[0].suspensions >= 1
+
+
+def test_a_trial_that_was_brought_back_once_keeps_its_gpu_for_what_that_cost() -> None:
+    """First turns are 70 s at most (ten times 4 s + 3 s); once its own switch is known they are 7 s / 0.03 or more."""
+    of = job(curve(*[0.1] * 60), curve(*[0.1] * 60), policy="round_robin")
+    outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE), checked=True)
+    starts: dict[int, list[tuple[str, float]]] = defaultdict(list)
+    for number, use, start, _ in used(outcome):
+        starts[number].append((use, start))
+    turns = [
+        (first[0], then[1] - first[1])
+        for found in starts.values()
+        for first, then in pairwise([pair for pair in found if pair[0] != TRAINING])
+        if then[0] == "suspending"
+    ]
+    assert [use for use, _ in turns].count("resuming") >= 2
+    for use, seconds in turns:
+        assert seconds <= 70.0 if use == "starting" else seconds >= 7.0 / 0.03, (use, seconds)
 
 
 def test_a_value_is_known_at_the_next_report() -> None:
@@ -126,6 +149,40 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert lost.attempts > 1, "the seed has no accident: choose another"
     assert lost.lost_seconds > kept.lost_seconds
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
+
+
+def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in the cluster: the status keeps the curve, and pods lost without a step between them pause 2 s, 4 s, ..."""
+    shown: dict[object, tuple[Point, ...]] = {}
+    pauses: list[float] = []
+
+    def spy(snapshot: Snapshot) -> Plan:
+        for trial in snapshot.trials:
+            assert trial.curve[: len(shown.get(trial.key, ()))] == shown.get(trial.key, ())
+            shown[trial.key] = trial.curve
+            if trial.phase is TrialPhase.REQUEUED and trial.retry_at > snapshot.now:
+                pauses.append(round(trial.retry_at - snapshot.now))
+        return plan(snapshot)
+
+    monkeypatch.setattr(operator, "plan", spy)
+    of = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
+    outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE, Faults(pod=15.0), seed=3))
+    assert outcome.trials[0].lost_seconds > 10.0, "no value is shown twice: the seed has no such accident"
+    assert pauses[:2] == [2, 4]
+
+
+def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:
+    """The same accidents on two GPUs at once: the same share of the GPU time."""
+    shares = []
+    for width in (1, 2):
+        of = job(curve(0.1, 0.2, 0.3, 0.4), gpus_per_trial=width)
+        outcome = simulate(Scenario((NodeSpec("a", width),), (of,), AT_ONCE, Faults(pod=15.0), seed=3))
+        assert outcome.trials[0].lost_seconds > 0.0, "the seed has no accident: choose another"
+        pool = Pool("own", "own", 0, True, None, of.curves)
+        shares.append(searched("fifo", pool, outcome, outcome.makespan).score.overhead)
+    assert shares[0] == pytest.approx(shares[1])
 
 
 NOS = [

@@ -101,7 +101,7 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
     near, goal, sign = near_best(pool), goal_of(pool), pool.sign
     reached = tuple(Reached(time, 0, sign * value) for time, value in stairs)
     everything = outcome.gpu_seconds()
-    lost = sum(trial.lost_seconds for trial in outcome.trials)
+    lost = sum(trial.lost_seconds * trial.gpus for trial in outcome.trials)
     score = SearchScore(
         best=stairs[-1][1] if stairs else None,
         near_best=next((r.time for r in reached if r.value >= near), None),

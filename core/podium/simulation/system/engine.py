@@ -65,6 +65,7 @@ def _trial_end(trial: Trial) -> TrialEnd:
         trial=trial.key,
         job=trial.job.view.key,
         number=trial.number,
+        gpus=trial.job.view.gpus_per_trial,
         phase=trial.view.phase,
         started=trial.first_held,
         ended=trial.ended,

@@ -16,7 +16,7 @@ from podium.simulation.recorded import RecordedTrial, Recording
 from podium.simulation.system.contest import BASE, Place, Searched, searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
-from podium.simulation.system.scenario import Scenario, SimJob, SimulationError
+from podium.simulation.system.scenario import Method, Scenario, SimJob, SimulationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,26 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
         f"{place.gpus} GPUs ({len(place.nodes)} nodes) are this job's alone",
         "no node fails" if math.isinf(place.faults.node) else f"a node fails each {place.faults.node / 3600.0:g} hours",
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
-        f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s",
+        _room(view, method),
         "trials on one GPU do not slow each other down",
     ]
+    if view.products:
+        found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not place.nodes[0].memory:
         found.append("all trials of a GPU fit into its memory (--gpu-memory says how much there is)")
     return tuple(found)
+
+
+def _room(view: JobView, method: Method) -> str:
+    """How a trial lets another one have its GPU."""
+    if view.freezes:
+        taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
+        return f"{taken} ({method.name}, on every node)"
+    if view.saves:
+        return "a trial that gives its GPU away saves and goes on in another pod: it cannot be suspended"
+    return "a trial keeps its GPU to its end: it can neither be suspended nor save"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

@@ -54,11 +54,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class TrialEnd:
-    """`started`: when it first had a GPU; None: never."""
+    """`started`: when it first had a GPU; None: never. `lost_seconds`: of training, on its `gpus` at once."""
 
     trial: TrialKey
     job: JobKey
     number: int
+    gpus: int
     phase: TrialPhase
     started: float | None
     ended: float | None

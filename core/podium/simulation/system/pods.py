@@ -71,10 +71,10 @@ class Pods:
                 self._then(trial, State.STARTING, self._timing.load, self._begin)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
             elif step is Step.SUSPEND:
-                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended, self.out)
+                self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
                 trial.suspensions += 1
             elif step is Step.RESUME:
-                self._timed(trial, State.RESUMING, method.resume, self._train, self.back)
+                self._timed(trial, State.RESUMING, method.resume, self._resumed)
             else:
                 self._then(trial, State.SAVING, self._timing.save, self._saved)
 
@@ -104,12 +104,11 @@ class Pods:
         self._enter(trial, state)
         self._queue.after(seconds, call, trial, guard=trial)
 
-    def _timed(
-        self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None], measured: list[float]
-    ) -> None:
+    def _timed(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial, float], None]) -> None:
+        """`call` is told what it took: nobody knows that before."""
         takes = self._chance.takes(seconds, trial.job.spec.method)
-        measured.append(takes)
-        self._then(trial, state, takes, call)
+        self._enter(trial, state)
+        self._queue.after(takes, call, trial, takes, guard=trial)
 
     def _place(self, trial: Trial) -> None:
         if not self._placed(trial):
@@ -159,12 +158,13 @@ class Pods:
         now, place = self._queue.now, trial.evaluations
         trial.trained = trial.curve.seconds[place]  # no rounding error adds up
         trial.trains_from = now
-        step, value = trial.steps[place], trial.curve.values[place]
-        trial.points.append(Point(step, value, now))
-        self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
         trial.evaluations += 1
-        if trial.evaluations < len(trial.curve.seconds):
+        if place == len(trial.points):  # else it does it again: the agent leaves out steps that it has read before
+            step, value = trial.steps[place], trial.curve.values[place]
+            trial.points.append(Point(step, value, now))
+            self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
             self._reports.curve(trial)
+        if trial.evaluations < len(trial.curve.seconds):
             self._go_on(trial)
             return
         trial.shown, trial.ended = tuple(trial.points), now
@@ -175,15 +175,22 @@ class Pods:
         self._release(trial)
         self._reports.pod(trial, TrialPhase.SUCCEEDED)
 
-    def _suspended(self, trial: Trial) -> None:
+    def _suspended(self, trial: Trial, took: float) -> None:
+        self.out.append(took)
+        trial.recent.append((took, None))
         self._enter(trial, State.SUSPENDED)
         self._act_on(trial)
+
+    def _resumed(self, trial: Trial, took: float) -> None:
+        self.back.append(took)
+        trial.recent[-1] = (trial.recent[-1][0], took)
+        self._train(trial)
 
     def _told(self, trial: Trial, attempt: int) -> None:
         if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
             return
         if trial.state in (State.PLACING, State.CREATING, State.GATED):
-            self._lost(trial, attempt)  # nothing of this attempt has run, or its node is down
+            self._gone(trial)  # nothing of this attempt has run, or its node is down
             return
         trial.told = True
         self._act_on(trial)
@@ -198,9 +205,22 @@ class Pods:
     def _lost(self, trial: Trial, attempt: int) -> None:
         """The cluster's fault: another pod goes on from the last save."""
         if trial.attempt == attempt and trial.state not in (None, State.ENDED):
-            self._release(trial)
-            self._throw_back(trial)
-            self._reports.pod(trial, TrialPhase.REQUEUED)
+            self._pause(trial)
+            self._gone(trial)
+
+    def _gone(self, trial: Trial) -> None:
+        self._release(trial)
+        self._throw_back(trial)
+        self._reports.pod(trial, TrialPhase.REQUEUED)
+
+    def _pause(self, trial: Trial) -> None:
+        """As the operator does (`observed`): the first loss costs no time, each further one without a step more."""
+        step, before = trial.shown[-1].step if trial.shown else None, trial.disrupted
+        if before is None or (step is not None and (before[1] is None or step > before[1])):
+            trial.disrupted = (1, step)
+            return
+        trial.retry_at = self._queue.now + retry_delay(before[0])
+        trial.disrupted = (before[0] + 1, step)
 
     def _crash(self, trial: Trial, attempt: int) -> None:
         """The process' own fault, where it could run at all: counted, and tried again after a pause."""
@@ -217,7 +237,7 @@ class Pods:
         self._reports.pod(trial, TrialPhase.REQUEUED)
 
     def _throw_back(self, trial: Trial) -> None:
-        """What was trained since the last save is lost, and its values with it."""
+        """What was trained since the last save is lost. Values that were reported stay, as in the trial's status."""
         done = trial.evaluations
         kept = trial.saved or 0.0
         if trial.job.spec.checkpoints and done:
@@ -227,7 +247,7 @@ class Pods:
         trial.trained = kept
         while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept:
             trial.evaluations -= 1
-        del trial.points[trial.evaluations :]
+        del trial.points[max(trial.evaluations, len(trial.shown)) :]
         trial.shown = tuple(trial.points)
 
     def _release(self, trial: Trial) -> None:

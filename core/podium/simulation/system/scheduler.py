@@ -41,8 +41,9 @@ def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
 
 
 def _need(job: Job) -> PodNeed:
+    """Simulated GPUs have no product: whoever asks for one gets it."""
     view = job.view
-    return PodNeed(view.gpus_per_trial, view.memory, view.products, together=job.spec.method.keeps_memory)
+    return PodNeed(view.gpus_per_trial, view.memory, together=job.spec.method.keeps_memory)
 
 
 def _view(node: Node) -> NodeView:

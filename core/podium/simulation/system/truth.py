@@ -5,6 +5,7 @@ Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -96,12 +97,15 @@ class Trial:
     told: bool = False  # its node knows that it is to go
     stuck: bool = False
     failures: int = 0
+    disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
     retry_at: float = 0.0
     gpu_seconds: float = 0.0
     lost_seconds: float = 0.0  # of training, done again
     first_held: float | None = None
     ended: float | None = None
     suspensions: int = 0
+    # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
+    recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
 
     @property
     def occupies(self) -> bool:
@@ -110,6 +114,12 @@ class Trial:
     @property
     def freezes(self) -> bool:
         return self.job.view.freezes
+
+    @property
+    def switch(self) -> float | None:
+        """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
+        back = [seconds for _, seconds in self.recent if seconds is not None]
+        return sum(out for out, _ in self.recent) / len(self.recent) + sum(back) / len(back) if back else None
 
     def charged(self, now: float) -> float:
         """GPU seconds until now."""
@@ -143,4 +153,5 @@ class Trial:
             leaving=self.leaving,
             pod_since=self.pod_since,
             saved=saved,
+            switch=self.switch,
         )
