@@ -16,15 +16,17 @@ from podium_extender.views import Views
 
 PodName = tuple[str, str]  # namespace and name
 FEW = 256
+TRIED_AGAIN = 600.0  # seconds; kube-scheduler asks for every pod that it still has after five minutes and a half
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`asked`: the nodes that it was refused by; None: so many that any may be one of them."""
+    """`asked`: the nodes that it was refused by; None: so many that any may be one of them. `at`: the last time."""
 
     pod: PodName
     need: PodNeed
     asked: frozenset[str] | None
+    at: float
 
 
 class Budget:
@@ -67,16 +69,29 @@ class WaitingRoom:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str]) -> None:
-        """By each of these nodes."""
-        if pod in self._pods or len(self._pods) < self._most:
-            self._pods[pod] = Waiting(pod, need, frozenset(asked) if len(asked) <= FEW else None)
+    def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str] | None, now: float) -> None:
+        """By each of these nodes; None: it is not known by which."""
+        few = asked is not None and len(asked) <= FEW
+        self._enter(Waiting(pod, need, frozenset(asked or ()) if few else None, now), now)
+
+    def not_woken(self, waiting: Waiting, now: float) -> None:
+        """It was due and could not be told: it is due again with the next change of a node that has room."""
+        if waiting.pod not in self._pods:
+            self._enter(waiting, now)
+
+    def _enter(self, waiting: Waiting, now: float) -> None:
+        if waiting.pod not in self._pods and len(self._pods) >= self._most:
+            # a pod that was deleted while the scheduler was asking for it is told of by nobody
+            self._pods = {pod: one for pod, one in self._pods.items() if now - one.at < TRIED_AGAIN}
+            if len(self._pods) >= self._most:
+                return
+        self._pods[waiting.pod] = waiting
 
     def leaves(self, pod: PodName) -> None:
         """It was let through, bound or deleted."""
         self._pods.pop(pod, None)
 
-    def due(self, views: Views, now: float) -> tuple[PodName, ...]:
+    def due(self, views: Views, now: float) -> tuple[Waiting, ...]:
         """Pods to be tried again now; each leaves the room, and comes back if it is refused again.
 
         O(changed nodes x waiting pods).
@@ -85,10 +100,11 @@ class WaitingRoom:
         self._version = views.version
         nodes = self._left | dict.fromkeys(views.names() if changed is None else changed)
         before, self._left = self._left, {}
-        woken: list[PodName] = []
+        woken: list[Waiting] = []
         for name in nodes:
-            if not self._pods:
-                break
+            if not views.known(name):
+                self._seen.pop(name, None)
+                continue
             node = views.get(name)
             if name not in before and self._seen.get(name) is node.gpus:
                 continue  # a heartbeat: most changes are
@@ -98,7 +114,7 @@ class WaitingRoom:
                     self._left[name] = None
                     break
                 del self._pods[waiting.pod]
-                woken.append(waiting.pod)
+                woken.append(waiting)
         return tuple(woken)
 
     def again_at(self, now: float) -> float | None:
@@ -106,15 +122,21 @@ class WaitingRoom:
         return self._budget.next_at(now) if self._left else None
 
     def _fitting(self, node: NodeView, now: float) -> list[Waiting]:
-        """The longest waiting pods that this node has room for, as many as it has free shares."""
+        """The longest waiting pods that this node has room for: as many trials as it has free shares, and as many
+        urgent pods, which take no share, as it has GPUs.
+        """
+        if not self._pods:
+            return []
         fresh = not node.stale(now, self._stale_after)
         fits = _once(lambda need: refuse_believed(need, node, fresh) is None)
-        free = sum(max(0, gpu.shares - gpu.trials) for gpu in node.gpus if gpu.health != "Unhealthy")
+        working = [gpu for gpu in node.gpus if gpu.health != "Unhealthy"]
+        free = {False: sum(max(0, gpu.shares - gpu.trials) for gpu in working), True: len(working)}
         chosen: list[Waiting] = []
         for waiting in self._pods.values():
             known = waiting.asked is None or node.name in waiting.asked
-            if known and waiting.need.gpus <= free and fits(waiting.need):
-                free -= waiting.need.gpus
+            need = waiting.need
+            if known and need.gpus <= free[need.exclusive] and fits(need):
+                free[need.exclusive] -= need.gpus
                 chosen.append(waiting)
         return chosen
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.views import Views
-from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.waiting import TRIED_AGAIN, Budget, Waiting, WaitingRoom
 
 NOW = 1000.0
 ONE = PodNeed(1)
@@ -24,12 +24,12 @@ def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -
 def room(*pods: str, rate: float = 1.0, burst: int = 100) -> WaitingRoom:
     waiting = WaitingRoom(60.0, Budget(rate, burst))
     for pod in pods:
-        waiting.refused(("default", pod), ONE, NODES)
+        waiting.refused(("default", pod), ONE, NODES, NOW)
     return waiting
 
 
-def names(woken: tuple[tuple[str, str], ...]) -> list[str]:
-    return [name for _, name in woken]
+def names(woken: tuple[Waiting, ...]) -> list[str]:
+    return [waiting.pod[1] for waiting in woken]
 
 
 def test_only_room_wakes_and_each_share_one_pod() -> None:
@@ -57,7 +57,7 @@ def test_who_is_not_concerned_sleeps_on(way: str) -> None:
 
 def test_among_many_nodes_any_may_be_the_one() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1))
-    waiting.refused(("default", "pod"), ONE, [str(i) for i in range(1000)])
+    waiting.refused(("default", "pod"), ONE, [str(i) for i in range(1000)], NOW)
     assert names(waiting.due(Views([view("new")]), NOW)) == ["pod"]
 
 
@@ -75,8 +75,41 @@ def test_a_spent_budget_delays_and_loses_nobody() -> None:
 def test_no_crowd_fills_the_memory() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
     for number in range(5):
-        waiting.refused(("default", str(number)), ONE, NODES)
+        waiting.refused(("default", str(number)), ONE, NODES, NOW)
     assert len(waiting) == 2
+
+
+def test_who_was_not_asked_for_again_makes_room_for_others() -> None:
+    """A pod that is deleted while the scheduler asks for it is refused after its end, and nobody tells."""
+    waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
+    waiting.refused(("default", "gone"), ONE, NODES, NOW)
+    waiting.refused(("default", "there"), ONE, NODES, NOW + TRIED_AGAIN / 2)
+    later = NOW + TRIED_AGAIN
+    waiting.refused(("default", "new"), ONE, NODES, later)
+    waiting.refused(("default", "too many"), ONE, NODES, later)
+    assert names(waiting.due(Views([view("a", at=later)]), later)) == ["there"]
+    assert len(waiting) == 1
+
+
+def test_an_urgent_pod_needs_no_free_share() -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 10))
+    urgent = PodNeed(1, exclusive=True)
+    for number in range(2):
+        waiting.refused(("default", f"urgent-{number}"), urgent, NODES, NOW)
+    views = Views([view("a", trials=4, health="Unhealthy")])
+    assert waiting.due(views, NOW) == ()
+    views.put(view("a", trials=4))
+    assert names(waiting.due(views, NOW)) == ["urgent-0"]
+
+
+def test_who_could_not_be_told_is_due_again() -> None:
+    waiting = room("pod")
+    views = Views([view("a")])
+    (due,) = waiting.due(views, NOW)
+    waiting.not_woken(due, NOW)
+    assert waiting.due(views, NOW) == (), "not at once: the server may be down"
+    views.put(view("a"))
+    assert names(waiting.due(views, NOW)) == ["pod"]
 
 
 @settings(deadline=None)
@@ -91,6 +124,6 @@ def test_however_much_changes_the_budget_holds(steps: list[tuple[str, int, float
         views.put(view(name, trials=trials, at=now))
         due = waiting.due(views, now)
         woken += len(due)
-        for pod in due:  # refused again
-            waiting.refused(pod, ONE, NODES)
+        for one in due:  # refused again
+            waiting.refused(one.pod, ONE, NODES, now)
     assert woken <= burst + rate * (now - NOW) + 1e-6
