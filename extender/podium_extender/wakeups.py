@@ -47,7 +47,7 @@ async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metri
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), limit)
         changed.clear()
-        if telemetry.cold() is None:
+        if len(room) > 0 and telemetry.cold() is None:
             due = room.due(telemetry.views(), telemetry.clock())
             told = await asyncio.gather(*(_wake(api, waiting.pod, metrics) for waiting in due))
             for waiting, over in zip(due, told, strict=True):

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium.placement.fit import refuse_believed
+from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
 from podium_extender.views import Views
-from podium_extender.waiting import TRIED_AGAIN, Budget, Waiting, WaitingRoom
+from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
 
 NOW = 1000.0
 ONE = PodNeed(1)
@@ -108,8 +109,32 @@ def test_who_could_not_be_told_is_due_again() -> None:
     (due,) = waiting.due(views, NOW)
     waiting.not_woken(due, NOW)
     assert waiting.due(views, NOW) == (), "not at once: the server may be down"
-    views.put(view("a"))
-    assert names(waiting.due(views, NOW)) == ["pod"]
+    assert waiting.again_at(NOW) == NOW + PAUSE
+    assert names(waiting.due(views, NOW + PAUSE)) == ["pod"], "although no node changed"
+    assert waiting.again_at(NOW + PAUSE) is None
+
+
+def test_a_crowd_that_a_node_cannot_take_is_looked_at_once_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 10))
+    for number in range(300):
+        kind = PodNeed(1, products=("A100", "H100")[: 1 + number % 2])
+        waiting.refused(("default", str(number)), kind, NODES, NOW)
+    looks: list[PodNeed] = []
+
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+        looks.append(need)
+        return refuse_believed(need, node, fresh)
+
+    monkeypatch.setattr("podium_extender.waiting.refuse_believed", look)
+    views = Views([view("a")])
+    assert waiting.due(views, NOW) == ()
+    assert len(looks) == 2
+    for number in range(300):
+        if number % 2 == 0:
+            waiting.leaves(("default", str(number)))
+    views.put(view("a", trials=1))
+    assert waiting.due(views, NOW) == ()
+    assert len(looks) == 3, "a kind of which nobody is left"
 
 
 @settings(deadline=None)

@@ -97,7 +97,7 @@ def run(server: Server, story: Callable[[WaitingRoom, Telemetry], Coroutine[Any,
     asyncio.run(main())
 
 
-def test_a_pod_that_could_not_be_told_is_told_with_the_next_change() -> None:
+def test_a_pod_that_could_not_be_told_is_told_again() -> None:
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [pod("patient")]})
     server.errors = [ApiError(503, "ServiceUnavailable", "restarting")]
     wake = ("default", "patient", "status", [ROOM_ANNOTATION])
