@@ -42,6 +42,7 @@ class PlacedPod:
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
     exchangeable: bool = False  # another pod that requests as much leaves the same room
     leaving: bool = False  # it was told to end
+    gone_by: float | None = None  # when its time to end is over
     began: float | None = None  # when its first container started; None: it has not
     waits: bool = False  # for a node
 
@@ -71,7 +72,8 @@ def placed(pod: Pod) -> PlacedPod:
         priority=spec.priority,
         requests=requests,
         exchangeable=exchangeable,
-        leaving=bool(meta.deletion_timestamp),
+        leaving=meta.deletion_timestamp is not None,
+        gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         began=_began(pod),
         waits=not spec.node_name and pod.status.phase not in _OVER,
     )
