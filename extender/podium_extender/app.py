@@ -131,7 +131,7 @@ def _filter(
             if decided.passed:
                 waiting.leaves(name)
             else:
-                waiting.refused(name, question.need, args.names)
+                waiting.refused(name, question.need, args.names, telemetry.clock())
     except BadPodError as error:
         decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
     for code, count in Counter(why.code for why in decided.failed.values()).items():

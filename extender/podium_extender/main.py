@@ -26,7 +26,7 @@ from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
 from podium_extender.waiting import Budget, WaitingRoom
-from podium_extender.wakeups import forget_gone, wake_for_ever
+from podium_extender.wakeups import follow_pods, wake_for_ever
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
-        forget_gone(telemetry, waiting)
+        follow_pods(telemetry, waiting)
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
         for watch in watches:

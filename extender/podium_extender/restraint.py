@@ -16,6 +16,7 @@ from podium.placement.views import CLOCK_SKEW, Refusal
 
 MINUTE = 60.0
 LONGEST_GRACE = 3600.0  # who takes longer to end is not waited for
+OVERDUE_SECONDS = 60.0  # a pod that is still there so long after its grace period is on a node that is lost
 TAKEN_UP_SECONDS = 5.0  # from our answer until kube-scheduler must have told the victims to go
 
 
@@ -67,17 +68,23 @@ def standing(
 ) -> Answer | None:
     """The answer that this pod was given before, with the victims that are still there; None: it may be given another.
 
-    Victims that were not told to go in time will not be: the scheduler did not take the answer up.
+    Victims that were not told to go in time will not be: the scheduler did not take the answer up. Those that were told
+    and do not end when their time is over make no room either.
     """
     answer = history.answers.get(preemptor)
     if answer is None:
         return None
     known = on_node(answer.node)
     there = tuple(uid for uid in answer.victims if uid in known)
-    going = any(known[uid].pod.leaving for uid in there)
+    going = any(_going(known[uid], now) for uid in there)
     if not there or not (going or now - answer.at < TAKEN_UP_SECONDS):
         return None
     return replace(answer, victims=there)
+
+
+def _going(victim: Occupant, now: float) -> bool:
+    pod = victim.pod
+    return pod.leaving and (pod.gone_by is None or now < pod.gone_by + OVERDUE_SECONDS)
 
 
 def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> Refusal | None:

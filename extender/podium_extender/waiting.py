@@ -7,7 +7,8 @@ free share, the longest waiting first, and a budget of wakes in the manner of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from podium.placement.fit import refuse_believed
@@ -16,15 +17,18 @@ from podium_extender.views import Views
 
 PodName = tuple[str, str]  # namespace and name
 FEW = 256
+PAUSE = 5.0  # seconds, after a pod that could not be told
+TRIED_AGAIN = 600.0  # seconds; kube-scheduler asks for every pod that it still has after five minutes and a half
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """`asked`: the nodes that it was refused by; None: so many that any may be one of them."""
+    """`asked`: the nodes that it was refused by; None: so many that any may be one of them. `at`: the last time."""
 
     pod: PodName
     need: PodNeed
     asked: frozenset[str] | None
+    at: float
 
 
 class Budget:
@@ -63,32 +67,60 @@ class WaitingRoom:
         self._seen: dict[str, tuple[GpuReading, ...]] = {}  # nodes as they were gone through
         self._version = 0
         self._left: dict[str, None] = {}  # nodes that changed and were not gone through: the budget was spent
+        self._kinds: Counter[PodNeed] = Counter()  # of `_pods`
+        self._all_again_at: float | None = None  # when every node is to be looked at, changed or not
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str]) -> None:
-        """By each of these nodes."""
-        if pod in self._pods or len(self._pods) < self._most:
-            self._pods[pod] = Waiting(pod, need, frozenset(asked) if len(asked) <= FEW else None)
+    def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str] | None, now: float) -> None:
+        """By each of these nodes; None: it is not known by which."""
+        few = asked is not None and len(asked) <= FEW
+        self._enter(Waiting(pod, need, frozenset(asked or ()) if few else None, now), now)
+
+    def not_woken(self, waiting: Waiting, now: float) -> None:
+        """It was due and could not be told: it is due again with the next change, or after a pause."""
+        self._all_again_at = now + PAUSE
+        if waiting.pod not in self._pods:
+            self._enter(waiting, now)
 
     def leaves(self, pod: PodName) -> None:
         """It was let through, bound or deleted."""
-        self._pods.pop(pod, None)
+        waiting = self._pods.pop(pod, None)
+        if waiting is not None:
+            self._kinds[waiting.need] -= 1
+            self._kinds += Counter()  # without those of which there is none
 
-    def due(self, views: Views, now: float) -> tuple[PodName, ...]:
+    def _enter(self, waiting: Waiting, now: float) -> None:
+        before = self._pods.get(waiting.pod)
+        if before is None and len(self._pods) >= self._most:
+            # a pod that was deleted while the scheduler was asking for it is told of by nobody
+            for one in [one for one in self._pods.values() if now - one.at >= TRIED_AGAIN]:
+                self.leaves(one.pod)
+            if len(self._pods) >= self._most:
+                return
+        self._pods[waiting.pod] = waiting
+        self._kinds.update((waiting.need,))
+        if before is not None:
+            self._kinds.subtract((before.need,))
+
+    def due(self, views: Views, now: float) -> tuple[Waiting, ...]:
         """Pods to be tried again now; each leaves the room, and comes back if it is refused again.
 
-        O(changed nodes x waiting pods).
+        O(changed nodes x kinds of waiting pods), and for a node that has room, all waiting pods.
         """
         changed = views.changed_since(self._version)
+        if self._all_again_at is not None and now >= self._all_again_at:
+            changed, self._all_again_at = None, None
+            self._seen.clear()
         self._version = views.version
         nodes = self._left | dict.fromkeys(views.names() if changed is None else changed)
         before, self._left = self._left, {}
-        woken: list[PodName] = []
+        woken: list[Waiting] = []
         for name in nodes:
-            if not self._pods:
-                break
+            if not views.known(name):
+                self._seen.pop(name, None)
+                continue
             node = views.get(name)
             if name not in before and self._seen.get(name) is node.gpus:
                 continue  # a heartbeat: most changes are
@@ -97,34 +129,34 @@ class WaitingRoom:
                 if not self._budget.take(now):
                     self._left[name] = None
                     break
-                del self._pods[waiting.pod]
-                woken.append(waiting.pod)
+                self.leaves(waiting.pod)
+                woken.append(waiting)
         return tuple(woken)
 
     def again_at(self, now: float) -> float | None:
         """When `due` is worth asking although nothing changed; None: not before a change."""
-        return self._budget.next_at(now) if self._left else None
+        if not self._pods:
+            return None
+        return self._budget.next_at(now) if self._left else self._all_again_at
 
     def _fitting(self, node: NodeView, now: float) -> list[Waiting]:
-        """The longest waiting pods that this node has room for, as many as it has free shares."""
+        """The longest waiting pods that this node has room for: as many trials as it has free shares, and as many
+        urgent pods, which take no share, as it has GPUs.
+        """
         fresh = not node.stale(now, self._stale_after)
-        fits = _once(lambda need: refuse_believed(need, node, fresh) is None)
-        free = sum(max(0, gpu.shares - gpu.trials) for gpu in node.gpus if gpu.health != "Unhealthy")
+        working = [gpu for gpu in node.gpus if gpu.health != "Unhealthy"]
+        free = {False: sum(max(0, gpu.shares - gpu.trials) for gpu in working), True: len(working)}
+        # most often nobody: a thousand pods that want a GPU of another kind are not gone through for each change
+        fit = {
+            need
+            for need in self._kinds
+            if need.gpus <= free[need.exclusive] and refuse_believed(need, node, fresh) is None
+        }
         chosen: list[Waiting] = []
-        for waiting in self._pods.values():
+        for waiting in self._pods.values() if fit else ():
+            need = waiting.need
             known = waiting.asked is None or node.name in waiting.asked
-            if known and waiting.need.gpus <= free and fits(waiting.need):
-                free -= waiting.need.gpus
+            if known and need.gpus <= free[need.exclusive] and need in fit:
+                free[need.exclusive] -= need.gpus
                 chosen.append(waiting)
         return chosen
-
-
-def _once(test: Callable[[PodNeed], bool]) -> Callable[[PodNeed], bool]:
-    known: dict[PodNeed, bool] = {}
-
-    def ask(need: PodNeed) -> bool:
-        if need not in known:
-            known[need] = test(need)
-        return known[need]
-
-    return ask

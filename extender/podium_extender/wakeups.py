@@ -21,14 +21,19 @@ MANAGER = "podium-extender"
 log = logging.getLogger(__name__)
 
 
-def forget_gone(telemetry: Telemetry, room: WaitingRoom) -> None:
-    """A pod that was placed or deleted waits no more."""
+def follow_pods(telemetry: Telemetry, room: WaitingRoom) -> None:
+    """A pod that was placed or deleted waits no more. One that waits already when the extender starts was perhaps
+    refused by an earlier one, by nobody knows which nodes.
+    """
+    pods = telemetry.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
-        if after is None or after.node:
+        if after is None or not after.waits:
             room.leaves(key)
+        elif after.need.gpus > 0 and not pods.synced:
+            room.refused(key, after.need, None, telemetry.clock())
 
-    telemetry.caches["pods"].follow(pod_changed)
+    pods.follow(pod_changed)
 
 
 async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
@@ -42,18 +47,25 @@ async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metri
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), limit)
         changed.clear()
-        if telemetry.cold() is None:
+        if len(room) > 0 and telemetry.cold() is None:
             due = room.due(telemetry.views(), telemetry.clock())
-            await asyncio.gather(*(_wake(api, pod, metrics) for pod in due))
+            told = await asyncio.gather(*(_wake(api, waiting.pod, metrics) for waiting in due))
+            for waiting, over in zip(due, told, strict=True):
+                if not over:
+                    room.not_woken(waiting, telemetry.clock())
 
 
-async def _wake(api: Api, pod: PodName, metrics: Metrics) -> None:
+async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
+    """False: another try may succeed. Written through the pod's status, which kube-scheduler may write anyway: the
+    right to patch pods themselves is the right to change the image of any pod of the cluster.
+    """
     namespace, name = pod
     patch = {"metadata": {"annotations": {ROOM_ANNOTATION: f"{time.time():.3f}"}}}
     try:
-        await api.patch(PODS, name, namespace, patch, manager=MANAGER)
-    except ApiError as error:  # it is gone, or the server is busy: the scheduler's own turn comes in minutes
-        log.warning("pod %s/%s could not be woken: %s", namespace, name, error)
+        await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
+    except ApiError as error:
         metrics.wakeups.labels("failed").inc()
-    else:
-        metrics.wakeups.labels("woken").inc()
+        log.warning("pod %s/%s could not be woken: %s", namespace, name, error)
+        return not (error.transient or error.conflict)
+    metrics.wakeups.labels("woken").inc()
+    return True

@@ -42,7 +42,9 @@ class PlacedPod:
     requests: Mapping[str, int] = field(default_factory=dict)  # thousandths by resource
     exchangeable: bool = False  # another pod that requests as much leaves the same room
     leaving: bool = False  # it was told to end
+    gone_by: float | None = None  # when its time to end is over
     began: float | None = None  # when its first container started; None: it has not
+    waits: bool = False  # for a node
 
 
 def reported(node: GPUNode) -> Reported:
@@ -70,13 +72,16 @@ def placed(pod: Pod) -> PlacedPod:
         priority=spec.priority,
         requests=requests,
         exchangeable=exchangeable,
-        leaving=bool(meta.deletion_timestamp),
+        leaving=meta.deletion_timestamp is not None,
+        gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         began=_began(pod),
+        waits=not spec.node_name and pod.status.phase not in _OVER,
     )
 
 
 def _began(pod: Pod) -> float | None:
-    first = next((one for one in pod.status.container_statuses if one.name == pod.spec.containers[0].name), None)
+    main = [container.name for container in pod.spec.containers[:1]]
+    first = next((one for one in pod.status.container_statuses if one.name in main), None)
     running = first.state.running if first is not None else None
     return running.started_at.timestamp() if running is not None and running.started_at is not None else None
 

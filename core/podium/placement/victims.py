@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from podium.placement.fit import STALE_AFTER, refuse
 from podium.placement.readings import PlacedPod
 from podium.placement.terms import turns_ahead
-from podium.placement.views import NodeView, PodNeed, Refusal
+from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
 
 _NOBODY = -(2**31)  # below every priority
 
@@ -99,7 +99,7 @@ def _victims(
     """The best of what was proposed and what could go instead."""
 
     def trouble(victims: Sequence[Occupant]) -> Refusal | None:
-        return refuse(preemptor.need, _without(proposal.node, victims), now, stale_after)
+        return refuse(preemptor.need, _without(proposal.node, victims, proposal.known), now, stale_after)
 
     may_go = sorted(
         (one for one in proposal.known.values() if one.pod.trial and one.pod.priority < preemptor.priority),
@@ -186,14 +186,20 @@ def _covers(freed: Counter[str], room: Counter[str]) -> bool:
     return all(freed[name] >= amount for name, amount in room.items())
 
 
-def _without(node: NodeView, victims: Sequence[Occupant]) -> NodeView:
+def _without(node: NodeView, victims: Sequence[Occupant], known: Mapping[str, Occupant]) -> NodeView:
     """The node once these pods are gone. One that no agent has reported yet is on an unknown GPU and frees none."""
-    if not victims:
-        return node
-    memory = {one.pod.uid: one.pod.need.memory or 0 if one.pod.need.together else 0 for one in victims}
-    gpus = []
-    for gpu in node.gpus:
-        gone = [uid for uid in gpu.pods if uid in memory]
-        reserved = max(0, gpu.memory_reserved - sum(memory[uid] for uid in gone))
-        gpus.append(replace(gpu, trials=gpu.trials - len(gone), memory_reserved=reserved) if gone else gpu)
-    return replace(node, gpus=tuple(gpus))
+    gone = {one.pod.uid: one.pod.need for one in victims}
+    return replace(node, gpus=tuple(_gpu_without(gpu, gone, known) for gpu in node.gpus)) if gone else node
+
+
+def _gpu_without(gpu: GpuReading, gone: Mapping[str, PodNeed], known: Mapping[str, Occupant]) -> GpuReading:
+    leaving = [gone[uid] for uid in gpu.pods if uid in gone]
+    if not leaving:
+        return gpu
+    stays = gpu.memory_reserved - gpu.memory_moved - sum(need.memory or 0 for need in leaving if need.together)
+    moved = gpu.memory_moved
+    rest = [known[uid].pod.need for uid in gpu.pods if uid not in gone and uid in known]
+    # of what is moved off, the largest that is left counts; it is told where no trial of the GPU is a stranger
+    if len(leaving) + len(rest) == gpu.trials:
+        moved = min(moved, max((need.memory or 0 for need in rest if not need.together), default=0))
+    return replace(gpu, trials=gpu.trials - len(leaving), memory_reserved=max(0, stays) + moved, memory_moved=moved)

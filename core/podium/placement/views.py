@@ -49,7 +49,7 @@ class NodeView:
 class PodNeed:
     """What one pod asks for. `together`: its memory stays on the GPU when another works, as with `freeze`, so all
     others must fit beside it. False: it is moved off, and need only fit beside what stays. `exclusive`: it is no
-    trial's, and wants the GPUs for itself while it is there.
+    trial's, and wants the GPUs for itself while it is there: whatever can be moved off is.
     """
 
     gpus: int
@@ -61,7 +61,7 @@ class PodNeed:
 
     def beside(self, gpu: GpuReading) -> int:
         """Bytes of others on this GPU that its own must fit beside."""
-        return gpu.memory_reserved - (0 if self.together else gpu.memory_moved)
+        return gpu.memory_reserved - (0 if self.together and not self.exclusive else gpu.memory_moved)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ Used by the extender (the pod in question, the pods that sit on nodes) and by `p
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 
@@ -29,7 +28,7 @@ class PodMeta(ApiModel):
     uid: str = ""
     labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
-    deletion_timestamp: str = ""
+    deletion_timestamp: AwareDatetime | None = None
 
 
 class EnvVar(ApiModel):
@@ -71,7 +70,7 @@ class PodSpec(ApiModel):
 
 
 class Running(ApiModel):
-    started_at: datetime | None = None
+    started_at: AwareDatetime | None = None
 
 
 class ContainerState(ApiModel):

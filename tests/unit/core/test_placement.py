@@ -54,6 +54,7 @@ REFUSALS = [
         node(TIGHT),
         "MemoryReserved",
     ),
+    ("for itself, not beside what is moved", PodNeed(1, 20 * GIB, exclusive=True), node(MOVED), None),
     ("for itself, broken", PodNeed(1, exclusive=True), node(SICK), "Unhealthy"),
     ("unknown memory", PodNeed(1, 90 * GIB), node(replace(GPU, memory_total=0)), None),
 ]

@@ -162,3 +162,17 @@ def test_a_crowd_is_turned_away_at_the_door() -> None:
 
     refused = "503 3 requests are under way, as many as allowed (PODIUM_MAX_REQUESTS)"
     assert asyncio.run(crowd()) == ["served"] * 3 + [refused] * 2 + ["served"]
+
+
+@pytest.mark.parametrize(
+    ("why", "changes", "status"),
+    [
+        ("statuses without containers", {"spec": {"containers": []}}, 200),
+        ("a time of no zone", {"metadata": {"uid": "u", "deletionTimestamp": "0001-01-01T00:00:00"}}, 400),
+    ],
+)
+def test_a_strange_victim_is_no_crash(ask: Ask, why: str, changes: Json, status: int) -> None:
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {"startedAt": "2027-01-15T07:00:00Z"}}}]}
+    victim = {**pod("stranger"), "status": running, **changes}
+    body = {"Pod": URGENT, "NodeNameToVictims": {"a": {"Pods": [victim], "NumPDBViolations": 0}}}
+    assert ask(OBJECTS, "/preempt", body).status_code == status

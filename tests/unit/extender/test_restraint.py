@@ -22,6 +22,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.preempt import preempt
 from podium_extender.restraint import (
     MINUTE,
+    OVERDUE_SECONDS,
     TAKEN_UP_SECONDS,
     Guard,
     History,
@@ -52,6 +53,8 @@ ASKED = remember(History(), "urgent", eviction("x", "y"), NOW)
 STANDS = {
     "asked again before the scheduler has told them": (ASKED, "urgent", NOW + 1.0, {"x": X, "y": trial("y")}, ("x", "y")),
     "one is still leaving": (ASKED, "urgent", NOW + 30.0, {"x": GOING}, ("x",)),
+    "its time to end is nearly over": (ASKED, "urgent", NOW + 30.0, {"x": trial("x", leaving=True, gone_by=NOW + 31.0)}, ("x",)),
+    "its node is lost": (ASKED, "urgent", NOW + 30.0 + OVERDUE_SECONDS, {"x": trial("x", leaving=True, gone_by=NOW + 30.0)}, None),
     "all are gone: the room was taken by another": (ASKED, "urgent", NOW + 1.0, {}, None),
     "they were never told": (ASKED, "urgent", NOW + TAKEN_UP_SECONDS, {"x": X}, None),
     "another pod asks": (ASKED, "other", NOW + 1.0, {"x": GOING}, None),

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium.placement.fit import refuse_believed
+from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
 from podium_extender.views import Views
-from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
 
 NOW = 1000.0
 ONE = PodNeed(1)
@@ -24,12 +25,12 @@ def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -
 def room(*pods: str, rate: float = 1.0, burst: int = 100) -> WaitingRoom:
     waiting = WaitingRoom(60.0, Budget(rate, burst))
     for pod in pods:
-        waiting.refused(("default", pod), ONE, NODES)
+        waiting.refused(("default", pod), ONE, NODES, NOW)
     return waiting
 
 
-def names(woken: tuple[tuple[str, str], ...]) -> list[str]:
-    return [name for _, name in woken]
+def names(woken: tuple[Waiting, ...]) -> list[str]:
+    return [waiting.pod[1] for waiting in woken]
 
 
 def test_only_room_wakes_and_each_share_one_pod() -> None:
@@ -57,7 +58,7 @@ def test_who_is_not_concerned_sleeps_on(way: str) -> None:
 
 def test_among_many_nodes_any_may_be_the_one() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1))
-    waiting.refused(("default", "pod"), ONE, [str(i) for i in range(1000)])
+    waiting.refused(("default", "pod"), ONE, [str(i) for i in range(1000)], NOW)
     assert names(waiting.due(Views([view("new")]), NOW)) == ["pod"]
 
 
@@ -75,8 +76,65 @@ def test_a_spent_budget_delays_and_loses_nobody() -> None:
 def test_no_crowd_fills_the_memory() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
     for number in range(5):
-        waiting.refused(("default", str(number)), ONE, NODES)
+        waiting.refused(("default", str(number)), ONE, NODES, NOW)
     assert len(waiting) == 2
+
+
+def test_who_was_not_asked_for_again_makes_room_for_others() -> None:
+    """A pod that is deleted while the scheduler asks for it is refused after its end, and nobody tells."""
+    waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
+    waiting.refused(("default", "gone"), ONE, NODES, NOW)
+    waiting.refused(("default", "there"), ONE, NODES, NOW + TRIED_AGAIN / 2)
+    later = NOW + TRIED_AGAIN
+    waiting.refused(("default", "new"), ONE, NODES, later)
+    waiting.refused(("default", "too many"), ONE, NODES, later)
+    assert names(waiting.due(Views([view("a", at=later)]), later)) == ["there"]
+    assert len(waiting) == 1
+
+
+def test_an_urgent_pod_needs_no_free_share() -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 10))
+    urgent = PodNeed(1, exclusive=True)
+    for number in range(2):
+        waiting.refused(("default", f"urgent-{number}"), urgent, NODES, NOW)
+    views = Views([view("a", trials=4, health="Unhealthy")])
+    assert waiting.due(views, NOW) == ()
+    views.put(view("a", trials=4))
+    assert names(waiting.due(views, NOW)) == ["urgent-0"]
+
+
+def test_who_could_not_be_told_is_due_again() -> None:
+    waiting = room("pod")
+    views = Views([view("a")])
+    (due,) = waiting.due(views, NOW)
+    waiting.not_woken(due, NOW)
+    assert waiting.due(views, NOW) == (), "not at once: the server may be down"
+    assert waiting.again_at(NOW) == NOW + PAUSE
+    assert names(waiting.due(views, NOW + PAUSE)) == ["pod"], "although no node changed"
+    assert waiting.again_at(NOW + PAUSE) is None
+
+
+def test_a_crowd_that_a_node_cannot_take_is_looked_at_once_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = WaitingRoom(60.0, Budget(1.0, 10))
+    for number in range(300):
+        kind = PodNeed(1, products=("A100", "H100")[: 1 + number % 2])
+        waiting.refused(("default", str(number)), kind, NODES, NOW)
+    looks: list[PodNeed] = []
+
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+        looks.append(need)
+        return refuse_believed(need, node, fresh)
+
+    monkeypatch.setattr("podium_extender.waiting.refuse_believed", look)
+    views = Views([view("a")])
+    assert waiting.due(views, NOW) == ()
+    assert len(looks) == 2
+    for number in range(300):
+        if number % 2 == 0:
+            waiting.leaves(("default", str(number)))
+    views.put(view("a", trials=1))
+    assert waiting.due(views, NOW) == ()
+    assert len(looks) == 3, "a kind of which nobody is left"
 
 
 @settings(deadline=None)
@@ -91,6 +149,6 @@ def test_however_much_changes_the_budget_holds(steps: list[tuple[str, int, float
         views.put(view(name, trials=trials, at=now))
         due = waiting.due(views, now)
         woken += len(due)
-        for pod in due:  # refused again
-            waiting.refused(pod, ONE, NODES)
+        for one in due:  # refused again
+            waiting.refused(one.pod, ONE, NODES, now)
     assert woken <= burst + rate * (now - NOW) + 1e-6

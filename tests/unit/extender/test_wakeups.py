@@ -1,0 +1,128 @@
+"""Waking over real caches: what is written, a pod that could not be told, and who waits when the extender starts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, cast
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
+from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods, wake_for_ever
+
+NOW = 1_800_000_000.0
+Json = Mapping[str, Any]
+
+
+class Server:
+    """Lists what it was given, tells of the events that a test puts, and answers patches as it is told to."""
+
+    def __init__(self, objects: Mapping[Resource, Sequence[Json]]) -> None:
+        self._objects = objects
+        self.events: defaultdict[Resource, asyncio.Queue[Json]] = defaultdict(asyncio.Queue)
+        self.patches: asyncio.Queue[tuple[str | None, str, str | None, list[str]]] = asyncio.Queue()
+        self.errors: list[ApiError] = []
+
+    async def list(self, resource: Resource, namespace: str | None = None, **_: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self._objects.get(resource, ()))}
+
+    async def watch(self, resource: Resource, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        while True:
+            yield await self.events[resource].get()
+
+    async def patch(
+        self,
+        _: Resource,
+        name: str,
+        namespace: str | None,
+        patch: Json,
+        *,
+        manager: str,
+        subresource: str | None = None,
+    ) -> Json:
+        self.patches.put_nowait((namespace, name, subresource, list(patch["metadata"]["annotations"])))
+        if self.errors:
+            raise self.errors.pop()
+        return {}
+
+
+def gpunode(health: str) -> Json:
+    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
+    status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}  # NOW
+    return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
+
+
+def pod(name: str, phase: str = "Pending", gpus: str = "1", node: str = "") -> Json:
+    container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": gpus} if gpus else {}}}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "resourceVersion": "2"},
+        "spec": {"schedulerName": "podium", "containers": [container], "nodeName": node},
+        "status": {"phase": phase},
+    }
+
+
+def run(server: Server, story: Callable[[WaitingRoom, Telemetry], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        api = cast(Api, server)
+        telemetry = Telemetry(
+            WatchCache(api, GPUNODES, parse_gpunode),
+            WatchCache(api, PODS, parse_pod),
+            WatchCache(api, LEASES, Heartbeats(lambda: NOW).parse),
+            WatchCache(api, TRIALS, parse_trial),
+            namespace="podium-system",
+            clock=lambda: NOW,
+        )
+        room = WaitingRoom(60.0, Budget(1.0, 10))
+        follow_pods(telemetry, room)
+        runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+        runs.append(asyncio.create_task(wake_for_ever(api, telemetry, room, Metrics())))
+        try:
+            async with asyncio.timeout(60):
+                await wait_all_synced(telemetry.caches.values())
+                await story(room, telemetry)
+        finally:
+            for one in runs:
+                one.cancel()
+            for one in runs:
+                with suppress(asyncio.CancelledError):
+                    await one
+
+    asyncio.run(main())
+
+
+def test_a_pod_that_could_not_be_told_is_told_again() -> None:
+    server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [pod("patient")]})
+    server.errors = [ApiError(503, "ServiceUnavailable", "restarting")]
+    wake = ("default", "patient", "status", [ROOM_ANNOTATION])
+
+    async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
+        for _ in range(2):
+            server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})
+            assert await server.patches.get() == wake
+        assert not server.errors
+
+    run(server, story)
+
+
+def test_who_waits_when_the_extender_starts_is_not_forgotten() -> None:
+    others = [pod("over", "Failed"), pod("placed", node="a"), pod("no gpu", gpus="")]
+    server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [*others, pod("patient"), pod("goes")]})
+
+    async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
+        assert len(room) == 2
+        deleted = asyncio.Event()
+        telemetry.caches["pods"].subscribe(deleted.set)
+        server.events[PODS].put_nowait({"type": "DELETED", "object": pod("goes")})
+        await deleted.wait()
+        server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})
+        assert (await server.patches.get())[1] == "patient"
+        assert len(room) == 0
+
+    run(server, story)
