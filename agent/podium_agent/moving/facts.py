@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from podium.schema.base import ObjectMeta, StatusModel
 from podium_agent.moving.judgement import Place, Subject
+from podium_agent.moving.opened import Opened
 
 
 class _Volume(StatusModel):
@@ -22,9 +23,14 @@ class _Volume(StatusModel):
         return {"name": value["name"], "kind": next((key for key in value if key != "name"), "emptyDir")}
 
 
+class _Mount(StatusModel):
+    mount_path: str
+
+
 class _Container(StatusModel):
     name: str
     restart_policy: str = ""
+    volume_mounts: list[_Mount] = Field(default_factory=list)
 
 
 class _Spec(StatusModel):
@@ -59,15 +65,17 @@ class Pod(StatusModel):
         found = (one.container_id for one in self.status.container_statuses if one.name == name)
         return next(found, "").rpartition("/")[2]
 
-    def subject(self, name: str, opened: frozenset[str]) -> Subject:
+    def subject(self, name: str, opened: Opened) -> Subject:
         """An init container that goes on beside the others (a sidecar) counts as one of them."""
         sidecars = (one.name for one in self.spec.init_containers if one.restart_policy == "Always")
         images = (one.image_id for one in self.status.container_statuses if one.name == name)
+        mounts = (mount.mount_path for one in self.spec.containers if one.name == name for mount in one.volume_mounts)
         return Subject(
             (*(one.name for one in self.spec.containers), *sidecars),
             tuple((volume.name, volume.kind) for volume in self.spec.volumes),
             next(images, ""),
             self.spec.host_network or self.spec.host_pid or self.spec.host_ipc,
+            tuple(mounts),
             opened,
         )
 

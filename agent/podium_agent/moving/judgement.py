@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from podium_agent.moving import runtimes
+from podium_agent.moving.opened import Opened
 from podium_agent.moving.refusal import MoveError
 
 # what is the same wherever a pod starts; contents of the others stay on the node
@@ -18,6 +19,7 @@ TRAVELS = frozenset(
     {"configMap", "csi", "downwardAPI", "fc", "iscsi", "nfs", "persistentVolumeClaim", "projected", "secret"}
 )
 GPU_MARKS = ("/dev/nvidia", "libcuda.so", "libnvidia-ml.so", "/dev/kfd", "/dev/dri/")
+NOTHING_OPENED = Opened()
 IO_URING = "anon_inode:[io_uring]"
 
 
@@ -34,13 +36,14 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is to move. `containers`: those that run beside each other; `volumes`: name and kind of each;
-    `image_id`: what its status says it runs from; `opened`: files that its processes hold open or have mapped."""
+    `image_id`: what its status says it runs from; `mounts`: where its volumes are in it; `opened`: by its processes."""
 
     containers: tuple[str, ...]
     volumes: tuple[tuple[str, str], ...]
     image_id: str
     host_namespaces: bool = False
-    opened: frozenset[str] = frozenset()
+    mounts: tuple[str, ...] = ()
+    opened: Opened = NOTHING_OPENED
 
 
 def why_not(subject: Subject, source: Place, target: Place | None) -> MoveError | None:
@@ -54,7 +57,8 @@ def _reasons(subject: Subject, source: Place, target: Place | None) -> Iterable[
     if target is not None:
         yield _places(source, target, runs)
     yield _pod(subject)
-    yield _processes(subject.opened)
+    yield _processes(subject.opened.all)
+    yield _written(subject)
 
 
 def _places(source: Place, target: Place, runs: runtimes.Runtime) -> MoveError | None:
@@ -100,4 +104,15 @@ def _processes(opened: Iterable[str]) -> MoveError | None:
         if path == IO_URING:
             message = "a process of it uses io_uring, which CRIU does not know; turn it off (UV_USE_IO_URING=0, say)"
             return MoveError("UsesIoUring", message)
+    return None
+
+
+def _written(subject: Subject) -> MoveError | None:
+    """It works on while its archive is written: such a file grows, and CRIU brings back none of another size."""
+    for path in sorted(subject.opened.written):
+        if any(path == mount or path.startswith(mount.rstrip("/") + "/") for mount in subject.mounts):
+            message = (
+                f"a process of it holds {path} open for writing, which is on a volume: close it between two writes"
+            )
+            return MoveError("VolumeFileOpen", message)
     return None

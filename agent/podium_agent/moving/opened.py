@@ -1,23 +1,36 @@
-"""Which files the processes of a container hold open or have mapped, from /proc. Blocking; used by `move`."""
+"""Which files the processes of a container hold open or have mapped, from /proc. Blocking; used by `__main__`."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 PATH_FIELD = 5  # of a line in /proc/PID/maps: address, permissions, offset, device, inode, path
 
 
-def opened_by(pids: Iterable[int], proc: Path = Path("/proc")) -> frozenset[str]:
-    """Paths as the processes see them; a process that has ended meanwhile holds none."""
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Paths as the processes see them. `all`: held open or mapped; `written`: of those, open for writing."""
+
+    all: frozenset[str] = frozenset()
+    written: frozenset[str] = frozenset()
+
+
+def opened_by(pids: Iterable[int], proc: Path = Path("/proc")) -> Opened:
+    """A process that has ended meanwhile holds none."""
     found: set[str] = set()
+    written: set[str] = set()
     for pid in pids:
         with suppress(FileNotFoundError, ProcessLookupError):
             found |= _mapped(proc / str(pid) / "maps")
-            found |= _descriptors(proc / str(pid) / "fd")
-    return frozenset(found)
+            for path, writable in _descriptors(proc / str(pid)):
+                found.add(path)
+                if writable:
+                    written.add(path)
+    return Opened(frozenset(found), frozenset(written))
 
 
 def _mapped(maps: Path) -> set[str]:
@@ -25,9 +38,10 @@ def _mapped(maps: Path) -> set[str]:
     return {one[PATH_FIELD] for one in fields if len(one) > PATH_FIELD}
 
 
-def _descriptors(folder: Path) -> set[str]:
-    found = set()
-    for entry in folder.iterdir():
+def _descriptors(process: Path) -> Iterator[tuple[str, bool]]:
+    for entry in (process / "fd").iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
-            found.add(os.readlink(entry))
-    return found
+            path = os.readlink(entry)
+            lines = (process / "fdinfo" / entry.name).read_text().splitlines()
+            flags = next((int(line.split()[1], 8) for line in lines if line.startswith("flags:")), 0)
+            yield path, flags & os.O_ACCMODE != os.O_RDONLY

@@ -20,6 +20,7 @@ from podium_agent.moving import kubelet as kubelets
 from podium_agent.moving.judgement import Place, Subject
 from podium_agent.moving.kubelet import Container, Kubelet, refused
 from podium_agent.moving.move import Departed, Mover
+from podium_agent.moving.opened import Opened
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.registry import Registry
 from podium_agent.suspension.freeze import Freeze
@@ -135,7 +136,7 @@ FAULTS = {
     "ArchiveUnfit  ": [("kubelet.files", {name: text for name, text in DUMP.items() if name != "spec.dump"})],
     "RegistryRefused": [("registry.broken", True)],
     "RegistryUnreachable": [("registry_is_there", False)],
-    "HoldsGpu": [("subject", replace(FIT, opened=frozenset({"/dev/nvidia0"})))],
+    "HoldsGpu": [("subject", replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))))],
 }
 
 

@@ -10,13 +10,14 @@ import pytest
 
 from podium_agent.moving.facts import Node, Pod
 from podium_agent.moving.judgement import Place, Subject, why_not
-from podium_agent.moving.opened import opened_by
+from podium_agent.moving.opened import Opened, opened_by
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.runtimes import Runtime, parse, why_not_restored, why_not_written
 
 HERE = Place("node-1", "containerd://2.1.9", "amd64")
 THERE = Place("node-2", "containerd://2.1.9", "amd64")
 FIT = Subject(("train",), (("saves", "persistentVolumeClaim"),), "registry/trial@sha256:" + "0" * 64)
+WRITES = Opened(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events"}))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +77,14 @@ def test_which_runtimes_can(said: str, writes: str | None, restores: str | None,
         (replace(FIT, volumes=(("of-tomorrow", "novel"),)), THERE, "VolumeStaysBehind", "of-tomorrow"),
         (replace(FIT, image_id="sha256:" + "0" * 64), THERE, "ImageWithoutDigest", "sha256:0000"),
         (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "nothing"),
-        (replace(FIT, opened=frozenset({"/lib/libcuda.so.570"})), THERE, "HoldsGpu", "/lib/libcuda.so.570"),
-        (replace(FIT, opened=frozenset({"/dev/nvidia0"})), THERE, "HoldsGpu", "/dev/nvidia0"),
-        (replace(FIT, opened=frozenset({"anon_inode:[io_uring]"})), THERE, "UsesIoUring", "io_uring"),
-        (replace(FIT, opened=frozenset({"/lib/libc.so.6", "socket:[7]"})), THERE, None, ""),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "HoldsGpu", "/lib/libcuda.so.570"),
+        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "HoldsGpu", "/dev/nvidia0"),
+        (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "UsesIoUring", "io_uring"),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckpt/",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckp",), opened=WRITES), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), opened=Opened(WRITES.all)), THERE, None, ""),
     ],
 )
 def test_what_cannot_leave_is_told_why(subject: Subject, target: Place | None, code: str | None, named: str) -> None:
@@ -98,9 +103,12 @@ def test_what_this_process_holds_is_found(tmp_path: Path) -> None:
     file = tmp_path / "held"
     with file.open("w"):
         found = opened_by([os.getpid(), 2**22 + 1])  # the second is beyond the kernel's greatest pid
-    assert str(file) in found
-    assert any("python" in path or "libc" in path for path in found)
-    assert str(file) not in opened_by([os.getpid()])
+    assert str(file) in found.written & found.all
+    assert any("python" in path or "libc" in path for path in found.all)
+    with file.open():
+        found = opened_by([os.getpid()])
+    assert str(file) in found.all - found.written
+    assert str(file) not in opened_by([os.getpid()]).all
 
 
 def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
@@ -110,7 +118,7 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
             "spec": {
                 "nodeName": "node-1",
                 "hostIPC": True,
-                "containers": [{"name": "train"}],
+                "containers": [{"name": "train", "volumeMounts": [{"name": "b", "mountPath": "/b"}]}],
                 "initContainers": [{"name": "gate"}, {"name": "proxy", "restartPolicy": "Always"}],
                 "volumes": [{"name": "a", "emptyDir": {}}, {"secret": {"secretName": "s"}, "name": "b"}],
             },
@@ -121,8 +129,8 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
     )
     assert pod.container_id("train") == "abc"
     assert pod.container_id("gate") == ""
-    assert pod.subject("train", frozenset({"/x"})) == Subject(
-        ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, frozenset({"/x"})
+    assert pod.subject("train", Opened(frozenset({"/x"}))) == Subject(
+        ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), Opened(frozenset({"/x"}))
     )
     node = Node.model_validate(
         {
