@@ -15,7 +15,7 @@ CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-realtime bench-theory bench-extender \
+	cluster-down images kind generate golden bench-demo bench-agent bench-moving bench-realtime bench-theory bench-extender \
 	bench-hpo lock clean
 
 help: ## this list
@@ -85,6 +85,9 @@ bench-demo: setup ## hermes against fifo and round_robin on the real cluster; la
 
 bench-agent: setup ## what 50 suspensions and requeues cost a training on the real cluster, and that no bit changes
 	@$(BIN)/python benchmarks/bench_agent.py
+
+bench-moving: setup ## a live container moved from node to node on the real cluster: seconds by phase, and that nothing is lost
+	@$(BIN)/python benchmarks/bench_moving.py
 
 bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
 	@$(BIN)/python benchmarks/bench_realtime.py

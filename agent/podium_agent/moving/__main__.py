@@ -2,7 +2,7 @@
 image. Run by hand in the agent of its node; prints one line of JSON, `{"image": ..., ...}` or `{"refused": CODE, ...}`.
 
 The container is left frozen. A pod like its own that names the image instead of its own goes on from there; when that
-works, delete the old pod. `--undo` lets the old one go on instead.
+works, delete the old pod. `--undo` lets the old one go on instead. SIGTERM and SIGINT undo what was begun.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+
+from pydantic import ValidationError
 
 from podium_agent.cgroups import find_containers
 from podium_agent.moving.facts import Node, Pod
@@ -40,11 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except MoveError as refused:
         print(json.dumps({"refused": refused.code, "message": refused.message}))
         sys.exit(1)
+    except ValidationError as error:
+        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
+        sys.exit(f"podium_agent.moving: wrong settings (agent.checkpointRegistry of the chart?): {wrong}")
     except (ApiError, OSError) as error:
         sys.exit(f"podium_agent.moving: {error}")
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.exit("podium_agent.moving: interrupted; the container stands as it was found")
 
 
 async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[str, object]:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     container = Container(asked.namespace, asked.pod, asked.container)
     async with connect(settings) as api:
         pod = await _pod(api, container)

@@ -30,8 +30,8 @@ REPOSITORY = "podium-checkpoints"
 @dataclass(frozen=True, slots=True)
 class Departed:
     """`reference`: the image, by digest. Seconds by phase: `checkpoint` from asking the kubelet until the archive is
-    written, in all of which but the dump itself the container works; `stop` until it is frozen; `push` until the image
-    is in the registry. `bytes`: of the archive."""
+    written (paused for the dump, at work in the rest); `stop` until it is frozen; `push` until the image is in the
+    registry. `bytes`: of the archive."""
 
     reference: str
     bytes: int
