@@ -15,8 +15,9 @@ CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-realtime bench-theory \
-	bench-extender bench-scheduler bench-openb bench-hpo bench-simulation bench-reality bench-planner lock clean
+	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \
+	bench-theory bench-extender bench-scheduler bench-openb bench-hpo bench-simulation bench-reality bench-planner \
+	lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -88,6 +89,9 @@ bench-agent: setup ## what 50 suspensions and requeues cost a training on the re
 
 bench-checkpoint: setup ## what the agent adds to the driver's own time when it moves a trial's GPU memory (fake driver)
 	@$(BIN)/python benchmarks/bench_checkpoint.py
+
+bench-moving: setup ## a live container moved from node to node on the real cluster: seconds by phase, and that nothing is lost
+	@$(BIN)/python benchmarks/bench_moving.py
 
 bench-realtime: setup ## SGPRS: the papers' figures on the simulated GPU, promises, real networks on this machine's cores (a GPU where there is one)
 	@$(BIN)/python benchmarks/bench_realtime.py

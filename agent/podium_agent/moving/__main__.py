@@ -1,0 +1,94 @@
+"""`python -m podium_agent.moving NAMESPACE POD CONTAINER [TARGET]`, experimental: a container of this node becomes an
+image. Run by hand in the agent of its node; prints one line of JSON, `{"image": ..., ...}` or `{"refused": CODE, ...}`.
+
+The container is left frozen. A pod like its own that names the image instead of its own goes on from there; when that
+works, delete the old pod. `--undo` lets the old one go on instead. SIGTERM and SIGINT undo what was begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from pydantic import ValidationError
+
+from podium_agent.cgroups import find_containers
+from podium_agent.moving.facts import Node, Pod
+from podium_agent.moving.kubelet import Container, Kubelet
+from podium_agent.moving.move import Mover
+from podium_agent.moving.opened import opened_by
+from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.registry import Registry
+from podium_agent.moving.settings import MoveSettings
+from podium_agent.suspension.freeze import Freeze
+from podium_cluster.client import Api, ApiError, connect
+from podium_cluster.resources import NODES, PODS
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="podium_agent.moving", description="Make an image of a container that runs.")
+    parser.add_argument("namespace")
+    parser.add_argument("pod")
+    parser.add_argument("container")
+    parser.add_argument("target", nargs="?", help="the node that it is to go on at: judged as well")
+    parser.add_argument("--undo", action="store_true", help="let a container that was stopped go on here")
+    asked = parser.parse_args(arguments)
+    try:
+        print(json.dumps(asyncio.run(carry_out(MoveSettings(), asked))))
+    except MoveError as refused:
+        print(json.dumps({"refused": refused.code, "message": refused.message}))
+        sys.exit(1)
+    except ValidationError as error:
+        wrong = "; ".join(f"PODIUM_{'_'.join(map(str, one['loc'])).upper()}: {one['msg']}" for one in error.errors())
+        sys.exit(f"podium_agent.moving: wrong settings (agent.checkpointRegistry of the chart?): {wrong}")
+    except (ApiError, OSError) as error:
+        sys.exit(f"podium_agent.moving: {error}")
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        sys.exit("podium_agent.moving: interrupted; the container stands as it was found")
+
+
+async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[str, object]:
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    container = Container(asked.namespace, asked.pod, asked.container)
+    async with connect(settings) as api:
+        pod = await _pod(api, container)
+        source = Node.model_validate(await api.get(NODES, pod.spec.node_name))
+        target = Node.model_validate(await api.get(NODES, asked.target)) if asked.target else None
+    identity = pod.container_id(container.name)
+    found = await asyncio.to_thread(find_containers, settings.proc, settings.cgroup_root, frozenset({identity} - {""}))
+    if identity not in found:
+        raise MoveError("ContainerGone", f"{container} does not run on this node: run this in the agent of its node")
+    freezer, freeze = found[identity].freezer, Freeze(settings.freeze_timeout)
+    if asked.undo:
+        outcome = await freeze.resume((freezer,))
+        return {"undone": outcome.ok, "code": outcome.code, "message": outcome.message}
+    opened = await asyncio.to_thread(opened_by, freezer.processes(), settings.proc)
+    mover = Mover(
+        Kubelet(source.address, source.port, settings.kubelet_authority, settings.kubelet_token),
+        Registry(settings.registry, settings.registry_user, settings.registry_password),
+        freeze,
+        settings.checkpoints_dir,
+        settings.move_seconds,
+    )
+    there = target.place(settings.restore_switched_on) if target else None
+    departed = await mover.depart(container, freezer, pod.subject(container.name, opened), source.place(), there)
+    return {"image" if key == "reference" else key: value for key, value in asdict(departed).items()}
+
+
+async def _pod(api: Api, container: Container) -> Pod:
+    """By list: the agent's account may list pods, not get one."""
+    found = (await api.list(PODS, container.namespace, fields=f"metadata.name={container.pod}"))["items"]
+    if not found:
+        raise MoveError("ContainerGone", f"there is no pod {container.pod} in namespace {container.namespace}")
+    return Pod.model_validate(found[0])
+
+
+if __name__ == "__main__":
+    main()

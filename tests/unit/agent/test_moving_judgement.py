@@ -1,0 +1,145 @@
+"""What is refused before a container is checkpointed: runtimes, places, pods, open files; and the facts behind it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from podium_agent.moving.facts import Node, Pod
+from podium_agent.moving.judgement import Place, Subject, why_not
+from podium_agent.moving.opened import Opened, opened_by
+from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.runtimes import Runtime, parse, why_not_restored, why_not_written
+
+HERE = Place("node-1", "containerd://2.1.9", "amd64")
+THERE = Place("node-2", "containerd://2.1.9", "amd64")
+FIT = Subject(("train",), (("saves", "persistentVolumeClaim"),), "registry/trial@sha256:" + "0" * 64)
+WRITES = Opened(frozenset({"/ckpt/run/events"}), frozenset({"/ckpt/run/events"}))
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ("containerd://2.1.9", Runtime("containerd", (2, 1, 9))),
+        ("containerd://v2.3.4-rc.1", Runtime("containerd", (2, 3, 4))),
+        ("cri-o://1.34", Runtime("cri-o", (1, 34, 0))),
+        ("docker://Unknown", None),
+        ("", None),
+    ],
+)
+def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
+    if found is not None:
+        assert parse(said) == found
+        return
+    with pytest.raises(MoveError) as refused:
+        parse(said)
+    assert refused.value.code == "RuntimeUnknown"
+
+
+@pytest.mark.parametrize(
+    ("said", "writes", "restores", "switched_on"),
+    [
+        ("containerd://1.7.30", "RuntimeTooOld", "RuntimeTooOld", "RuntimeTooOld"),
+        ("containerd://2.0.5", None, "RuntimeTooOld", "RuntimeTooOld"),
+        ("containerd://2.1.0", None, None, None),
+        ("containerd://2.2.6", None, None, None),
+        ("containerd://2.2.7", None, "RestoreOff", None),
+        ("containerd://2.3.3", None, None, None),
+        ("containerd://2.3.4", None, "RestoreOff", None),
+        ("containerd://2.4.0", None, "RestoreGone", "RestoreGone"),
+        ("containerd://3.0.0", None, "RestoreGone", "RestoreGone"),
+        ("cri-o://1.24.6", "RuntimeTooOld", "RuntimeTooOld", "RuntimeTooOld"),
+        ("cri-o://1.36.0", None, None, None),
+        ("docker://20.10.1", "RuntimeUnknown", "RuntimeUnknown", "RuntimeUnknown"),
+    ],
+)
+def test_which_runtimes_can(said: str, writes: str | None, restores: str | None, switched_on: str | None) -> None:
+    runtime = parse(said)
+    answers = (why_not_written(runtime), why_not_restored(runtime, False), why_not_restored(runtime, True))
+    assert tuple(answer.code if answer else None for answer in answers) == (writes, restores, switched_on)
+
+
+@pytest.mark.parametrize(
+    ("subject", "target", "code", "named"),
+    [
+        (FIT, THERE, None, ""),
+        (FIT, None, None, ""),
+        (FIT, replace(THERE, runtime="cri-o://1.36.0"), "RuntimesDiffer", "cri-o 1.36.0"),
+        (FIT, replace(THERE, architecture="arm64"), "ArchitecturesDiffer", "arm64"),
+        (FIT, replace(THERE, runtime="containerd://2.4.1"), "RestoreGone", "containerd 2.4.1"),
+        (replace(FIT, containers=("train", "logs")), THERE, "SeveralContainers", "train, logs"),
+        (replace(FIT, host_namespaces=True), THERE, "HostNamespaces", "network"),
+        (replace(FIT, volumes=(("work", "emptyDir"),)), THERE, "VolumeStaysBehind", "work (emptyDir)"),
+        (replace(FIT, volumes=(("data", "hostPath"),)), THERE, "VolumeStaysBehind", "data (hostPath)"),
+        (replace(FIT, volumes=(("of-tomorrow", "novel"),)), THERE, "VolumeStaysBehind", "of-tomorrow"),
+        (replace(FIT, image_id="sha256:" + "0" * 64), THERE, "ImageWithoutDigest", "sha256:0000"),
+        (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "nothing"),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "HoldsGpu", "/lib/libcuda.so.570"),
+        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "HoldsGpu", "/dev/nvidia0"),
+        (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "UsesIoUring", "io_uring"),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckpt/",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
+        (replace(FIT, mounts=("/ckp",), opened=WRITES), THERE, None, ""),
+        (replace(FIT, mounts=("/ckpt",), opened=Opened(WRITES.all)), THERE, None, ""),
+    ],
+)
+def test_what_cannot_leave_is_told_why(subject: Subject, target: Place | None, code: str | None, named: str) -> None:
+    refused = why_not(subject, HERE, target)
+    assert (refused.code if refused else None) == code
+    assert named in (refused.message if refused else "")
+
+
+def test_a_source_that_writes_none_is_refused_without_a_target() -> None:
+    refused = why_not(FIT, replace(HERE, runtime="containerd://1.7.1"), None)
+    assert refused is not None
+    assert refused.code == "RuntimeTooOld"
+
+
+def test_what_this_process_holds_is_found(tmp_path: Path) -> None:
+    file = tmp_path / "held"
+    with file.open("w"):
+        found = opened_by([os.getpid(), 2**22 + 1])  # the second is beyond the kernel's greatest pid
+    assert str(file) in found.written & found.all
+    assert any("python" in path or "libc" in path for path in found.all)
+    with file.open():
+        found = opened_by([os.getpid()])
+    assert str(file) in found.all - found.written
+    assert str(file) not in opened_by([os.getpid()]).all
+
+
+def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
+    pod = Pod.model_validate(
+        {
+            "metadata": {"name": "t-0"},
+            "spec": {
+                "nodeName": "node-1",
+                "hostIPC": True,
+                "containers": [{"name": "train", "volumeMounts": [{"name": "b", "mountPath": "/b"}]}],
+                "initContainers": [{"name": "gate"}, {"name": "proxy", "restartPolicy": "Always"}],
+                "volumes": [{"name": "a", "emptyDir": {}}, {"secret": {"secretName": "s"}, "name": "b"}],
+            },
+            "status": {
+                "containerStatuses": [{"name": "train", "containerID": "containerd://abc", "imageID": "i@sha256:1"}]
+            },
+        }
+    )
+    assert pod.container_id("train") == "abc"
+    assert pod.container_id("gate") == ""
+    assert pod.subject("train", Opened(frozenset({"/x"}))) == Subject(
+        ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), Opened(frozenset({"/x"}))
+    )
+    node = Node.model_validate(
+        {
+            "metadata": {"name": "node-1"},
+            "status": {
+                "nodeInfo": {"containerRuntimeVersion": "containerd://2.1.9", "architecture": "amd64"},
+                "addresses": [{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "10.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 10251}},
+            },
+        }
+    )
+    assert (node.address, node.port, node.place()) == ("10.0.0.1", 10251, HERE)
