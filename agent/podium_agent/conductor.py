@@ -81,6 +81,7 @@ class Conductor:
         self.books: dict[str, Book] = {}
         self.view = View()
         self.beat = time.monotonic()
+        self.looked = asyncio.Event()  # once: `view` is what was seen, not the emptiness of a start
         pods.subscribe(self.wake)
         nodes.subscribe(self.wake)
 
@@ -134,6 +135,7 @@ class Conductor:
         steps = decide(replace(orders, taken=taken), trials, now)
         acted = carrier.carry(steps)
         self.view = View(orders, trials, _unsettled(steps, observer), taken)
+        self.looked.set()
         if acted:
             self._event.set()  # what was begun has changed the facts
         elif not self.view.unsettled and self._heard is not None:

@@ -81,6 +81,8 @@ class Reporter:
         return trial.since if since is None else since
 
     async def run(self) -> None:
+        """Nothing before the first look: what the agent before this one wrote tells it where the trials are."""
+        await self._conductor.looked.wait()
         pause = 0.5
         while True:
             await self._event.wait()

@@ -177,6 +177,8 @@ def test_a_pod_deleted_by_force_keeps_its_gpu_until_its_processes_have_ended(nod
             node.start()
         node.order("count-8")
         until(settled, "the order heard")
+        # a new agent takes a moment to learn, from the one before it, which GPU the gated one has
+        until(lambda: "count-8" in node.states(), "both known")
         assert node.states() == {"count-2": "Running", "count-8": "Gated"}
     node.cluster.start("kubelet", NODE)
     until(lambda: "count-2" not in node.states(), "the orphan ended", 120)

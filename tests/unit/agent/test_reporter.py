@@ -1,0 +1,56 @@
+"""What the agent tells of its node, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agent_builders import Machine
+
+from podium_agent.conductor import Conductor, View
+from podium_agent.gpus import Reading
+from podium_agent.metrics import Metrics
+from podium_agent.reporter import Reporter
+from podium_agent.suspension.choice import Methods
+from podium_agent.telemetry import Telemetry
+from podium_cluster.client import Api
+
+
+def test_nothing_is_told_before_the_first_look(tmp_path: Path) -> None:
+    """The agent before this one has written where the trials are: with the kubelet away nobody else knows."""
+    written: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        told = asyncio.Event()
+
+        async def apply_status(_: object, manifest: dict[str, Any], *, manager: str) -> None:
+            written.append(manifest)
+            told.set()
+
+        conductor = SimpleNamespace(looked=asyncio.Event(), view=View(), subscribe=lambda _: None)
+        heard: list[Any] = []
+        telemetry = SimpleNamespace(subscribe=heard.append, reading=Reading())
+        reporter = Reporter(
+            Machine(tmp_path).settings(),
+            cast(Api, SimpleNamespace(apply_status=apply_status)),
+            cast(Telemetry, telemetry),
+            cast(Conductor, conductor),
+            Metrics(),
+            cast(Methods, SimpleNamespace(names=("freeze",))),
+            "0",
+        )
+        task = asyncio.ensure_future(reporter.run())
+        (wake,) = heard
+        wake()
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert written == []
+        conductor.looked.set()
+        await told.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(written) == 1
