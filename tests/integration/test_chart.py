@@ -226,15 +226,11 @@ def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) 
         {"name": name, "ignoredByScheduler": False} for name in ("podium.dev/gpu", "podium.dev/gpu-exclusive")
     ]
     assert [profile["schedulerName"] for profile in config["profiles"]] == ["other"]
-    assert config["clientConnection"] == {"qps": 500, "burst": 500}
     assert config["leaderElection"]["leaderElect"] is elected
     assert config["leaderElection"]["resourceName"] != "kube-scheduler"
     role = one(objects, "Role", "podium-scheduler")
     writes = [rule for rule in role["rules"] if {"update", "patch"} & set(rule["verbs"])]
     assert [rule["resourceNames"] for rule in writes] == ([["podium-scheduler"]] if elected else [])
-    # who may patch pods themselves may change the image of any pod of the cluster
-    everywhere = one(objects, "ClusterRole", "podium-scheduler")["rules"]
-    assert [rule["resources"] for rule in everywhere if set(rule["verbs"]) - {"list", "watch"}] == [["pods/status"]]
 
 
 def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: Tool) -> None:
