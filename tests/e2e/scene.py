@@ -82,7 +82,7 @@ class Scene:
         return self.witnesses[name]
 
     def nodes_take_pods(self) -> bool:
-        """After an accident the controllers may hold a node back for a while, and a kubelet tells of its shares late."""
+        """After an accident the controllers may hold a node back for a while; a kubelet tells of its shares late."""
         return all(
             not node["spec"].get("taints") and int(node["status"]["allocatable"].get("podium.dev/gpu", "0")) > 0
             for node in self.site.objects("nodes")
