@@ -5,8 +5,7 @@ work; was it let in a moment before the agent died, GPUNode.status does not name
 it the next agent would let another trial in beside it. The observer removes a note when the kernel has seen the end of
 the pod's processes. A note that outlived a reboot names a pod of which nothing runs: it is removed at the first look.
 
-Not synced to the disk: it has to outlive the agent, and what it tells of does not outlive the node. Nor is it in the
-folder that trials see.
+It is not in the folder that trials see.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from podium.domain.snapshot import TrialKey
+from podium_agent import notes
 from podium_agent.pods import TrialPod
 from podium_agent.records import Hint
 
@@ -43,10 +43,7 @@ class Passages:
         key = pod.key
         text = _Note(namespace=key.namespace, trial=key.name, uid=key.uid, pod=pod.name, gpus=gpus).model_dump_json()
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside = self._folder / f".{pod.uid}"  # a note is whole or not there
-            aside.write_text(text)
-            aside.rename(self._folder / pod.uid)
+            notes.write(self._folder, pod.uid, text)
         except OSError as error:
             log.error("%s is let through without a note of it: %s", pod.name, error)
 
@@ -59,9 +56,7 @@ class Passages:
     def read(self) -> dict[str, Hint]:
         """By pod uid; what is no note of ours is passed over."""
         found: dict[str, Hint] = {}
-        for place in self._folder.iterdir() if self._folder.is_dir() else ():
-            if place.name.startswith("."):
-                continue
+        for place in notes.places(self._folder):
             try:
                 note = _Note.model_validate_json(place.read_text())
             except (OSError, ValueError) as error:

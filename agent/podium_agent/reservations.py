@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from podium.placement.needs import EXCLUSIVE_RESOURCE
 from podium.schema.base import ObjectMeta, StatusModel
+from podium_agent import notes
 from podium_agent.cgroups import find_leftovers
 from podium_agent.conductor import View
 from podium_agent.exclusive import Reservation, UrgentPod, advance, blocked
@@ -168,10 +169,7 @@ class Reservations:
         namespace, name = one.pod or ("", "")
         note = _Note(gpu=one.gpu, at=one.at, namespace=namespace, pod=name, uid=one.uid)
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            aside = self._folder / f".{one.gpu}"  # a note is whole or not there
-            aside.write_text(note.model_dump_json())
-            aside.rename(self._folder / one.gpu)
+            notes.write(self._folder, one.gpu, note.model_dump_json())
         except OSError as error:
             log.error("GPU %s is reserved without a note of it: %s", one.gpu, error)
 
@@ -183,9 +181,7 @@ class Reservations:
 
     def _read(self) -> None:
         """The notes of the agent before this one; what is no note of ours is passed over."""
-        for place in self._folder.iterdir() if self._folder.is_dir() else ():
-            if place.name.startswith("."):
-                continue
+        for place in notes.places(self._folder):
             try:
                 note = _Note.model_validate_json(place.read_text())
             except (OSError, ValueError) as error:

@@ -42,6 +42,23 @@ class Announcer(rpc.DevicePluginServicer):
         """What is to be announced now."""
         raise NotImplementedError
 
+    def give(self, uuids: tuple[str, ...]) -> Any:
+        """What a container gets that was given these GPUs."""
+        raise NotImplementedError
+
+    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
+        known = {gpu.uuid for gpu in self._telemetry.reading.gpus}
+        answers = []
+        for ask in request.container_requests:
+            try:
+                uuids = check(tuple(ask.devices_ids), known)
+            except RefusedError as error:
+                log.warning("allocation refused: %s", error)
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+                raise
+            answers.append(self.give(uuids))
+        return pb.AllocateResponse(container_responses=answers)
+
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802
         return self.options
 
@@ -97,18 +114,8 @@ class Servicer(Announcer):
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 
-    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        known = {gpu.uuid for gpu in self._telemetry.reading.gpus}
-        answers = []
-        for ask in request.container_requests:
-            try:
-                uuids = check(tuple(ask.devices_ids), known)
-            except RefusedError as error:
-                log.warning("allocation refused: %s", error)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-                raise
-            answers.append(allocation(self._settings, uuids, _share(self._settings)))
-        return pb.AllocateResponse(container_responses=answers)
+    def give(self, uuids: tuple[str, ...]) -> Any:
+        return allocation(self._settings, uuids, _share(self._settings))
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         return pb.PreStartContainerResponse()

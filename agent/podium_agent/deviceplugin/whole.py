@@ -14,7 +14,7 @@ import grpc
 from podium_agent.conductor import Conductor
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Announcer, allocation
-from podium_agent.deviceplugin.shares import Device, RefusedError, check, uuid_of
+from podium_agent.deviceplugin.shares import Device, uuid_of
 from podium_agent.exclusive import prefer, whole
 from podium_agent.reservations import Reservations, StillTakenError
 from podium_agent.settings import AgentSettings
@@ -50,19 +50,9 @@ class WholeGpus(Announcer):
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 
-    async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
-        known = {gpu.uuid for gpu in self._telemetry.reading.gpus}
-        answers = []
-        for ask in request.container_requests:
-            try:
-                uuids = check(tuple(ask.devices_ids), known)
-            except RefusedError as error:
-                log.warning("allocation refused: %s", error)
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-                raise
-            self._reservations.reserve(uuids)
-            answers.append(allocation(self._settings, uuids))
-        return pb.AllocateResponse(container_responses=answers)
+    def give(self, uuids: tuple[str, ...]) -> Any:
+        self._reservations.reserve(uuids)
+        return allocation(self._settings, uuids)
 
     async def PreStartContainer(self, request: Any, context: Any) -> Any:  # noqa: N802
         uuids = sorted({uuid_of(device) for device in request.devices_ids})

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from podium.placement.base import Policy, Question, candidates
-from podium.placement.pieces import WHOLE, Floats, Left, Mix, left_of, mix_of, outcomes, served
+from podium.placement.base import Policy, Question
+from podium.placement.pieces import WHOLE, Floats, Left, Mix, best_way, served
 from podium.placement.views import NodeView
 
 # Pods that are looked at, on average, before a piece would be free again for other reasons: with few, only what nearly
@@ -29,15 +29,7 @@ def cost(question: Question, node: NodeView) -> float | None:
 
 def place(question: Question, node: NodeView) -> tuple[float, tuple[int, ...]] | None:
     """What the node is expected to take in, in GPUs, before the pod less after it; and the GPUs where that is least."""
-    if candidates(question.need, node) is None:
-        return None
-    if not node.gpus:
-        return 0.0, ()
-    mix = mix_of(question.typical or ((question.need, 1.0),), node.gpus[0])
-    before = left_of(node)
-    now = worth(mix, before)
-    ways = ((now - worth(mix, after), chosen) for chosen, after in outcomes(question, node, before))
-    return min(ways, default=None) or (float(len(node.gpus)), ())  # it fits nowhere
+    return best_way(question, node, lambda mix, left: -worth(mix, left))
 
 
 def worth(mix: Mix, left: Left) -> float:

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from podium.placement.base import Policy, Question, candidates
-from podium.placement.pieces import WHOLE, Left, Mix, left_of, mix_of, outcomes, served
+from podium.placement.base import Policy, Question
+from podium.placement.pieces import WHOLE, Left, Mix, best_way, served
 from podium.placement.views import NodeView
 
 STEPS = 100
@@ -27,15 +27,7 @@ def cost(question: Question, node: NodeView) -> float | None:
 
 def place(question: Question, node: NodeView) -> tuple[float, tuple[int, ...]] | None:
     """By how many GPUs the fragments grow at least (negative: they shrink), and on which GPUs of the node that is."""
-    if candidates(question.need, node) is None:
-        return None
-    if not node.gpus:
-        return 0.0, ()
-    mix = mix_of(question.typical or ((question.need, 1.0),), node.gpus[0])
-    before = left_of(node)
-    now = fragments(mix, before)
-    ways = ((fragments(mix, after) - now, chosen) for chosen, after in outcomes(question, node, before))
-    return min(ways, default=None) or (float(len(node.gpus)), ())  # it fits nowhere
+    return best_way(question, node, fragments)
 
 
 def fragments(mix: Mix, left: Left) -> float:

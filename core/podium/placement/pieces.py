@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.placement.base import Question
+from podium.placement.base import Question, candidates
 from podium.placement.charge import charge_at, least_loaded
 from podium.placement.views import GpuReading, NodeView, PodNeed
 
@@ -93,6 +94,21 @@ def mix_of(typical: Typical, gpu: GpuReading) -> Mix:
         if len(_mixes) > MIXES_KEPT:
             _mixes.popitem(last=False)
     return kept[1]
+
+
+def best_way(
+    question: Question, node: NodeView, loss: Callable[[Mix, Left], float]
+) -> tuple[float, tuple[int, ...]] | None:
+    """By how much `loss` grows at least when the pod is put there, and on which GPUs; None: it may not go there."""
+    if candidates(question.need, node) is None:
+        return None
+    if not node.gpus:
+        return 0.0, ()
+    mix = mix_of(question.typical or ((question.need, 1.0),), node.gpus[0])
+    before = left_of(node)
+    now = loss(mix, before)
+    ways = ((loss(mix, after) - now, chosen) for chosen, after in outcomes(question, node, before))
+    return min(ways, default=None) or (float(len(node.gpus)), ())  # it fits nowhere
 
 
 def served(mix: Mix, left: Left) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
