@@ -34,8 +34,8 @@ from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import NO_MEMORY, TrialState
 from podium_agent.trials import Gate, LocalTrial
 
-LAST_CALL_SECONDS = 3.0
-LAST_CALL_PART = 1 / 3  # of a short grace period: before that, the holder has time to make room
+LAST_CALL_SECONDS = 10.0
+LAST_CALL_PART = 1 / 3  # of a short grace period: before that, others that end have the GPU, or the holder makes room
 NOT_FREEZABLE = "its job's suspension.methods name none that this node carries out"
 ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works has ended what is over
 

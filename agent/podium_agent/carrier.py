@@ -27,6 +27,7 @@ from podium_agent.trials import Acting
 
 log = logging.getLogger(__name__)
 MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for
+HURRY_SECONDS = 0.5  # between two tries where the pod is about to be killed
 
 
 class Carrier:
@@ -168,9 +169,11 @@ class Carrier:
         if outcome.ok:
             record.retry_at, record.trouble, record.short = 0.0, "", ""
         else:
-            record.retry_at = time.time() + self._retry_seconds
+            ending = record.kill_at(time.time()) is not None
+            pause = min(HURRY_SECONDS, self._retry_seconds) if ending else self._retry_seconds
+            record.retry_at = time.time() + pause
             record.trouble = f"{outcome.code}: {outcome.message}"
             self._metrics.failures.labels(what, outcome.code).inc()
-            log.error("%s: %s failed, again in %.0f s: %s", record.pod.name, what, self._retry_seconds, record.trouble)
+            log.error("%s: %s failed, again in %.1f s: %s", record.pod.name, what, pause, record.trouble)
         log.info("%s: %s took %.1f ms (%s)", record.pod.name, what, outcome.seconds * 1000, outcome.code)
         self._changed()

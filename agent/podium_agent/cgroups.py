@@ -166,6 +166,22 @@ def sigterm_waits(proc: Path, pid: int) -> bool:
         return False
 
 
+def hook_waits(proc: Path, freezer: Freezer) -> bool:
+    """Whether the kubelet's preStop hook is in this container: its pod is being ended, whoever has said so or not."""
+    try:
+        return any(_is_hook(proc, pid) for pid in freezer.processes())
+    except OSError:
+        return False
+
+
+def _is_hook(proc: Path, pid: int) -> bool:
+    try:
+        words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # gone meanwhile
+    return words[0].endswith(b"/podium-gate") and words[1:2] == [b"hook"]
+
+
 def _status(proc: Path, pid: int) -> dict[str, str]:
     lines = (proc / str(pid) / "status").read_text().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium.placement.needs import moves_memory
 from podium.schema.gpunode import TrialState
-from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
+from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, hook_waits, sigterm_waits
 from podium_agent.gate import Gates
 from podium_agent.passages import Passages
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
@@ -162,16 +162,17 @@ class Observer:
         if not record.begun and (pod.gate_passed or record.containers):
             record.begun, record.said = True, self._gates.said(pod.uid)
         state = derive(gate, work, record.acting)
-        if state is not record.state:
+        changed = state is not record.state
+        if changed:
             why = reason(record.state, state, record.done)
             log.info("%s: %s > %s (%s)", pod.name, record.state or "-", state or "Ended", why)
             record.state, record.since = state, now
         record.done = Acting.NOTHING
         if state is None:
             return None
-        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._told(record):
-            log.info("%s was sent a SIGTERM while it was frozen", pod.name)
-            record.told_at = now
+        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._told(record, changed):
+            log.info("%s was told to end while it was frozen, or just before", pod.name)
+            record.tell(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:
@@ -202,8 +203,11 @@ class Observer:
             over_since=record.over_since,
         )
 
-    def _told(self, record: Record) -> bool:
-        return any(sigterm_waits(self._settings.proc, one.pid) for one in record.containers.values())
+    def _told(self, record: Record, just_frozen: bool) -> bool:
+        """By a SIGTERM that waits, or by the hook before it, frozen with the trial: nothing enters what is frozen."""
+        proc, containers = self._settings.proc, record.containers.values()
+        caught = just_frozen and any(hook_waits(proc, one.freezer) for one in containers)
+        return caught or any(sigterm_waits(proc, one.pid) for one in containers)
 
     def _gate(self, pod: TrialPod) -> Gate:
         if self._gates.passed(pod.uid) or pod.gate_passed:

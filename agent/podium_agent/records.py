@@ -48,7 +48,7 @@ class Record:
     torn: bool = False  # some of it is stopped, some works
     searched: float = 0.0
     watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
-    told_at: float | None = None  # a SIGTERM was found waiting for it while it was frozen
+    told_at: float | None = None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
     _deletion: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -59,8 +59,8 @@ class Record:
         """When its pod is killed, None if it is not being ended.
 
         The API server's clock may not be ours: at the latest its grace from now. A kubelet that ends pods of its own
-        accord (node pressure, node shutdown, a critical pod) says so in the API only when all is over; who was sent a
-        SIGTERM, by it or another, has its grace period to heed it.
+        accord (node pressure, node shutdown, a critical pod) says so in the API only when all is over; who was told,
+        by it or another, has its grace period to heed that.
         """
         deadline = self.pod.deadline
         if deadline is None:
@@ -68,7 +68,12 @@ class Record:
             return end if end is not None and now < end else None
         if self._deletion[0] != deadline:
             self._deletion = (deadline, min(deadline, now + self.pod.grace))
+            self.retry_at = 0.0  # there is no time to wait for what failed before
         return self._deletion[1]
+
+    def tell(self, now: float) -> None:
+        """Its end was seen to begin on the node."""
+        self.told_at, self.retry_at = now, 0.0
 
 
 def orphan(uid: str, hint: Hint) -> Record:

@@ -21,7 +21,16 @@ from pathlib import Path
 import pytest
 from cuda_node import PROGRAM
 
-from podium_agent.cgroups import Freezer, Frost, find_containers, find_leftovers, heeds_sigterm, peer_of, sigterm_waits
+from podium_agent.cgroups import (
+    Freezer,
+    Frost,
+    find_containers,
+    find_leftovers,
+    heeds_sigterm,
+    hook_waits,
+    peer_of,
+    sigterm_waits,
+)
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -290,6 +299,23 @@ def test_a_sigterm_waits_for_who_is_frozen(cells: list[Cell], method: Suspension
         assert asyncio.run(method.resume(freezers(cells))).ok
         assert told.wait(10) == 7
         assert not sigterm_waits(Path("/proc"), told.pid)
+
+
+def test_a_hook_is_seen_in_who_is_frozen(cells: list[Cell], method: SuspensionMethod, tmp_path: Path) -> None:
+    """A kubelet sends its SIGTERM only after it."""
+    (tmp_path / "hook").write_text("import sys; print(flush=True); sys.stdin.read()")
+    words, python = ["/podium/podium-gate", "hook"], Path(sys.executable).resolve()
+    with subprocess.Popen(
+        words, executable=python, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as hook:
+        assert hook.stdout is not None
+        hook.stdout.readline()
+        (cells[0].freezer.path / "cgroup.procs").write_text(str(hook.pid))
+        assert asyncio.run(method.suspend(freezers(cells))).ok
+        assert [hook_waits(Path("/proc"), cell.freezer) for cell in cells] == [True, False]
+        assert asyncio.run(method.resume(freezers(cells))).ok
+        hook.communicate(timeout=10)
+    assert not hook_waits(Path("/proc"), cells[0].freezer)
 
 
 def test_who_would_hear_sigterm(cells: list[Cell]) -> None:

@@ -194,6 +194,9 @@ def digits(site: Site) -> Run:
 
 
 @pytest.fixture(scope="session")
-def scene(site: Site) -> Any:
+def scene(site: Site) -> Iterator[Any]:
     """Searches of small scripts that accidents are done to."""
-    return load(Path(__file__).with_name("scene.py")).set_up(site)
+    made = load(Path(__file__).with_name("scene.py")).set_up(site)
+    yield made
+    for witness in made.witnesses.values():
+        witness.close()

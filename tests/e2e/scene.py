@@ -36,6 +36,10 @@ class Witness:
             if (trial, attempt) not in self.files:
                 self.files[trial, attempt] = path.open(encoding="utf-8")
 
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+
     def printed(self, trial: str) -> dict[int, list[tuple[int, int]]]:
         """attempt > (step, value) in the order printed, of attempts that printed anything."""
         found = {}
@@ -132,8 +136,7 @@ class Scene:
         return next(folder for folder in found if any((folder / file).exists() for file in self.site.evidence.THAWED))
 
     def finish(self, name: str) -> None:
-        for file in self.witnesses.pop(name).files.values():
-            file.close()
+        self.witnesses.pop(name).close()
         self.site.kubectl("delete", "hyperparamjob", name, "--timeout=90s", timeout=100)
 
     def judge(self, witness: Witness, exact: bool = True) -> int:

@@ -69,15 +69,12 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
     scene.site.podium("drain", NODE, "--undo")
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
-    assert scene.judge(witness) == 0, "each was saved within its grace period"
-    trials = scene.trials(JOB)
+    trials, told = scene.trials(JOB), requeues(scene)
+    losses = {trial["metadata"]["name"]: trial["status"].get("losses") for trial in trials}
+    assert scene.judge(witness) == 0, f"each was saved within its grace period: {losses}; {told}"
     attempts = [trial["status"]["attempt"] for trial in trials]
     assert max(attempts) < 10, f"{attempts}: whoever is thrown out again and again waits longer and longer"
     assert all(trial["status"]["failures"] == 0 for trial in trials), "to be sent away is no failure"
-    events = scene.site.objects(
-        "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialRequeued"
-    )
-    told = " ".join(event["message"] for event in events if event["involvedObject"]["name"].startswith(JOB))
     for who in ("EvictionByEvictionAPI", "PreemptionByScheduler", "TerminationByKubelet", "NodeDraining"):
         assert who in told, f"{who}: {told}"
     scene.nothing_leaks(JOB)
@@ -88,6 +85,13 @@ def there(scene: Scene) -> set[str]:
     """Uids of the trials' pods on the node that have not ended."""
     pods = (pod for pod in scene.pods(JOB) if pod["spec"].get("nodeName") == NODE)
     return {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] in ("Pending", "Running")}
+
+
+def requeues(scene: Scene) -> str:
+    """What the Events say of every pod that was sent away."""
+    found = scene.site.objects("events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialRequeued")
+    names = [(event["involvedObject"]["name"], event["message"]) for event in found]
+    return "; ".join(f"{name}: {message}" for name, message in names if name.startswith(JOB))
 
 
 def runs(scene: Scene, name: str) -> bool:

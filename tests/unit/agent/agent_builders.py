@@ -145,6 +145,15 @@ class Machine:
         (process / "root").symlink_to(root)
         return Freezer(place, unified=False)
 
+    def process(self, place: Path, cmdline: bytes) -> None:
+        """One more in that container's cgroup."""
+        number = next(self.pids)
+        with (place / "cgroup.procs").open("a") as file:
+            file.write(f"{number}\n")
+        folder = self.folder / "proc" / str(number)
+        folder.mkdir()
+        (folder / "cmdline").write_bytes(cmdline)
+
     def end(self, freezer: Freezer) -> None:
         """Its process ends; its root, a mount of its own, is out of sight as well."""
         for number in (freezer.path / "cgroup.procs").read_text().split():

@@ -172,3 +172,32 @@ def test_who_was_sent_a_sigterm_while_it_was_frozen_is_being_ended(on_node: Call
         assert [trial.deleting for trial in node.look(frozen, now=131.0)] == [False], "it did not heed it, and lives"
 
     on_node(scene)
+
+
+def test_who_is_frozen_in_its_hook_is_being_ended(on_node: Callable[..., None]) -> None:
+    """The kubelet sends no SIGTERM before its hook has ended, and the hook is frozen with the trial."""
+
+    def scene(node: Node) -> None:
+        caught = pod("a", grace=30.0, running=frozenset({TRAIN}))
+        place = node.run(caught, TRAIN, os.getpid()).path
+        node.process(place, b"python3\0train.py\0")
+        assert [trial.deleting for trial in node.look(caught, now=99.0)] == [False]
+        node.process(place, b"/podium/podium-gate\0hook\0")
+        (place / "freezer.state").write_text("FROZEN")
+        assert [(trial.deleting, trial.deadline) for trial in node.look(caught, now=100.0)] == [(True, 130.0)]
+        assert node.steps(order("b"), caught, now=101.0) == {"resume a-0 Deleted"}
+
+    on_node(scene)
+
+
+def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        frozen = pod("a", grace=30.0, running=frozenset({TRAIN}))
+        (node.run(frozen, TRAIN, os.getpid()).path / "freezer.state").write_text("FROZEN")
+        node.look(frozen, now=100.0)
+        node.observer.records()[0].retry_at = 105.0
+        assert node.steps(order("a"), frozen, now=101.0) == {"wait a-0 ResumeFailed"}
+        deleted = replace(frozen, deadline=132.0)
+        assert node.steps(order("a"), deleted, now=102.0) == {"resume a-0 Deleted"}
+
+    on_node(scene)
