@@ -279,6 +279,19 @@ def test_trials_have_a_class_that_gives_way_and_preempts_nobody(tool: Tool) -> N
     assert "PODIUM_TRIAL_PRIORITY_CLASS" not in env
 
 
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ("", "system-node-critical"),
+        ("agent.priorityClassName=", "podium-system"),
+        ("agent.priorityClassName=,priorityClass.create=false,priorityClass.name=", None),
+    ],
+)
+def test_the_agent_is_not_evicted_before_its_trials(tool: Tool, values: str, name: str | None) -> None:
+    spec = one(parse(render(tool, values)), "DaemonSet", "podium-agent")["spec"]["template"]["spec"]
+    assert spec.get("priorityClassName") == name
+
+
 def test_the_definitions_come_with_the_chart() -> None:
     names = {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").glob("*.yaml")}
     assert names == {"hyperparamjobs.podium.dev", "hyperparamtrials.podium.dev", "gpunodes.podium.dev"}
