@@ -178,11 +178,11 @@ class World:
     def start_scheduler(self, *, with_extender: bool = True, calls_per_second: int | None = None) -> None:
         """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
 
-        `calls_per_second`: to the API server, in place of kube-scheduler's own limit (50, at once 100).
+        `calls_per_second`: to the API server, in place of the chart's limit.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
-        config["clientConnection"] = {"kubeconfig": str(self.account)}
+        config["clientConnection"]["kubeconfig"] = str(self.account)
         if calls_per_second is not None:
             config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
         if not with_extender:
