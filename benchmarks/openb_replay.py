@@ -19,7 +19,7 @@ import numpy as np
 from podium.placement.base import Policy, Question
 from podium.placement.charge import charge_at, least_loaded
 from podium.placement.pieces import WHOLE
-from podium.placement.scores import scale
+from podium.placement.scores import has_favourite, rank
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import Judge
 from podium_extender.typical import typical_needs
@@ -100,10 +100,10 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
         if left:
             if policy.reads_pod:  # nothing to keep from pod to pod
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
-                scores = scale(left, costs, policy.one_best)
+                ranking = rank(left, costs, has_favourite(policy, need))
             else:
-                scores = judge.prioritize(question, left, views, NOW)
-            best = left[scores.index(max(scores))]
+                ranking = judge.prioritize(question, left, views, NOW)
+            best = left[ranking.scores.index(max(ranking.scores))]
             node, i = views.get(best), row[best]
             gpus = charge_at(node.gpus, _chosen(policy, question, node, chance), need)
             cpu[i] -= need.cpu

@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
+from podium.placement.readings import PlacedPod
 from podium.placement.scores import MIDDLE
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
@@ -132,6 +133,8 @@ def _filter(
                 waiting.leaves(name)
             else:
                 waiting.refused(name, question.need, args.names, telemetry.clock())
+        if len(decided.passed) == 1:  # then there is nothing to score
+            _expect(args, question, decided.passed[0], telemetry)
     except BadPodError as error:
         decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
     for code, count in Counter(why.code for why in decided.failed.values()).items():
@@ -149,10 +152,19 @@ def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[
         question = _question(args, telemetry)
     except BadPodError:  # filter says why; nothing is better than anything else for such a pod
         return [MIDDLE] * len(args.names)
-    return judge.prioritize(question, args.names, telemetry.views(), telemetry.clock())
+    ranking = judge.prioritize(question, args.names, telemetry.views(), telemetry.clock())
+    if ranking.favourite is not None:
+        _expect(args, question, args.names[ranking.favourite], telemetry)
+    return ranking.scores
+
+
+def _expect(args: ExtenderArgs, question: Question, node: str, telemetry: Telemetry) -> None:
+    meta = args.pod.metadata
+    telemetry.expect(PlacedPod(meta.uid, node, question.need))
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:
+    telemetry.asked_about(args.pod.metadata.uid)
     return Question(need_of(args.pod), args.pod.metadata.uid, telemetry.typical())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from podium.placement.base import Policy, Question
 from podium.placement.fit import refuse_believed
-from podium.placement.scores import cost_of, scale
+from podium.placement.scores import Ranking, cost_of, has_favourite, rank
 from podium.placement.views import NodeView, PodNeed
 from podium_extender.findings import Findings
 from podium_extender.views import Views
@@ -75,8 +75,8 @@ class Judge:
         passed = [name for name, why in zip(names, found, strict=True) if why is None]
         return Filtered(passed, {name: why for name, why in zip(names, found, strict=True) if why is not None})
 
-    def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> list[int]:
-        """A score from 0 to 10 for each node, in the order given."""
+    def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
+        """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
         policy = self.policy
 
         def look(node: NodeView, fresh: bool) -> float:
@@ -87,7 +87,7 @@ class Judge:
         typical = question.typical if policy.reads_typical else ()
         kind = question.need, typical, question.pod if policy.reads_pod else ""
         found = _kept(self._costs, self._kinds, kind, lambda: Findings(look, self.stale_after)).of(names, views, now)
-        return scale(names, np.array(found, dtype=np.float64), policy.one_best)
+        return rank(names, np.array(found, dtype=np.float64), has_favourite(policy, question.need))
 
 
 def refused(code: str, message: str) -> Refused:

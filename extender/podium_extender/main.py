@@ -19,6 +19,7 @@ from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.app import create_app
+from podium_extender.assumed import Assumed
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.restraint import Limits
@@ -31,7 +32,7 @@ from podium_extender.wakeups import follow_pods, wake_for_ever
 log = logging.getLogger(__name__)
 
 
-def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
+def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Telemetry:
     """The four caches that the answers come from; their `run` is up to the caller."""
     beats = Heartbeats(time.time)
     return Telemetry(
@@ -41,6 +42,7 @@ def watch_cluster(api: Api, settings: ExtenderSettings) -> Telemetry:
         WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
+        assumed=assumed,
     )
 
 
@@ -57,9 +59,11 @@ async def serve(settings: ExtenderSettings) -> None:
     """Run until SIGTERM or SIGINT (uvicorn's own handlers); a watch that dies takes the process with it."""
     metrics = Metrics()
     async with connect(settings) as api:
-        telemetry = watch_cluster(api, settings)
+        assumed = Assumed(settings.assume_seconds, metrics.assumption_ended)
+        telemetry = watch_cluster(api, settings, assumed)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
         metrics.watch(telemetry.caches)
+        metrics.assumed.set_function(lambda: len(assumed))
         waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
         app = create_app(
             telemetry,

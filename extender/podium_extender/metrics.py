@@ -20,6 +20,7 @@ from prometheus_client import (
 )
 
 from podium_cluster.watch import WatchCache
+from podium_extender.assumed import End
 
 # from a tenth of a millisecond (two nodes) to the scheduler's time limit
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -64,12 +65,26 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        self.assumed = Gauge(
+            "podium_extender_assumed_pods",
+            "pods that count on the node that was best for them and were not seen bound yet",
+            registry=self.registry,
+        )
+        self.assumptions = Counter(
+            "podium_extender_assumptions",
+            "how they ended: confirmed, elsewhere, asked_again, gone, expired",
+            ["result"],
+            registry=self.registry,
+        )
         self.ages = Gauge(
             "podium_extender_cache_age_seconds",
             "since the API server was last heard of this kind of object",
             ["cache"],
             registry=self.registry,
         )
+
+    def assumption_ended(self, how: End) -> None:
+        self.assumptions.labels(how).inc()
 
     def watch(self, caches: Mapping[str, WatchCache[Any]]) -> None:
         """Show the caches' ages, as they are when the page is read."""

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.settings import ClusterSettings
+from podium_extender.assumed import LONGEST
 
 
 class ExtenderSettings(ClusterSettings):
@@ -25,6 +26,9 @@ class ExtenderSettings(ClusterSettings):
     )
     minimum_run_seconds: float = Field(
         60.0, ge=0, description="a trial that began no longer ago is evicted only where nobody else can be"
+    )
+    assume_seconds: float = Field(
+        LONGEST, gt=0, description="a pod counts for so long on the node that was best for it, if it is not seen bound"
     )
     wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
     wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")

@@ -27,6 +27,7 @@ from podium.placement.views import PodNeed
 from podium.schema.gpunode import GPUNode
 from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
+from podium_extender.assumed import Assumed
 from podium_extender.trials import SeenTrial
 from podium_extender.typical import typical_needs
 from podium_extender.views import Views
@@ -69,7 +70,7 @@ def _timestamp(text: str) -> float:
 
 
 class Telemetry:
-    """Views of nodes by name. `namespace` is where the agents' leases are."""
+    """Views of nodes by name. `namespace` is where the agents' leases are; `assumed` are pods that count already."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Telemetry:
         *,
         namespace: str,
         clock: Callable[[], float],
+        assumed: Assumed | None = None,
     ) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -87,6 +89,7 @@ class Telemetry:
         self._trials = trials
         self._namespace = namespace
         self.clock = clock
+        self._assumed = Assumed() if assumed is None else assumed
         self._views = Views()
         self._changed: set[str] = set()  # nodes whose view has to be made anew
         self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
@@ -111,10 +114,19 @@ class Telemetry:
 
     def views(self) -> Views:
         """All nodes, as they are now."""
+        self._changed.update(self._assumed.expire(self.clock()))
         for name in self._changed:
             self._make(name)
         self._changed.clear()
         return self._views
+
+    def asked_about(self, uid: str) -> None:
+        """The scheduler asks about this pod, so it has no node yet."""
+        self._changed.update(self._assumed.asked_again(uid))
+
+    def expect(self, pod: PlacedPod) -> None:
+        """It will be on this node, as far as can be told: it counts there from now on."""
+        self._changed.update(self._assumed.place(pod, self.clock()))
 
     def occupants(self, name: str) -> dict[str, Occupant]:
         """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
@@ -138,7 +150,8 @@ class Telemetry:
             self._views.drop(name)
             return
         pods = self._on_node.get(name, {})
-        gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
+        counted = [*(pods[key] for key in sorted(pods)), *self._assumed.on(name)]
+        gpus = gpus_now(node, counted, self._ranks)
         self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock()))
 
     def _heard(self, name: str) -> float | None:
@@ -160,11 +173,15 @@ class Telemetry:
             if before.node:
                 self._on_node[before.node].pop(key, None)
                 self._changed.add(before.node)
+            if after is None or after.uid != before.uid:
+                self._changed.update(self._assumed.gone(before.uid))
         if after is not None:
             self._needs[after.need] += 1
             if after.node:
                 self._on_node[after.node][key] = after
                 self._changed.add(after.node)
+            seen = self._assumed.seen_on(after.uid, after.node)
+            self._changed.update(seen if after.node or after.waits else self._assumed.gone(after.uid))
         self._uncounted += before is None or after is None
 
     def _beat(self, key: Key, before: float | None, after: float | None) -> None:

@@ -50,6 +50,7 @@ class World:
     scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
     extender_port: int = field(default_factory=free_port)
     health_port: int = field(default_factory=free_port)
+    server: str = ""  # where the extender finds the API server, if not where the kubeconfig says
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -129,16 +130,22 @@ class World:
         self.account.write_text(yaml.safe_dump(config))
 
     def start_extender(self) -> None:
+        config = yaml.safe_load(self.account.read_text())
+        for cluster in config["clusters"] if self.server else ():
+            cluster["cluster"]["server"] = self.server
+        path = self.folder / "extender-account"
+        path.write_text(yaml.safe_dump(config))
         self.start(
             "extender",
             [sys.executable, "-m", "podium_extender.main"],
-            PODIUM_KUBECONFIG=str(self.account),
+            PODIUM_KUBECONFIG=str(path),
             PODIUM_NAMESPACE=self.namespace,
             PODIUM_EXTENDER_PORT=str(self.extender_port),
             PODIUM_HTTP_HOST="127.0.0.1",
             PODIUM_HTTP_PORT=str(self.health_port),
             PODIUM_SCHEDULER_NAME=self.scheduler,
             PODIUM_LOG_FORMAT="console",
+            PODIUM_ASSUME_SECONDS="600",  # however slow this machine is
             PYTHONPATH=os.pathsep.join(sys.path),
         )
         self.wait(self.extender_ready, "the extender is ready")
@@ -148,14 +155,34 @@ class World:
             return httpx.get(f"http://127.0.0.1:{self.health_port}/readyz", timeout=5).status_code == 200
         return False
 
+    def extender_knows(self, short: str) -> bool:
+        """Its watch of GPUNodes may come after kube-scheduler's question, and an unknown node is not refused: it is
+        asked about a pod that is too large for any node.
+        """
+        container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
+        annotations = {"podium.dev/gpu-memory": str(10**6 * GIB)}
+        metadata = {"name": "probe", "namespace": self.namespace, "uid": "probe", "annotations": annotations}
+        question = {
+            "Pod": {"metadata": metadata, "spec": {"containers": [container]}},
+            "NodeNames": [self.node(short)],
+        }
+        answer = httpx.post(f"http://127.0.0.1:{self.extender_port}/filter", json=question, timeout=10).json()
+        return self.node(short) in answer["FailedAndUnresolvableNodes"]
+
+    def metric(self, name: str) -> float:
+        """A sample of the extender's page, by its whole name with labels; 0 where it is not there yet."""
+        page = httpx.get(f"http://127.0.0.1:{self.health_port}/metrics", timeout=5).text
+        lines = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
+        return next((float(value) for sample, value in lines if sample == name), 0.0)
+
     def start_scheduler(self, *, with_extender: bool = True, calls_per_second: int | None = None) -> None:
         """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
 
-        `calls_per_second`: to the API server, in place of kube-scheduler's own limit (50, at once 100).
+        `calls_per_second`: to the API server, in place of the chart's limit.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
-        config["clientConnection"] = {"kubeconfig": str(self.account)}
+        config["clientConnection"]["kubeconfig"] = str(self.account)
         if calls_per_second is not None:
             config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
         if not with_extender:
@@ -201,6 +228,8 @@ class World:
             await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
 
         self.api(put)
+        if "extender" in self.processes:
+            self.wait(lambda: self.extender_knows(short), f"the extender knows {short}")
 
     def add_pod(
         self,

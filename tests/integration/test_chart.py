@@ -226,6 +226,7 @@ def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) 
         {"name": name, "ignoredByScheduler": False} for name in ("podium.dev/gpu", "podium.dev/gpu-exclusive")
     ]
     assert [profile["schedulerName"] for profile in config["profiles"]] == ["other"]
+    assert config["clientConnection"] == {"qps": 500, "burst": 1000}
     assert config["leaderElection"]["leaderElect"] is elected
     assert config["leaderElection"]["resourceName"] != "kube-scheduler"
     role = one(objects, "Role", "podium-scheduler")

@@ -6,6 +6,7 @@ Nodes are Node objects without a kubelet and GPUNodes without an agent: the sche
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 from extender_world import GIB, World, gpu, now
+from held_wire import HeldWire
 
 from podium_extender.wakeups import ROOM_ANNOTATION
 
@@ -23,8 +26,19 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
-def world(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    world = World(kubeconfig, tmp_path_factory.mktemp("extender"), binary)
+def wire(kubeconfig: Path) -> Iterator[HeldWire]:
+    """Between the extender and the API server; the scheduler is not behind it."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    wire = HeldWire(config["clusters"][0]["cluster"]["server"])
+    yield wire
+    wire.close()
+
+
+@pytest.fixture(scope="module")
+def world(
+    kubeconfig: Path, binary: Callable[[str], Path], wire: HeldWire, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    world = World(kubeconfig, tmp_path_factory.mktemp("extender"), binary, server=wire.address)
     with world.open():
         world.start_extender()
         world.start_scheduler()
@@ -40,17 +54,32 @@ def _empty_world(world: World) -> Iterator[None]:
 def test_a_trial_goes_to_the_node_with_fewer_trials(world: World) -> None:
     world.add_node("busy", gpu(1, trials=3))
     world.add_node("idle", gpu(2))
+    seen_by_the_scheduler(world, "busy", "idle")
     world.add_pod("one")
     assert world.bound("one") == "idle"
 
 
-def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World) -> None:
-    world.add_node("a", gpu(1))
-    world.add_node("b", gpu(2))
+def seen_by_the_scheduler(world: World, *nodes: str) -> None:
+    """Its watches of nodes and of pods are two: it may hear of a pod before it hears of a node. A pod on each tells."""
+    for node in nodes:
+        world.add_pod(f"first-on-{node}", on=node)
+        assert world.bound(f"first-on-{node}") == node
+
+
+@pytest.mark.parametrize("blind", [False, True], ids=["seen", "not_seen_bound"])
+def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World, wire: HeldWire, blind: bool) -> None:
+    """kube-scheduler asks for the next pod before the last one's binding is written. `blind`: the extender sees no
+    binding at all during the burst.
+    """
+    for number, node in enumerate("ab"):
+        world.add_node(node, gpu(number, shares=8), shares=8)
+    seen_by_the_scheduler(world, "a", "b")
     names = [f"burst-{i}" for i in range(6)]
-    world.add_pod(*names)
-    places = [world.bound(name) for name in names]
+    with wire.held() if blind else contextlib.nullcontext():
+        world.add_pod(*names)
+        places = [world.bound(name) for name in names]
     assert sorted(places) == ["a", "a", "a", "b", "b", "b"]
+    world.wait(lambda: world.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
 
 
 def test_a_broken_gpu_is_refused_and_the_pod_says_why(world: World) -> None:

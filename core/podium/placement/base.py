@@ -27,10 +27,7 @@ class Question:
 class Policy:
     """`cost`: less is better, any finite scale; None = nothing is known, which gives the middle score.
 
-    `one_best`: the smallest name among the best nodes stands alone at the top, since a packing falls apart where equal
-    scores are settled by chance (FGD on openb: 95 % of the GPUs allocated, 90 % with random ties; shared research,
-    scheduling-theory.md 3.2 A). A balancing policy leaves equal nodes equal: kube-scheduler, which knows of the pods it
-    placed a moment ago, chooses among them.
+    `one_best`: one node stands alone at the top for pods that take no share, too (`scores.has_favourite`).
     """
 
     name: str

@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from podium.placement.base import Policy, Question
-from podium.placement.scores import HIGHEST, MIDDLE, score_nodes
+from podium.placement.scores import HIGHEST, MIDDLE, has_favourite, score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
@@ -87,11 +87,11 @@ def takes_the_unknown_for_the_middle(policy: Policy, question: Question, nodes: 
             assert score.value == MIDDLE
 
 
-def has_one_best_where_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
-    scores = score_nodes(policy, question, nodes, NOW)
-    best = [score.node for score in scores if score.value == HIGHEST]
-    known = [score for score in scores if "middle" not in score.message]
-    assert not policy.one_best or len(best) == (1 if known else 0)
+def has_one_favourite_where_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
+    known = [score for score in score_nodes(policy, question, nodes, NOW) if "middle" not in score.message]
+    highest = max((score.value for score in known), default=0)
+    best = [score.node for score in known if score.value == highest]
+    assert not has_favourite(policy, question.need) or len(best) == (1 if known else 0)
 
 
 def reads_the_pod_only_if_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:
@@ -112,7 +112,7 @@ CHECKS: tuple[Check, ...] = (
     ignores_the_order_of_nodes,
     judges_a_node_alone,
     takes_the_unknown_for_the_middle,
-    has_one_best_where_it_says_so,
+    has_one_favourite_where_it_says_so,
     reads_the_pod_only_if_it_says_so,
     reads_what_is_typical_only_if_it_says_so,
 )

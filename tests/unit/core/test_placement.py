@@ -73,8 +73,8 @@ HALF = replace(GPU, trials=2, sm_utilization=50.0)
 RANKED = (replace(GPU, trials=1, ranks=(1,)), replace(GPU, trials=1, ranks=(9,)))
 SCORES = [
     ("the spread is used", [node(GPU), node(HALF, name="b"), node(FULL, name="c")], [10, 6, 0]),
-    ("alike", [node(HALF), node(HALF, name="b")], [5, 5]),
-    ("alone", [node(GPU)], [5]),
+    ("alike: by name", [node(HALF, name="c"), node(HALF, name="b")], [5, 6]),
+    ("alone", [node(GPU)], [6]),
     ("none", [], []),
     ("stale is the middle", [node(GPU), node(GPU, name="b", age=100.0), node(FULL, name="c")], [10, 5, 0]),
     ("unknown is the middle", [node(GPU), node(UNSURE, name="b"), node(FULL, name="c")], [10, 5, 0]),

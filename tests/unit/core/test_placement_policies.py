@@ -13,7 +13,7 @@ from podium.placement.base import Question
 from podium.placement.fill import worth
 from podium.placement.pieces import Left, mix_of
 from podium.placement.registry import placement_policy
-from podium.placement.scores import scale, score_nodes
+from podium.placement.scores import has_favourite, rank, score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
@@ -120,18 +120,35 @@ def test_random_is_even_and_its_own_for_each_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "one_best", "expected"),
+    ("costs", "favourite", "expected"),
     [
         ([0.0, 1.0, 0.5, None], False, [10, 0, 5, 5]),
         ([0.0, 0.0, 1.0], False, [10, 10, 0]),
         ([0.0, 0.0, 1.0], True, [10, 9, 0]),
         ([3.0, 3.0], False, [5, 5]),
-        ([3.0, 3.0], True, [10, 5]),
-        ([None, 3.0], True, [5, 10]),
+        ([3.0, 3.0], True, [6, 5]),
+        ([3.0, 0.0, 0.001, None], True, [0, 10, 9, 5]),
+        ([None, 3.0], True, [5, 6]),
         ([None, None], True, [5, 5]),
         ([], True, []),
     ],
 )
-def test_scale(costs: list[float | None], one_best: bool, expected: list[int]) -> None:
+def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -> None:
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs])
-    assert scale(list("abcd")[: len(costs)], known_or_nan, one_best) == expected
+    ranking = rank(list("abcd")[: len(costs)], known_or_nan, favourite)
+    assert ranking.scores == expected
+    known = favourite and any(cost is not None for cost in costs)
+    assert ranking.favourite == (expected.index(max(expected)) if known else None)
+
+
+@pytest.mark.parametrize(
+    ("policy", "need", "one"),
+    [
+        ("load_balance", PodNeed(1), True),
+        ("load_balance", PodNeed(0), False),  # it counts nowhere: all of a burst would go to the same node
+        ("load_balance", PodNeed(1, exclusive=True), False),
+        ("binpack", PodNeed(1, exclusive=True), True),
+    ],
+)
+def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNeed, one: bool) -> None:
+    assert has_favourite(placement_policy(policy), need) is one

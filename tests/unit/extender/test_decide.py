@@ -56,7 +56,7 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
             chance.shuffle(names)
             asked = [views.get(name) for name in names]
             plain = score_nodes(judge.policy, question, asked, now, STALE)
-            assert judge.prioritize(question, names, views, now) == [score.value for score in plain]
+            assert judge.prioritize(question, names, views, now).scores == [score.value for score in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
             filtered = judge.filter(question, names, views, now)
             assert filtered.failed.keys() == refused

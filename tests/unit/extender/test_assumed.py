@@ -1,0 +1,301 @@
+"""Pods that were scored a moment ago count on the node that was best for them, and how that ends: the rules, and over
+HTTP with watches that lag behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, cast
+
+import httpx
+import pytest
+
+from podium.placement.readings import PlacedPod
+from podium.placement.registry import placement_policy
+from podium.placement.views import PodNeed
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.watch import WatchCache
+from podium_extender.app import create_app
+from podium_extender.assumed import LONGEST, MOST, Assumed
+from podium_extender.decide import Judge
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
+
+NOW = 1_800_000_000.0
+FRESH = "2027-01-15T07:59:50Z"
+GIB = 2**30
+SHARES = 4  # of a node
+Json = Mapping[str, Any]
+
+
+def on(node: str, uid: str = "p") -> PlacedPod:
+    return PlacedPod(uid, node, PodNeed(1))
+
+
+ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [
+    ("bound where it was assumed", lambda assumed: assumed.seen_on("p", "a"), "confirmed"),
+    ("bound elsewhere", lambda assumed: assumed.seen_on("p", "b"), "elsewhere"),
+    ("asked about again", lambda assumed: assumed.asked_again("p"), "asked_again"),
+    ("deleted", lambda assumed: assumed.gone("p"), "gone"),
+    ("never seen again", lambda assumed: assumed.expire(LONGEST), "expired"),
+    ("the clock was set back", lambda assumed: assumed.expire(-1.0), "expired"),
+]
+
+
+@pytest.mark.parametrize(("why", "end", "how"), ENDS, ids=[end[0] for end in ENDS])
+def test_how_an_assumption_ends(why: str, end: Callable[[Assumed], list[str]], how: str) -> None:
+    told: list[str] = []
+    assumed = Assumed(LONGEST, told.append)
+    assert assumed.place(on("a"), 0.0) == ["a"]
+    assert list(assumed.on("a")) == [on("a")]
+    assert end(assumed) == ["a"]
+    assert told == [how]
+    assert (len(assumed), list(assumed.on("a"))) == (0, [])
+    assert end(assumed) == []
+    assert told == [how]
+
+
+def test_what_does_not_end_an_assumption() -> None:
+    assumed = Assumed()
+    assumed.place(on("a"), 0.0)
+    assert assumed.seen_on("p", "") == []  # an event from before it was bound comes late
+    assert assumed.seen_on("q", "a") == []
+    assert assumed.expire(LONGEST - 0.001) == []
+    assert len(assumed) == 1
+
+
+def test_a_pod_is_assumed_in_one_place() -> None:
+    assumed = Assumed()
+    assumed.place(on("a"), 0.0)
+    assert sorted(assumed.place(on("b"), 1.0)) == ["a", "b"]
+    assert (list(assumed.on("a")), list(assumed.on("b"))) == ([], [on("b")])
+    assert assumed.expire(LONGEST) == []  # the second time counts
+    assert assumed.expire(1.0 + LONGEST) == ["b"]
+
+
+def test_they_are_not_more_than_so_many() -> None:
+    assumed = Assumed()
+    for number in range(MOST + 3):
+        assumed.place(on("a", str(number)), 0.0)
+    assert len(assumed) == MOST
+    assert next(iter(assumed.on("a"))).uid == "3"
+
+
+class Server:
+    """A stand-in for the API server whose events come when the test says so."""
+
+    def __init__(self, objects: Sequence[Json]) -> None:
+        self._objects = objects
+        self.events: asyncio.Queue[Json] = asyncio.Queue()
+
+    async def list(self, *_: Any, **__: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self._objects)}
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        while True:
+            yield await self.events.get()
+            self.events.task_done()
+
+
+def gpunode(name: str) -> Json:
+    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "shares": SHARES, "memoryTotal": 80 * GIB}
+    return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": [gpu]}}
+
+
+def pod(name: str, node: str = "", uid: str = "", phase: str = "Pending", **annotations: str) -> Json:
+    container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
+    keys = {f"podium.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    meta = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "resourceVersion": "2"}
+    return {
+        "metadata": meta | {"annotations": keys},
+        "spec": {"nodeName": node, "containers": [container]},
+        "status": {"phase": phase},
+    }
+
+
+class Stage:
+    """An extender over nodes `a` and `b`, asked as kube-scheduler asks."""
+
+    def __init__(self, placement: str = "load_balance") -> None:
+        nodes = {GPUNODES: [gpunode("a"), gpunode("b")]}
+        self.servers = {kind: Server(nodes.get(kind, ())) for kind in (GPUNODES, PODS, LEASES, TRIALS)}
+        self.now = NOW
+        self.placed: dict[str, str] = {}
+        self.metrics = Metrics()
+        assumed = Assumed(LONGEST, self.metrics.assumption_ended)
+        self.metrics.assumed.set_function(lambda: len(assumed))
+        self.telemetry = Telemetry(
+            self._cache(GPUNODES, parse_gpunode),
+            self._cache(PODS, parse_pod),
+            self._cache(LEASES, Heartbeats(lambda: self.now).parse),
+            self._cache(TRIALS, parse_trial),
+            namespace="podium-system",
+            clock=lambda: self.now,
+            assumed=assumed,
+        )
+        judge = Judge(placement_policy(placement), 3600.0)
+        self.app = create_app(self.telemetry, self.metrics, judge, body_limit=2**20, max_requests=4)
+
+    def _cache(self, kind: Resource, parse: Callable[[Json], Any]) -> WatchCache[Any]:
+        return WatchCache(cast(Api, self.servers[kind]), kind, parse)
+
+    async def tell(self, kind: str, payload: Json) -> None:
+        """One event of the watch of pods, and the extender has seen it."""
+        self.servers[PODS].events.put_nowait({"type": kind, "object": payload})
+        await self.servers[PODS].events.join()
+
+    async def ask(self, verb: str, asked: Json, *names: str) -> Any:
+        body = {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://extender") as client:
+            answer = await client.post(f"/{verb}", json=body)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def schedule(self, asked: Json) -> str:
+        """What kube-scheduler does: counts the shares itself, asks filter, and prioritize only if there is a choice.
+        The node with the highest score, which must be one.
+        """
+        uid = asked["metadata"]["uid"]
+        others = Counter(node for other, node in self.placed.items() if other != uid)
+        left = (await self.ask("filter", asked, *(name for name in "ba" if others[name] < SHARES)))["NodeNames"]
+        self.placed[uid] = left[0] if len(left) == 1 else await self._best(asked, left)
+        return self.placed[uid]
+
+    async def _best(self, asked: Json, left: Sequence[str]) -> str:
+        scores = {row["Host"]: row["Score"] for row in await self.ask("prioritize", asked, *left)}
+        best = [name for name, score in scores.items() if score == max(scores.values())]
+        assert len(best) == 1, scores
+        return best[0]
+
+    def ended(self, how: str) -> float:
+        return self.metrics.registry.get_sample_value("podium_extender_assumptions_total", {"result": how}) or 0.0
+
+    @property
+    def open(self) -> float | None:
+        return self.metrics.registry.get_sample_value("podium_extender_assumed_pods")
+
+
+def play(part: Callable[[Stage], Any], **named: Any) -> None:
+    async def main() -> None:
+        stage = Stage(**named)
+        runs = [asyncio.create_task(cache.run()) for cache in stage.telemetry.caches.values()]
+        await asyncio.gather(*(cache.wait_synced() for cache in stage.telemetry.caches.values()))
+        try:
+            await part(stage)
+        finally:
+            for run in runs:
+                run.cancel()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("placement", "places"),
+    [("load_balance", "ababab"), ("spread", "ababab"), ("binpack", "aaaabb"), ("fragmentation", "aaaabb")],
+)
+def test_a_burst_is_placed_as_if_each_binding_were_seen(placement: str, places: str) -> None:
+    async def part(stage: Stage) -> None:
+        found = [await stage.schedule(pod(f"p{number}")) for number in range(6)]
+        assert "".join(found) == places
+        assert stage.open == 6
+        for number, node in enumerate(found):
+            await stage.tell("MODIFIED", pod(f"p{number}", node))
+        assert (stage.open, stage.ended("confirmed")) == (0, 6)
+        # nothing is counted twice or lost by it
+        assert [await stage.schedule(pod(f"q{number}")) for number in range(2)] == (
+            ["a", "b"] if placement in ("load_balance", "spread") else ["b", "b"]
+        )
+
+    play(part, placement=placement)
+
+
+def test_declared_memory_of_an_assumed_pod_is_taken() -> None:
+    async def part(stage: Stage) -> None:
+        large = str(50 * GIB)
+        assert await stage.schedule(pod("p", gpu_memory=large)) == "a"
+        assert await stage.schedule(pod("q", gpu_memory=large)) == "b"  # filter leaves one node, which is not scored
+        assert stage.open == 2
+        refused = await stage.ask("filter", pod("r", gpu_memory=large), "a", "b")
+        assert sorted(refused["FailedNodes"]) == ["a", "b"]
+
+    play(part)
+
+
+def test_the_scheduler_chose_otherwise() -> None:
+    async def part(stage: Stage) -> None:
+        assert await stage.schedule(pod("p")) == "a"
+        await stage.tell("MODIFIED", pod("p", "b"))
+        assert (stage.open, stage.ended("elsewhere")) == (0, 1)
+        assert await stage.schedule(pod("q")) == "a"
+
+    play(part)
+
+
+def test_a_pod_that_is_asked_about_again_does_not_count_against_itself() -> None:
+    async def part(stage: Stage) -> None:
+        assert await stage.schedule(pod("p")) == "a"
+        assert await stage.schedule(pod("p")) == "a"
+        assert (stage.open, stage.ended("asked_again")) == (1, 1)
+
+    play(part)
+
+
+def test_old_news_of_a_pod_end_nothing_and_those_of_its_namesake_neither() -> None:
+    async def part(stage: Stage) -> None:
+        await stage.tell("ADDED", pod("p", "b", uid="first"))
+        assert await stage.schedule(pod("p", uid="second")) == "a"
+        await stage.tell("DELETED", pod("p", "b", uid="first"))
+        await stage.tell("ADDED", pod("p", uid="second"))
+        assert stage.open == 1
+        await stage.tell("DELETED", pod("p", uid="second"))
+        assert (stage.open, stage.ended("gone")) == (0, 1)
+
+    play(part)
+
+
+def test_a_pod_that_is_over_before_it_was_seen_bound_is_gone() -> None:
+    async def part(stage: Stage) -> None:
+        await stage.schedule(pod("p"))
+        await stage.tell("MODIFIED", pod("p", "a", phase="Succeeded"))
+        assert (stage.open, stage.ended("gone")) == (0, 1)
+
+    play(part)
+
+
+def test_what_never_comes_true_is_forgotten() -> None:
+    async def part(stage: Stage) -> None:
+        assert await stage.schedule(pod("p")) == "a"
+        stage.now += LONGEST
+        assert await stage.schedule(pod("q")) == "a"
+        assert (stage.open, stage.ended("expired")) == (1, 1)
+
+    play(part)
+
+
+def test_nothing_is_assumed_where_nothing_is_known() -> None:
+    async def part(stage: Stage) -> None:
+        rows = await stage.ask("prioritize", pod("p"), "x", "y")
+        assert [row["Score"] for row in rows] == [5, 5]
+        assert stage.open == 0
+
+    play(part)
+
+
+def test_each_pod_counts_once_whatever_comes_in_between() -> None:
+    """Bindings that are seen in another order than they were made, some before the next question."""
+
+    async def part(stage: Stage) -> None:
+        places = Counter[str]()
+        for number in range(8):
+            node = await stage.schedule(pod(f"p{number}"))
+            places[node] += 1
+            if number % 3 == 2:
+                await stage.tell("MODIFIED", pod(f"p{number}", node))
+        assert places == {"a": 4, "b": 4}
+        assert (stage.open, stage.ended("confirmed")) == (6, 2)
+
+    play(part)
