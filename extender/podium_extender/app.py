@@ -160,7 +160,7 @@ def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[
 
 def _expect(args: ExtenderArgs, question: Question, node: str, telemetry: Telemetry) -> None:
     meta = args.pod.metadata
-    telemetry.expect(PlacedPod(meta.uid, node, question.need))
+    telemetry.expect((meta.namespace, meta.name), PlacedPod(meta.uid, node, question.need))
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:

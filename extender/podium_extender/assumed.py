@@ -11,11 +11,12 @@ Where its own scores decide otherwise, the watch corrects that with the binding.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from podium.placement.readings import PlacedPod
+from podium_cluster.watch import Key
 
 LONGEST = 30.0  # seconds until a pod that was never seen bound is no more counted
 MOST = 20_000  # pods at once; beyond that the oldest is no more counted
@@ -24,6 +25,7 @@ End = Literal["confirmed", "elsewhere", "asked_again", "gone", "expired"]
 
 @dataclass(frozen=True, slots=True)
 class _Assumption:
+    key: Key
     pod: PlacedPod  # with the node that it is assumed on
     at: float
 
@@ -37,22 +39,21 @@ class Assumed:
         self._longest = longest
         self._ended = ended
         self._pods: dict[str, _Assumption] = {}  # the oldest first
-        self._on_node: defaultdict[str, dict[str, PlacedPod]] = defaultdict(dict)
+        self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def on(self, node: str) -> Iterable[PlacedPod]:
-        """In the order in which they were placed."""
-        return self._on_node[node].values() if node in self._on_node else ()
+    def on(self, node: str) -> Mapping[Key, PlacedPod]:
+        return self._on_node.get(node, {})
 
-    def place(self, pod: PlacedPod, now: float) -> list[str]:
+    def place(self, key: Key, pod: PlacedPod, now: float) -> list[str]:
         """The pod was scored best on `pod.node`."""
         changed = [pod.node, *self.asked_again(pod.uid)]
         if len(self._pods) >= MOST:
             changed += self._end(next(iter(self._pods)), "expired")
-        self._pods[pod.uid] = _Assumption(pod, now)
-        self._on_node[pod.node][pod.uid] = pod
+        self._pods[pod.uid] = _Assumption(key, pod, now)
+        self._on_node[pod.node][key] = pod
         return changed
 
     def asked_again(self, uid: str) -> list[str]:
@@ -85,7 +86,8 @@ class Assumed:
         if assumption is None:
             return []
         node = assumption.pod.node
-        del self._on_node[node][uid]
+        if (there := self._on_node[node].get(assumption.key)) is not None and there.uid == uid:  # no later namesake
+            del self._on_node[node][assumption.key]
         if not self._on_node[node]:
             del self._on_node[node]
         self._ended(how)

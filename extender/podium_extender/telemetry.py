@@ -124,9 +124,9 @@ class Telemetry:
         """The scheduler asks about this pod, so it has no node yet."""
         self._changed.update(self._assumed.asked_again(uid))
 
-    def expect(self, pod: PlacedPod) -> None:
+    def expect(self, key: Key, pod: PlacedPod) -> None:
         """It will be on this node, as far as can be told: it counts there from now on."""
-        self._changed.update(self._assumed.place(pod, self.clock()))
+        self._changed.update(self._assumed.place(key, pod, self.clock()))
 
     def occupants(self, name: str) -> dict[str, Occupant]:
         """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
@@ -149,9 +149,9 @@ class Telemetry:
         if node is None:
             self._views.drop(name)
             return
-        pods = self._on_node.get(name, {})
-        counted = [*(pods[key] for key in sorted(pods)), *self._assumed.on(name)]
-        gpus = gpus_now(node, counted, self._ranks)
+        # in one order, whether they are seen there or assumed: a binding that was expected changes nothing
+        pods = {**self._on_node.get(name, {}), **self._assumed.on(name)}
+        gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
         self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock()))
 
     def _heard(self, name: str) -> float | None:

@@ -32,8 +32,8 @@ SHARES = 4  # of a node
 Json = Mapping[str, Any]
 
 
-def on(node: str, uid: str = "p") -> PlacedPod:
-    return PlacedPod(uid, node, PodNeed(1))
+def place(assumed: Assumed, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
+    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1)), at)
 
 
 ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [
@@ -50,18 +50,18 @@ ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [
 def test_how_an_assumption_ends(why: str, end: Callable[[Assumed], list[str]], how: str) -> None:
     told: list[str] = []
     assumed = Assumed(LONGEST, told.append)
-    assert assumed.place(on("a"), 0.0) == ["a"]
-    assert list(assumed.on("a")) == [on("a")]
+    assert place(assumed, "a") == ["a"]
+    assert [pod.uid for pod in assumed.on("a").values()] == ["p"]
     assert end(assumed) == ["a"]
     assert told == [how]
-    assert (len(assumed), list(assumed.on("a"))) == (0, [])
+    assert (len(assumed), dict(assumed.on("a"))) == (0, {})
     assert end(assumed) == []
     assert told == [how]
 
 
 def test_what_does_not_end_an_assumption() -> None:
     assumed = Assumed()
-    assumed.place(on("a"), 0.0)
+    place(assumed, "a")
     assert assumed.seen_on("p", "") == []  # an event from before it was bound comes late
     assert assumed.seen_on("q", "a") == []
     assert assumed.expire(LONGEST - 0.001) == []
@@ -70,19 +70,29 @@ def test_what_does_not_end_an_assumption() -> None:
 
 def test_a_pod_is_assumed_in_one_place() -> None:
     assumed = Assumed()
-    assumed.place(on("a"), 0.0)
-    assert sorted(assumed.place(on("b"), 1.0)) == ["a", "b"]
-    assert (list(assumed.on("a")), list(assumed.on("b"))) == ([], [on("b")])
+    place(assumed, "a")
+    assert sorted(place(assumed, "b", 1.0)) == ["a", "b"]
+    assert (list(assumed.on("a")), list(assumed.on("b"))) == ([], [("default", "p")])
     assert assumed.expire(LONGEST) == []  # the second time counts
     assert assumed.expire(1.0 + LONGEST) == ["b"]
+
+
+def test_a_pod_and_its_namesake_do_not_end_each_other() -> None:
+    assumed = Assumed()
+    place(assumed, "a", uid="first", name="p")
+    place(assumed, "a", uid="second", name="p")
+    assert assumed.gone("first") == ["a"]
+    assert [pod.uid for pod in assumed.on("a").values()] == ["second"]
+    assert assumed.gone("second") == ["a"]
+    assert (len(assumed), dict(assumed.on("a"))) == (0, {})
 
 
 def test_they_are_not_more_than_so_many() -> None:
     assumed = Assumed()
     for number in range(MOST + 3):
-        assumed.place(on("a", str(number)), 0.0)
+        place(assumed, "a", uid=str(number))
     assert len(assumed) == MOST
-    assert next(iter(assumed.on("a"))).uid == "3"
+    assert next(iter(assumed.on("a").values())).uid == "3"
 
 
 class Server:
@@ -101,9 +111,10 @@ class Server:
             self.events.task_done()
 
 
-def gpunode(name: str) -> Json:
-    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "shares": SHARES, "memoryTotal": 80 * GIB}
-    return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": [gpu]}}
+def gpunode(name: str, gpus: int) -> Json:
+    gpu = {"index": 0, "health": "Healthy", "shares": SHARES, "memoryTotal": 80 * GIB}
+    told = [gpu | {"uuid": f"GPU-{name}-{number}"} for number in range(gpus)]
+    return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": told}}
 
 
 def pod(name: str, node: str = "", uid: str = "", phase: str = "Pending", **annotations: str) -> Json:
@@ -120,8 +131,8 @@ def pod(name: str, node: str = "", uid: str = "", phase: str = "Pending", **anno
 class Stage:
     """An extender over nodes `a` and `b`, asked as kube-scheduler asks."""
 
-    def __init__(self, placement: str = "load_balance") -> None:
-        nodes = {GPUNODES: [gpunode("a"), gpunode("b")]}
+    def __init__(self, placement: str = "load_balance", gpus: int = 1) -> None:
+        nodes = {GPUNODES: [gpunode("a", gpus), gpunode("b", gpus)]}
         self.servers = {kind: Server(nodes.get(kind, ())) for kind in (GPUNODES, PODS, LEASES, TRIALS)}
         self.now = NOW
         self.placed: dict[str, str] = {}
@@ -211,6 +222,22 @@ def test_a_burst_is_placed_as_if_each_binding_were_seen(placement: str, places: 
         )
 
     play(part, placement=placement)
+
+
+def test_a_binding_that_was_expected_changes_nothing() -> None:
+    """Which GPU each pod is thought to be on included, whatever order the bindings are seen in."""
+
+    async def part(stage: Stage) -> None:
+        asked = {f"p{number}": str(size * GIB) for number, size in enumerate((50, 10, 30, 20, 60, 5))}
+        places = {name: await stage.schedule(pod(name, gpu_memory=size)) for name, size in asked.items()}
+        assert set(places.values()) == {"a", "b"}
+        before = [stage.telemetry.views().get(name) for name in "ab"]
+        for name in sorted(asked, reverse=True):
+            await stage.tell("MODIFIED", pod(name, places[name], gpu_memory=asked[name]))
+            assert [stage.telemetry.views().get(name) for name in "ab"] == before
+        assert stage.open == 0
+
+    play(part, gpus=3)
 
 
 def test_declared_memory_of_an_assumed_pod_is_taken() -> None:
