@@ -31,6 +31,7 @@ static const struct move {
 struct view cuda_mine;
 struct cuda_process *cuda_self;
 pthread_mutex_t cuda_gpu_calls = PTHREAD_MUTEX_INITIALIZER;
+uint8_t cuda_place[MAX_GPUS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 void cuda_pause_ns(long ns) {
     struct timespec time = {.tv_sec = ns / 1000000000l, .tv_nsec = ns % 1000000000l};
@@ -104,6 +105,7 @@ static result claim(void) {
         fits = fits && bytes[i] <= gpu_free(cuda_mine.state, i);
     if (fits) {
         memcpy(cuda_self->bytes, bytes, sizeof bytes);
+        for (unsigned i = 0; i < MAX_GPUS; i++) cuda_place[i] = cuda_self->map[cuda_place[i]];
         cuda_self->gpus = gpus;
         cuda_self->resident = 1;
     } else {
