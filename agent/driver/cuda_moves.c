@@ -168,10 +168,16 @@ static struct cuda_process *free_entry(struct state *state, uint32_t own_pid, ui
     return unused;
 }
 
-/* In a container only the daemon can tell the pid by which others know this process. */
+/* In a container only the daemon can tell the pid by which others know this process. Its sample must be published as
+ * well: until then what the container declared counts as taken, and this process could not have it. */
 static result wait_for_pid(void) {
-    for (uint64_t begin = monotonic_ns(); cuda_load(&cuda_self->pid) == 0; cuda_pause_ns(MS))
+    const uint64_t *published = &cuda_mine.state->updated_ns;
+    uint64_t begin = monotonic_ns(), before = 0;
+    while (cuda_load(&cuda_self->pid) == 0 || __atomic_load_n(published, __ATOMIC_ACQUIRE) == before) {
+        if (cuda_load(&cuda_self->pid) == 0) before = __atomic_load_n(published, __ATOMIC_ACQUIRE);
         if (monotonic_ns() - begin > PID_WAIT_NS) return CUDA_ERROR_NO_DEVICE;
+        cuda_pause_ns(MS);
+    }
     return CUDA_SUCCESS;
 }
 

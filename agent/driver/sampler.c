@@ -310,7 +310,8 @@ static void clear_cuda_processes(struct state *state, uint64_t now) {
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
         if (entry->start_time == 0) continue;
-        if (entry->pid == 0 ? now - entry->made_ns < UNNAMED_NS : cuda_process_lives(state, entry)) continue;
+        /* made while this sample was taken, it is younger than `now` */
+        if (entry->pid == 0 ? now < entry->made_ns + UNNAMED_NS : cuda_process_lives(state, entry)) continue;
         *entry = (struct cuda_process){0};
     }
 }

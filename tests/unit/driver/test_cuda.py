@@ -335,10 +335,12 @@ def test_a_program_in_a_container_is_known_by_the_pid_of_the_host(cuda: Cuda, cu
         pytest.skip("of the fake driver: in a real one the kernel's part knows")
     gpu = "GPU-" + str(UUID(bytes=bytes(uuid(1))))
     container = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    shell = cuda_node.start(SIZE, container=container, environment={"NVIDIA_VISIBLE_DEVICES": gpu})
+    # what it declared leaves no room for what it takes, if both were counted
+    environment = {"NVIDIA_VISIBLE_DEVICES": gpu, "PODIUM_GPU_MEMORY_BYTES": str(15 << 30)}
+    shell = cuda_node.start(2 << 30, container=container, environment=environment)
     pid = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
     assert cuda.asked("GetRestoreThreadId", pid)[0] == OK
-    assert held(1)[pid] == SIZE
+    assert held(1)[pid] == 2 << 30
     for call, listed in (("Lock", True), ("Checkpoint", False), ("Restore", True), ("Unlock", True)):
         assert cuda.move(call, pid) == OK
         assert (pid in held(1)) == listed
