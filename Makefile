@@ -12,7 +12,7 @@ RECIPES := $(VENV)/recipes
 FAST := tests/unit tests/contract tests/golden
 # on real clusters two files at a time, in their order: most of it is waiting
 CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
-FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
+FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \

@@ -24,18 +24,23 @@ MI = 1 << 20
 
 # Holds a block of GPU memory whose first word is the step: read back, counted up, written again, then printed. What is
 # printed goes on without a gap only if the memory came back as it was. The last word of the block must stay as well.
+# argv: library, bytes, GPU[,GPU...]: a context and a block on each, the one with the step on the first. SIGUSR1: once
+# more as many bytes on the first, taken at the next step.
 PROGRAM = """
-import ctypes, sys
+import ctypes, signal, sys
+more = []
+signal.signal(signal.SIGUSR1, lambda *_: more.append(1))
 cuda = ctypes.CDLL(sys.argv[1])
 size = int(sys.argv[2])
 def ok(code):
     if code: sys.exit(f"CUDA error {code}")
 device, context, block = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
 ok(cuda.cuInit(0))
-ok(cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[3])))
-ok(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
-ok(cuda.cuCtxSetCurrent(context))
-ok(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)))
+for number in reversed(sys.argv[3].split(",")):
+    ok(cuda.cuDeviceGet(ctypes.byref(device), int(number)))
+    ok(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+    ok(cuda.cuCtxSetCurrent(context))
+    ok(cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(size)))
 step, last, eight = ctypes.c_uint64(0), ctypes.c_uint64(0x5eed), ctypes.c_size_t(8)
 end = ctypes.c_uint64(block.value + size - 8)
 ok(cuda.cuMemcpyHtoD_v2(block, ctypes.byref(step), eight))
@@ -45,6 +50,9 @@ while True:
     ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(last), end, eight))
     if last.value != 0x5eed: sys.exit("the block is not what it was")
     step.value += 1
+    if more:
+        more.pop()
+        ok(cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size)))
     ok(cuda.cuMemcpyHtoD_v2(block, ctypes.byref(step), eight))
     sys.stdout.write(f"{step.value}\\n"); sys.stdout.flush()
 """
@@ -103,7 +111,7 @@ class CudaNode:
     def start(
         self,
         size: int = 64 * MI,
-        gpu: int = 0,
+        gpu: int | str = 0,
         container: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> Program:

@@ -38,6 +38,8 @@ void *cuda_checkpoint_symbol(const char *name);
 /* The process's own entry and the mapping that it lies in; NULL before its first context. */
 extern struct view cuda_mine;
 extern struct cuda_process *cuda_self;
+/* Where the GPU that this process began to use as its `i` lies now: a restore may have put it on another. */
+extern uint8_t cuda_place[MAX_GPUS];
 /* Held by every call that touches the GPU, and by the thread that carries out moves while the process is locked. */
 extern pthread_mutex_t cuda_gpu_calls;
 void cuda_pause_ns(long ns);

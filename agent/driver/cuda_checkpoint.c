@@ -49,7 +49,7 @@ static int gpu_with_uuid(const struct state *state, const unsigned char uuid[16]
     return -1;
 }
 
-/* Every GPU that the process was on must be named, if any is; each new one once. */
+/* Every GPU that the process was on must be named, if any is; each new one once, and of the same product. */
 static int read_map(const struct state *state, const struct cuda_process *process, const struct request *request,
                     uint8_t map[MAX_GPUS]) {
     uint32_t named = 0, taken = 0;
@@ -57,6 +57,7 @@ static int read_map(const struct state *state, const struct cuda_process *proces
     for (unsigned i = 0; i < request->count; i++) {
         int from = gpu_with_uuid(state, request->pairs[i].from), to = gpu_with_uuid(state, request->pairs[i].to);
         if (from < 0 || to < 0 || (taken & (1u << to)) != 0) return 0;
+        if (strcmp(state->gpus[from].product, state->gpus[to].product) != 0) return 0;
         map[from] = (uint8_t)to;
         named |= 1u << from;
         taken |= 1u << to;

@@ -41,11 +41,12 @@ static result leave(result r) {
     return r;
 }
 
-static result count(int gpu, size_t size, int more) {
+static result count(int known_as, size_t size, int more) {
+    unsigned gpu = cuda_place[known_as];
     result r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return r;
     if (!more) cuda_self->bytes[gpu] -= size;
-    else if (gpu_free(cuda_mine.state, (unsigned)gpu) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
+    else if (gpu_free(cuda_mine.state, gpu) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
     else cuda_self->bytes[gpu] += size;
     state_write_end(&cuda_mine);
     return r;
@@ -61,7 +62,7 @@ EXPORT result cuDevicePrimaryCtxRetain(void **context, int device) {
     pthread_mutex_lock(&cuda_gpu_calls);
     r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->gpus |= 1u << gpu;
+    cuda_self->gpus |= 1u << cuda_place[gpu];
     state_write_end(&cuda_mine);
     retained[gpu]++;
     *context = context_of(gpu);
@@ -89,8 +90,8 @@ EXPORT result cuDevicePrimaryCtxRelease_v2(int device) {
     release_all(gpu);
     result r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->bytes[gpu] = 0;
-    cuda_self->gpus &= ~(1u << gpu);
+    cuda_self->bytes[cuda_place[gpu]] = 0;
+    cuda_self->gpus &= ~(1u << cuda_place[gpu]);
     state_write_end(&cuda_mine);
     return leave(CUDA_SUCCESS);
 }
@@ -150,8 +151,8 @@ EXPORT result cuMemGetInfo_v2(size_t *unused, size_t *total) {
     if (unused == NULL || total == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
-    *unused = gpu_free(cuda_mine.state, (unsigned)current);
-    *total = cuda_mine.state->gpus[current].memory_total;
+    *unused = gpu_free(cuda_mine.state, cuda_place[current]);
+    *total = cuda_mine.state->gpus[cuda_place[current]].memory_total;
     return leave(CUDA_SUCCESS);
 }
 

@@ -31,6 +31,7 @@ static const struct move {
 struct view cuda_mine;
 struct cuda_process *cuda_self;
 pthread_mutex_t cuda_gpu_calls = PTHREAD_MUTEX_INITIALIZER;
+uint8_t cuda_place[MAX_GPUS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 void cuda_pause_ns(long ns) {
     struct timespec time = {.tv_sec = ns / 1000000000l, .tv_nsec = ns % 1000000000l};
@@ -104,6 +105,7 @@ static result claim(void) {
         fits = fits && bytes[i] <= gpu_free(cuda_mine.state, i);
     if (fits) {
         memcpy(cuda_self->bytes, bytes, sizeof bytes);
+        for (unsigned i = 0; i < MAX_GPUS; i++) cuda_place[i] = cuda_self->map[cuda_place[i]];
         cuda_self->gpus = gpus;
         cuda_self->resident = 1;
     } else {
@@ -166,10 +168,16 @@ static struct cuda_process *free_entry(struct state *state, uint32_t own_pid, ui
     return unused;
 }
 
-/* In a container only the daemon can tell the pid by which others know this process. */
+/* In a container only the daemon can tell the pid by which others know this process. Its sample must be published as
+ * well: until then what the container declared counts as taken, and this process could not have it. */
 static result wait_for_pid(void) {
-    for (uint64_t begin = monotonic_ns(); cuda_load(&cuda_self->pid) == 0; cuda_pause_ns(MS))
+    const uint64_t *published = &cuda_mine.state->updated_ns;
+    uint64_t begin = monotonic_ns(), before = 0;
+    while (cuda_load(&cuda_self->pid) == 0 || __atomic_load_n(published, __ATOMIC_ACQUIRE) == before) {
+        if (cuda_load(&cuda_self->pid) == 0) before = __atomic_load_n(published, __ATOMIC_ACQUIRE);
         if (monotonic_ns() - begin > PID_WAIT_NS) return CUDA_ERROR_NO_DEVICE;
+        cuda_pause_ns(MS);
+    }
     return CUDA_SUCCESS;
 }
 

@@ -90,6 +90,13 @@ static void make_uuid(const char *node, unsigned index, char out[48]) {
              (unsigned)a & 0xffff, (unsigned)(b >> 48), (unsigned long long)b & 0xffffffffffffull);
 }
 
+/* Of a list with commas; who has none of his own has the last. */
+static void product_of(const char *list, unsigned index, char out[64]) {
+    const char *next;
+    while (index-- > 0 && (next = strchr(list, ',')) != NULL) list = next + 1;
+    snprintf(out, 64, "%.*s", (int)strcspn(list, ","), list);
+}
+
 static void describe(struct state *state, const struct settings *s) {
     state->pid_namespace = own_pid_namespace();
     memcpy(state->magic, STATE_MAGIC, sizeof state->magic);
@@ -99,7 +106,7 @@ static void describe(struct state *state, const struct settings *s) {
     snprintf(state->node, sizeof state->node, "%s", s->node);
     for (unsigned i = 0; i < s->gpus; i++) {
         make_uuid(s->node, i, state->gpus[i].uuid);
-        snprintf(state->gpus[i].product, sizeof state->gpus[i].product, "%s", s->product);
+        product_of(s->product, i, state->gpus[i].product);
         state->gpus[i].memory_total = s->memory;
         state->gpus[i].pci_bus = 0x0a + i;
     }
@@ -265,6 +272,19 @@ static int checkpoint(int count, char **words) {
     return 0;
 }
 
+/* The processes that hold CUDA, checkpointed ones too (NVML lists none of those): a line each. */
+static void show_processes(const struct state *state) {
+    static const char *const NAMES[] = {"RUNNING", "LOCKED", "CHECKPOINTED", "FAILED"};
+    for (uint32_t i = 0; i < state->cuda_used; i++) {
+        const struct cuda_process *process = &state->cuda[i];
+        if (process->pid == 0 || !cuda_process_lives(state, process)) continue;
+        for (unsigned gpu = 0; gpu < state->gpu_count; gpu++)
+            if (process->gpus & (1u << gpu))
+                printf("process %u on %u %s memory %llu\n", process->pid, gpu, NAMES[process->state & 3],
+                       (unsigned long long)process->bytes[gpu]);
+    }
+}
+
 static int show(void) {
     struct view view = {0};
     open_for_command(&view, 0);
@@ -272,10 +292,12 @@ static int show(void) {
     for (unsigned i = 0; i < view.state->gpu_count; i++) {
         struct gpu gpu;
         state_read_gpu(view.state, i, &gpu);
+        cuda_processes_count(view.state, i, &gpu.measured);
         printf("%u %s %s memory %llu/%llu utilization %u%% processes %u%s\n", i, gpu.uuid, gpu.product,
                (unsigned long long)(gpu.measured.memory_used + gpu.faults.memory), (unsigned long long)gpu.memory_total,
                gpu.measured.utilization, gpu.measured.process_count, gpu.faults.lost ? " LOST" : "");
     }
+    show_processes(view.state);
     return 0;
 }
 

@@ -36,7 +36,8 @@ enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NE
 struct process {
     uint32_t pid;
     uint32_t listed; /* the listing in which it was last seen */
-    uint32_t gpus;   /* bits; 0: not ours */
+    uint32_t named;  /* bits: the GPUs that its environment names; 0: not ours */
+    uint32_t gpus;   /* where it works: on those, or where a restore has put it */
     int ignored;     /* the gate: waits, uses no GPU */
     int holds_cuda;  /* it has made a context */
     uint64_t start_time, first_seen, next_check;
@@ -183,13 +184,13 @@ static void classify(struct sampler *sampler, struct process *process, uint64_t 
     ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
     uint32_t gpus = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;
-    if (gpus != process->gpus || start_time != process->start_time) {
+    if (gpus != process->named || start_time != process->start_time) {
         if (process->working) write_interval(sampler, process);
         const char *memory = gpus != 0 ? variable(sampler->environ, (size_t)n, "PODIUM_GPU_MEMORY_BYTES") : NULL;
         int64_t clock = gpus != 0 ? cpu_clock_ns(process->pid) : NOT_FOUND;
         /* born since the last sample: all it has done was done in this one. Else its past was not the GPU's. */
         int newborn = process->first_seen == now;
-        process->gpus = gpus;
+        process->named = process->gpus = gpus;
         process->start_time = start_time;
         process->memory = memory != NULL ? strtoull(memory, NULL, 10) : 0;
         process->clock_ns = newborn || clock < 0 ? 0 : (uint64_t)clock;
@@ -309,7 +310,8 @@ static void clear_cuda_processes(struct state *state, uint64_t now) {
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
         if (entry->start_time == 0) continue;
-        if (entry->pid == 0 ? now - entry->made_ns < UNNAMED_NS : cuda_process_lives(state, entry)) continue;
+        /* made while this sample was taken, it is younger than `now` */
+        if (entry->pid == 0 ? now < entry->made_ns + UNNAMED_NS : cuda_process_lives(state, entry)) continue;
         *entry = (struct cuda_process){0};
     }
 }
@@ -352,7 +354,11 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
         process->clock_ns = (uint64_t)clock;
         process->read_at = at;
         name_cuda_process(process, state);
-        process->holds_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
+        const struct cuda_process *cuda = cuda_process_find(state, process->pid, process->start_time);
+        process->holds_cuda = cuda != NULL;
+        uint32_t gpus = cuda != NULL && (cuda->gpus & ~process->named) != 0 ? cuda->gpus : process->named;
+        if (gpus != process->gpus && process->working) write_interval(sampler, process);
+        process->gpus = gpus;
     }
     for (uint32_t place = 0; place < sampler->count; place++) {
         struct process *process = &sampler->processes[place];

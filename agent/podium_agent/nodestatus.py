@@ -111,11 +111,13 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
 
 
 def moved(before: GpuNodeStatus, after: GpuNodeStatus) -> bool:
-    """A telemetry value has passed its threshold since it was last written."""
+    """A telemetry value has passed its threshold since it was last written, or it is another GPU."""
     old = {gpu.uuid: gpu for gpu in before.gpus}
     for gpu in after.gpus:
         last = old.get(gpu.uuid)
         if last is None or last.throttle != gpu.throttle or last.ecc_uncorrected != gpu.ecc_uncorrected:
+            return True
+        if (last.product, last.memory_total) != (gpu.product, gpu.memory_total):
             return True
         if abs(last.sm_utilization - gpu.sm_utilization) >= USE_STEP:
             return True

@@ -66,14 +66,14 @@ class Site:
         manifest["metadata"]["name"] = name
         return manifest
 
-    def until(self, what: str, condition: Callable[[], Any], seconds: float) -> Any:
+    def until(self, what: str, condition: Callable[[], Any], seconds: float, pause: float = 0.25) -> Any:
         """The first true answer of `condition`; fails with the state of the cluster."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             answer = condition()
             if answer:
                 return answer
-            time.sleep(0.25)
+            time.sleep(pause)
         self.demo.diagnose(self.place)
         pytest.fail(f"{what}: not within {seconds:g} s")
 
@@ -90,6 +90,11 @@ class Site:
                 if (folder / name).exists():
                     found += list(self.evidence.work_of((folder / name).read_text()))
         return found
+
+    def driver(self, node: str) -> Any:
+        """The node's fake driver, asked without Podium."""
+        module = load(Path(__file__).with_name("fake_driver.py"))
+        return module.FakeDriver(self.cluster.node_root(node) / "var/lib/podium-fake-driver")
 
     def log_of(self, pod: dict[str, Any], container: str) -> str:
         """A container's log as containerd wrote it on the node."""

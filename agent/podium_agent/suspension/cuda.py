@@ -1,18 +1,22 @@
-"""The checkpoint calls of NVIDIA's driver (570 and newer) on another process, through ctypes on libcuda.
+"""The checkpoint calls of NVIDIA's driver (570 and newer) on another process, through its own `cuda-bindings`.
 
 Used by the method `cuda-checkpoint`. Every call blocks, some for ever: `calls` makes them in threads that can be given
-up. Source: NVIDIA, CUDA Driver API 13.x, section "CUDA Checkpointing". The library is opened and `cuInit` called once
-for the life of the agent: a process per call costs seconds (shared/research/checkpoint.md, 1.5).
+up (the bindings let go of Python's lock meanwhile). Source: NVIDIA, CUDA Driver API 13.x, section "CUDA Checkpointing".
+The library is opened and `cuInit` called once for the life of the agent: a process per call costs seconds
+(shared/research/checkpoint.md, 1.5).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Mapping
 from enum import IntEnum
+from typing import Any
 
-_RESERVED_BYTES = 64  # each call's arguments: of fixed size, zeroed but for what is used
+from cuda.bindings import driver as bindings
+
 NOT_READY = 600  # CUDA_ERROR_NOT_READY: the lock's time is over
-_CALLS = ("GetState", "GetRestoreThreadId", "Lock", "Checkpoint", "Restore", "Unlock")
+CUSTOM_STORAGE = (b"cuCheckpointOperationComplete", 13040)  # a function that came with it, and CUDA's version then
 
 
 class ProcessState(IntEnum):
@@ -37,57 +41,85 @@ class CudaError(Exception):
 
 
 class CudaDriver:
-    """Raises CudaMissingError if the library, one of its calls or a GPU is missing."""
+    """Raises CudaMissingError if the library, one of its calls or a GPU is missing.
+
+    `library` is loaded first: the bindings take the `libcuda.so.1` that a process has already, the first if several.
+    """
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         try:
-            self._library = ctypes.CDLL(library)
-        except OSError as error:
+            ctypes.CDLL(library)
+            (code,) = bindings.cuInit(0)
+        except (OSError, RuntimeError) as error:
             raise CudaMissingError(f"libcuda cannot be loaded: {error}") from error
-        missing = [name for name in _CALLS if not hasattr(self._library, f"cuCheckpointProcess{name}")]
-        if missing:
-            raise CudaMissingError(f"libcuda has no cuCheckpointProcess{missing[0]}: it is older than driver 570")
-        code = self._library.cuInit(0)
         if code:
-            raise CudaMissingError(f"cuInit: {self._name(code)} ({code})")
+            raise CudaMissingError(f"cuInit: {_name(code)} ({int(code)})")
+        try:
+            bindings.cuCheckpointProcessGetState(0)  # no process has this number: only whether the call is there
+        except RuntimeError as error:
+            raise CudaMissingError(f"{error}: libcuda is older than driver 570") from error
+
+    @property
+    def has_custom_storage(self) -> bool:
+        """Whether the memory of a process could be copied by whoever asks, to where he wants (CUDA 13.4)."""
+        code, _, _ = bindings.cuGetProcAddress(*CUSTOM_STORAGE, 0)
+        return not code
 
     def holds_cuda(self, pid: int) -> bool:
         """Whether the process has a CUDA context: only then has it a thread that restores."""
-        return self._ask("GetRestoreThreadId", pid, ctypes.c_int()) is not None
+        code, _ = bindings.cuCheckpointProcessGetRestoreThreadId(pid)
+        return not code
 
     def state(self, pid: int) -> ProcessState | None:
         """None: there is no such process, or it holds no CUDA."""
-        state = self._ask("GetState", pid, ctypes.c_int())
-        return None if state is None else ProcessState(state)
+        code, state = bindings.cuCheckpointProcessGetState(pid)
+        return None if code else ProcessState(int(state))
 
     def lock(self, pid: int, seconds: float) -> None:
         """RUNNING to LOCKED once the work that was submitted is done. CudaError NOT_READY: not within the time."""
-        milliseconds = max(1, round(seconds * 1000))  # 0 would wait for ever
-        arguments = (ctypes.c_uint32 * (_RESERVED_BYTES // 4))(milliseconds)
-        self._do("Lock", pid, arguments)
+        arguments = bindings.CUcheckpointLockArgs()
+        arguments.timeoutMs = max(1, round(seconds * 1000))  # 0 would wait for ever
+        _do(bindings.cuCheckpointProcessLock, pid, arguments)
 
     def checkpoint(self, pid: int) -> None:
         """LOCKED to CHECKPOINTED: what it holds on GPUs is moved to host memory of the process."""
-        self._do("Checkpoint", pid, ctypes.create_string_buffer(_RESERVED_BYTES))
+        _do(bindings.cuCheckpointProcessCheckpoint, pid, None)
 
-    def restore(self, pid: int) -> None:
-        """CHECKPOINTED to LOCKED, on the same GPUs. Without the memory there it is FAILED for good."""
-        self._do("Restore", pid, ctypes.create_string_buffer(_RESERVED_BYTES + 8))
+    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
+        """CHECKPOINTED to LOCKED. Without the memory there it is FAILED for good.
+
+        `onto`: where each GPU (uuid) goes, of all that the process was on, to others of the same product; None: back to
+        where it was. Driver 580 or newer.
+        """
+        if not onto:
+            _do(bindings.cuCheckpointProcessRestore, pid, None)
+            return
+        arguments = bindings.CUcheckpointRestoreArgs()
+        arguments.gpuPairs = [_pair(old, new) for old, new in onto.items()]
+        arguments.gpuPairsCount = len(onto)
+        _do(bindings.cuCheckpointProcessRestore, pid, arguments)
 
     def unlock(self, pid: int) -> None:
         """LOCKED to RUNNING."""
-        self._do("Unlock", pid, ctypes.create_string_buffer(_RESERVED_BYTES))
+        _do(bindings.cuCheckpointProcessUnlock, pid, None)
 
-    def _do(self, call: str, pid: int, arguments: ctypes.Array[ctypes.c_uint32] | ctypes.Array[ctypes.c_char]) -> None:
-        code = self._library[f"cuCheckpointProcess{call}"](pid, ctypes.byref(arguments))
-        if code:
-            raise CudaError(call.lower(), pid, code, self._name(code))
 
-    def _ask(self, call: str, pid: int, out: ctypes.c_int) -> int | None:
-        code = self._library[f"cuCheckpointProcess{call}"](pid, ctypes.byref(out))
-        return None if code else out.value
+def _do(call: Callable[[int, Any], tuple[Any, ...]], pid: int, arguments: Any) -> None:
+    (code,) = call(pid, arguments)
+    if code:
+        name = call.__name__.removeprefix("cuCheckpointProcess").lower()
+        raise CudaError(name, pid, int(code), _name(code))
 
-    def _name(self, code: int) -> str:
-        name = ctypes.c_char_p()
-        unknown = self._library.cuGetErrorName(code, ctypes.byref(name))
-        return "unknown error" if unknown or name.value is None else name.value.decode()
+
+def _name(code: Any) -> str:
+    unknown, name = bindings.cuGetErrorName(code)
+    return "unknown error" if unknown or name is None else str(name.decode())
+
+
+def _pair(old: str, new: str) -> Any:
+    """Of two uuids ("GPU-..."). A CUuuid only points to its bytes; the pair has a copy of its own."""
+    pair = bindings.CUcheckpointGpuPair()
+    for field, text in (("oldUuid", old), ("newUuid", new)):
+        sixteen = (ctypes.c_char * 16).from_buffer_copy(bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))
+        setattr(pair, field, bindings.CUuuid(ctypes.addressof(sixteen)))
+    return pair

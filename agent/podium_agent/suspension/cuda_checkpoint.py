@@ -28,6 +28,7 @@ from podium_agent.suspension.processes import LOOK_SECONDS, CudaProcesses, Step,
 log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
+NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -86,26 +87,32 @@ class CudaCheckpoint:
             return Outcome(False, 0.0, "NotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint")
         return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
 
-    async def resume(self, targets: Targets) -> Outcome:
+    async def resume(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> Outcome:
+        """`onto`: for each GPU (uuid) that it was on another one of the same product (driver 580 and newer). Only for a
+        trial of one process: of several some could be moved and others not, and nobody could tell afterwards which.
+        """
         begin = time.monotonic()
         try:
-            outcome = await self._resume(targets)
+            outcome = await self._resume(targets, onto)
         except _TROUBLES as error:
             outcome = _refusal(error)
         return replace(outcome, seconds=time.monotonic() - begin)
 
-    async def _resume(self, targets: Targets) -> Outcome:
+    async def _resume(self, targets: Targets, onto: Mapping[str, str]) -> Outcome:
+        refused = self._cannot_move(targets, onto) if onto else None
+        if refused is not None:
+            return refused
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
-        short = await self._lacks_memory(targets)
+        short = await self._lacks_memory(targets, onto)
         if short is not None:
             return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
         thawed = await self._freeze.resume(targets)
         if not thawed.ok:
             return thawed
-        trouble = await self._bring_back(targets)
+        trouble = await self._bring_back(targets, onto)
         if trouble is None:
-            return Outcome(True, 0.0, "Thawed")
+            return Outcome(True, 0.0, "Moved" if onto else "Thawed")
         if trouble.code == "CudaFailed":
             await self._kill(targets)
         elif not trouble.pending and trouble.code == f"{Step.RESTORE}Refused":
@@ -134,28 +141,43 @@ class CudaCheckpoint:
             if here and not (moved and self._parked.has(target.path.name)):
                 self._parked.note(target.path.name, memory.of(here))
 
-    async def _lacks_memory(self, targets: Targets) -> str | None:
+    def _cannot_move(self, targets: Targets, onto: Mapping[str, str]) -> Outcome | None:
+        noted = self._noted(targets)
+        unnamed = sorted(noted.keys() - onto.keys())
+        if unnamed or not noted:
+            message = f"no other GPU is named for {unnamed[0]}" if unnamed else "its memory is on its GPUs"
+            return Outcome(False, 0.0, "MapIncomplete", f"{message}; it stays suspended")
+        return None
+
+    async def _lacks_memory(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> str | None:
         """A sentence that names a GPU without room for what is to come back to it."""
         needed = self._noted(targets)
         if not needed:
             return None
         memory = await self._read_memory()
         held = memory.of(_everyone(targets))
-        for uuid, count in sorted(needed.items()):
+        if sum(held.values()) >= sum(needed.values()):
+            return None  # all is back, wherever
+        for uuid, count in sorted((onto.get(uuid, uuid), count) for uuid, count in needed.items()):
             missing, free = count - held.get(uuid, 0), memory.free.get(uuid, 0)
             if missing > free:
                 return f"GPU {uuid} has {free} bytes free, and {missing} are to come back to it"
         return None
 
-    async def _bring_back(self, targets: Targets) -> Trouble | None:
+    async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
         """Restore all, then unlock all, from wherever each of them stands."""
         states = await self._processes.of(targets)
-        trouble = self._processes.waiting_for(states) or await self._restore_and_unlock(targets, states)
+        trouble = self._processes.waiting_for(states)
+        if trouble is None and onto and list(states.values()) != [ProcessState.CHECKPOINTED]:
+            trouble = Trouble("RestoreRefused", f"{len(states)} processes hold CUDA; only one alone can be moved")
+        trouble = trouble or await self._restore_and_unlock(targets, states, onto)
         if trouble is None:
             self._forget(targets)
         return trouble
 
-    async def _restore_and_unlock(self, targets: Targets, states: Mapping[int, ProcessState]) -> Trouble | None:
+    async def _restore_and_unlock(
+        self, targets: Targets, states: Mapping[int, ProcessState], onto: Mapping[str, str] = NOWHERE
+    ) -> Trouble | None:
         trouble = _failed(states)
         for step, begun in (
             (Step.RESTORE, (ProcessState.CHECKPOINTED,)),
@@ -163,7 +185,7 @@ class CudaCheckpoint:
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked)
+                trouble = await self._processes.make(step, asked, onto)
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble

@@ -71,6 +71,8 @@ class Opening:
         processes = CudaProcesses(found.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
         self.methods.adopt(CudaCheckpoint(processes, self._freeze, self._parked), found.several)
         log.info("method cuda-checkpoint is on%s", f", with one GPU a trial ({found.several})" if found.several else "")
+        storage = "there, and not used" if found.driver.has_custom_storage else "not there"
+        log.info("custom storage of the driver (CUDA 13.4) is %s", storage)
 
     async def run(self) -> None:
         """While the driver is missing, look for it again."""

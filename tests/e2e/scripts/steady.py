@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import steps
@@ -35,14 +36,42 @@ def write(step: int, value: int) -> None:
     trial.save(step, body)
 
 
+def rest(value: int) -> int:
+    time.sleep(seconds)
+    return value
+
+
+def resting_place() -> Callable[[int], int]:
+    """Where a value is for the length of a step: on the GPU, if the job declares memory of it."""
+    if "PODIUM_GPU_MEMORY_BYTES" not in os.environ:
+        return rest
+    sys.path.append("/app")
+    import numpy as np
+    from gpu import open_block
+
+    block, place = open_block(4), np.zeros(1, np.float32)  # holds each of the values exactly
+    if block is None:
+        sys.exit("no GPU")
+
+    def rest_there(value: int) -> int:
+        place[0] = value
+        block.store([place])
+        place[0] = rest(0)
+        block.load([place])
+        return int(place[0])
+
+    return rest_there
+
+
 def main() -> int:
     from podium import trial
 
+    rested = resting_place()
     trial.stopping()
     saved = trial.load()
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < steps.LAST:
-        time.sleep(seconds)
+        value = rested(value)
         step += 1
         value = steps.following(step, value)
         print(json.dumps({"epoch": step, "loss": value}))

@@ -65,6 +65,14 @@ class Trial:
         """Bytes that its processes hold now."""
         return sum(read_memory().of(frozenset(program.pid for program in self.programs)).values())
 
+    def two_gpus(self) -> tuple[str, str]:
+        """Where its programs are (the first GPU), and another one."""
+        (home,) = read_memory().of(frozenset(program.pid for program in self.programs))
+        others = sorted(read_memory().free.keys() - {home})
+        if not others:
+            pytest.skip("one GPU")
+        return home, others[0]
+
     def all_work(self) -> bool:
         """All go on, and none has lost or repeated a step."""
         return all(program.goes_on() and program.steps() for program in self.programs)
@@ -170,6 +178,56 @@ def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> 
         assert trial.standing is Standing.PARKED
     trial.node.stranger(0, 0)
     assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
+    program, targets = trial.programs[0], trial.targets[:1]
+    home, away = trial.two_gpus()
+
+    def on() -> set[str]:
+        return set(read_memory().of(frozenset({program.pid})))
+
+    assert on() == {home}
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    incomplete = asyncio.run(trial.method.resume(targets, {away: home}))
+    assert (incomplete.ok, incomplete.code) == (False, "MapIncomplete"), incomplete
+    assert trial.method.standing(targets) is Standing.PARKED
+    moved = asyncio.run(trial.method.resume(targets, {home: away}))
+    assert (moved.ok, moved.code) == (True, "Moved"), moved
+    assert on() == {away}
+    assert program.goes_on()
+    assert asyncio.run(trial.method.suspend(targets)).ok, "and from there as from anywhere"
+    assert on() == set()
+    assert asyncio.run(trial.method.resume(targets)).ok
+    assert on() == {away}
+    assert program.goes_on()
+    assert program.steps()
+
+
+def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None:
+    targets = trial.targets[:1]
+    home, away = trial.two_gpus()
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    trial.node.stranger(1, (16 << 30) - SIZE + 1)
+    outcome = asyncio.run(trial.method.resume(targets, {home: away}))
+    assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
+    assert f"GPU {away} has " in outcome.message
+    assert trial.method.standing(targets) is Standing.PARKED
+    trial.node.stranger(1, 0)
+    assert asyncio.run(trial.method.resume(targets)).ok
+    assert trial.all_work()
+
+
+def test_of_several_processes_none_is_moved(trial: Trial) -> None:
+    held = trial.held()
+    home, away = trial.two_gpus()
+    assert trial.suspend().ok
+    outcome = asyncio.run(trial.method.resume(trial.targets, {home: away}))
+    assert (outcome.ok, outcome.code) == (False, "RestoreRefused"), outcome
+    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert trial.resume().ok
+    assert trial.held() == held
     assert trial.all_work()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -87,13 +89,38 @@ def test_the_first_that_the_job_names_and_the_node_has(
     assert set(methods.names) == ({"freeze", "cuda-checkpoint"} if here else {"freeze"})
 
 
-def test_without_the_library_it_is_off_with_a_reason(cuda_node: Any, tmp_path: Path) -> None:
+def test_without_the_library_it_is_off_with_a_reason(tmp_path: Path) -> None:
     with pytest.raises(CudaMissingError, match="cannot be loaded"):
         CudaDriver(str(tmp_path / "libcuda.so.1"))
-    not_cuda = next(Path(cuda_node.library).parent.glob("libnvidia-ml.so.1"), None)
-    if not_cuda is not None:
-        with pytest.raises(CudaMissingError, match="older than driver 570"):
-            CudaDriver(str(not_cuda))
+
+
+OLD = """
+#include <string.h>
+int cuInit(unsigned flags) { return 0; }
+int cuGetProcAddress_v2(const char *name, void **function, int version, unsigned long flags, int *status) {
+    *function = strcmp(name, "cuInit") == 0 ? (void *)cuInit : 0;
+    return *function ? 0 : 500;
+}
+"""
+
+
+def test_a_driver_without_checkpoints_is_too_old(tmp_path: Path) -> None:
+    """In a process of its own: the bindings stay with the first library that a process loads."""
+    library = tmp_path / "libcuda.so.1"
+    (tmp_path / "old.c").write_text(OLD)
+    command = ["gcc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", str(library), str(tmp_path / "old.c")]
+    subprocess.run(command, check=True, timeout=60)
+    script = f"from podium_agent.suspension.cuda import CudaDriver; CudaDriver({str(library)!r})"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert "CudaMissingError" in ran.stderr
+    assert "older than driver 570" in ran.stderr
+
+
+def test_custom_storage_is_looked_for(cuda_node: Any) -> None:
+    """The fake driver is 13.3, which has none."""
+    if cuda_node.folder is None:
+        pytest.skip("a real driver may have it")
+    assert not CudaDriver(cuda_node.library).has_custom_storage
 
 
 def test_an_agent_without_a_driver_has_freeze(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

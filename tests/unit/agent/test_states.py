@@ -270,4 +270,6 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert decisive(hot) == decisive(cold)
     assert not moved(hot, cold)
     assert moved(hot, status_of(temperature=54.0))
+    smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
+    assert moved(hot, smaller), "another GPU is told of at once"
     assert TrialState.GATED not in OCCUPYING

@@ -140,6 +140,14 @@ def gpud(driver: Path, tmp_path: Path) -> Iterator[Gpud]:
     daemon.stop()
 
 
+@pytest.fixture
+def mixed_gpud(driver: Path, tmp_path: Path) -> Iterator[Gpud]:
+    """Three GPUs: one A, two B."""
+    daemon = Gpud(driver, tmp_path / "node", FAKE_GPUS="3", FAKE_GPU_PRODUCT="A,B")
+    yield daemon
+    daemon.stop()
+
+
 @pytest.fixture(scope="module")
 def idle_gpud(driver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpud]:
     """One daemon for the tests that put no work on it."""

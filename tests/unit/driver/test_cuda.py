@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pynvml
 import pytest
+from cuda_node import CudaNode, until
 
 RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
 CALLS = ("Lock", "Checkpoint", "Restore", "Unlock")
@@ -102,6 +103,8 @@ def held(gpu: int = 0) -> dict[int, int]:
 
 def uuid(gpu: int) -> Any:
     pynvml.nvmlInit()
+    if gpu >= pynvml.nvmlDeviceGetCount():
+        pytest.skip("one GPU")
     text = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu))
     pynvml.nvmlShutdown()
     return (ctypes.c_ubyte * 16)(*bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))
@@ -200,6 +203,66 @@ def test_a_map_moves_a_program_to_another_gpu(cuda: Cuda, cuda_node: Any) -> Non
     assert program.pid not in held(0)
     assert held(1)[program.pid] >= SIZE
     assert program.goes_on()
+    program.process.send_signal(signal.SIGUSR1)
+    until(lambda: held(1)[program.pid] >= 2 * SIZE, "what it takes from now on lies there too")
+    assert program.pid not in held(0)
+    assert program.steps()
+
+
+def test_a_map_names_all_gpus_of_a_program(cuda: Cuda, cuda_node: Any) -> None:
+    assert uuid(1)
+    program = cuda_node.start(SIZE, gpu="0,1")
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    straight = (Pair * 2)(Pair(uuid(0), uuid(1)), Pair(uuid(1), uuid(0)))
+    twice = (Pair * 2)(Pair(uuid(0), uuid(1)), Pair(uuid(1), uuid(1)))
+    for pairs, count, code in ((straight, 1, INVALID_VALUE), (twice, 2, INVALID_VALUE), (straight, 2, OK)):
+        arguments = RestoreArguments(ctypes.cast(pairs, ctypes.POINTER(Pair)), count)
+        assert cuda.move("Restore", program.pid, arguments) == code
+    assert cuda.move("Unlock", program.pid) == OK
+    assert held(0)[program.pid] >= SIZE
+    assert held(1)[program.pid] >= SIZE
+    assert program.goes_on()
+
+
+def test_a_map_to_a_gpu_of_another_product_is_refused(
+    driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(mixed_gpud.folder / "state"))
+    node = CudaNode(str(driver / "libcuda.so.1"), tmp_path)
+    cuda = Cuda(node.library)
+    assert cuda.init() == OK
+    program = node.start(MI, gpu=1)
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    for target, code in ((0, INVALID_VALUE), (2, OK)):
+        pair = Pair(uuid(1), uuid(target))
+        assert cuda.move("Restore", program.pid, RestoreArguments(ctypes.pointer(pair), 1)) == code
+    shown = subprocess.run(
+        [mixed_gpud.program, "show"], env=mixed_gpud.environment, capture_output=True, text=True, check=True
+    )
+    assert f"process {program.pid} on 2 LOCKED memory {MI}\n" in shown.stdout
+    program.end()
+
+
+def test_work_is_noted_on_the_gpu_that_a_program_was_moved_to(cuda: Cuda, cuda_node: Any) -> None:
+    if cuda_node.folder is None:
+        pytest.skip("a real driver keeps no record")
+    first, second = (f"GPU-{UUID(bytes=bytes(uuid(gpu)))}" for gpu in (0, 1))
+    program = cuda_node.start(MI, environment={"NVIDIA_VISIBLE_DEVICES": first})
+
+    def noted(gpu: str) -> bool:
+        lines = [line.split(" ") for line in (cuda_node.folder / "work.log").read_text().splitlines()]
+        return any(fields[2:4] == [gpu, str(program.pid)] for fields in lines if fields[0] != "#")
+
+    until(lambda: noted(first), "work where it began")
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    assert not noted(second)
+    pair = Pair(uuid(0), uuid(1))
+    assert cuda.move("Restore", program.pid, RestoreArguments(ctypes.pointer(pair), 1)) == OK
+    assert cuda.move("Unlock", program.pid) == OK
+    until(lambda: noted(second), "work where it is now")
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -275,10 +338,12 @@ def test_a_program_in_a_container_is_known_by_the_pid_of_the_host(cuda: Cuda, cu
         pytest.skip("of the fake driver: in a real one the kernel's part knows")
     gpu = "GPU-" + str(UUID(bytes=bytes(uuid(1))))
     container = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    shell = cuda_node.start(SIZE, container=container, environment={"NVIDIA_VISIBLE_DEVICES": gpu})
+    # what it declared leaves no room for what it takes, if both were counted
+    environment = {"NVIDIA_VISIBLE_DEVICES": gpu, "PODIUM_GPU_MEMORY_BYTES": str(15 << 30)}
+    shell = cuda_node.start(2 << 30, container=container, environment=environment)
     pid = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
     assert cuda.asked("GetRestoreThreadId", pid)[0] == OK
-    assert held(1)[pid] == SIZE
+    assert held(1)[pid] == 2 << 30
     for call, listed in (("Lock", True), ("Checkpoint", False), ("Restore", True), ("Unlock", True)):
         assert cuda.move(call, pid) == OK
         assert (pid in held(1)) == listed
