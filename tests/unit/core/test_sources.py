@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -63,33 +61,3 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     tasks = read_all([tmp_path], Reading())
     assert [found.task for found in tasks] == ["x", "own-search"]
     assert tasks[0].trials[0].steps == (5.0,)
-
-
-def test_without_the_package_the_no_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run-1").mkdir()
-    (tmp_path / "run-1" / "events.out.tfevents.1.host").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(RecordingError, match="need the package tensorboard"):
-        read_all([tmp_path], Reading(metric="val_acc"))
-
-
-def test_a_folder_of_real_event_files(tmp_path: Path) -> None:
-    """Written and read by the real package, where it is installed."""
-    pytest.importorskip("tensorboard")
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    for name in ("a", "b"):
-        writer = EventFileWriter(str(tmp_path / name))
-        begun = time.time()
-        for step in (1, 2):
-            value = Summary.Value(tag="acc", simple_value=0.5 + step / 8)
-            writer.add_event(Event(step=step, wall_time=begun + 10.0 * step, summary=Summary(value=[value])))
-        writer.close()
-    (found,) = read_all([tmp_path], Reading())
-    assert [trial.name for trial in found.trials] == ["a", "b"]
-    assert (found.trials[0].steps, found.trials[0].values) == ((1.0, 2.0), (0.625, 0.75))
-    assert found.trials[0].seconds == pytest.approx((10.0, 20.0), abs=1.0)
-    with pytest.raises(RecordingError, match="no run has a scalar 'loss'"):
-        read_all([tmp_path], Reading(metric="loss"))
