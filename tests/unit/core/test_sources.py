@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,14 @@ def test_a_table_is_sorted_by_trial_and_step(tmp_path: Path) -> None:
 
 
 NOS = [
-    ("trial,step,value\na,1,0.5\n", "without seconds"),
-    ("", "without trial, step, value, seconds"),
+    ("trial,step,value\na,1,0.5\n", "has no seconds"),
+    ("", "no header; the first line must name trial,step,value,seconds"),
+    ("trial,step,value,seconds\n", "a header and no line"),
+    ("trial;step;value;seconds\na;1;0.5;1\n", r"header \(trial;step;value;seconds\) has no trial, .* with commas"),
+    ("trial,step,value,seconds\n,1,0.5,1\n", "line 2: trial is empty"),
+    ("trial,step,value,seconds\na,1,0,5,1\n", "line 2: more fields than the header names"),
+    ('trial,step,value,seconds\na,1,"0,5",1\n', "line 2: value '0,5' is no number"),
+    ("trial,step,value,seconds\na,1,nan,1\na,2,,2\n", "not one of its values of value is a finite number"),
     ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
     ("trial,step,value,seconds\na,1,0.5,nan\n", "line 2: step and seconds must be finite"),
     ("trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n", "trial a: seconds must increase"),
@@ -61,3 +68,10 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     tasks = read_all([tmp_path], Reading())
     assert [found.task for found in tasks] == ["x", "own-search"]
     assert tasks[0].trials[0].steps == (5.0,)
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"{}\n" * 99)[:-9], b"{}\n", gzip.compress(b"x")[:10] + b"\xff" * 9])
+def test_a_gzip_file_that_is_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.gz").write_bytes(content)
+    with pytest.raises(RecordingError, match="no whole gzip file"):
+        read_all([tmp_path / "x.jsonl.gz"], Reading())

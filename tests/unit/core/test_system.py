@@ -151,6 +151,16 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
 
 
+def test_a_node_that_dies_before_its_agent_has_spoken_says_nothing() -> None:
+    """Statuses take 1 s to be written and nodes live for 3 s on average: many die in between."""
+    of = job(*[curve(0.1, 0.2, gap=1.0)] * 4)
+    outcome = simulate(
+        Scenario(ONE_GPU, (of,), replace(AT_ONCE, notice=1.0), Faults(node=3.0, repair=1.0)), checked=True
+    )
+    assert not outcome.broken
+    assert sum(trial.attempts for trial in outcome.trials) > 4, "the seed has no accident: choose another"
+
+
 def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
