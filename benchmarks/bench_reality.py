@@ -18,12 +18,13 @@ import json
 import os
 import platform
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from bench_demo import demo_module
-from reality_compare import BARS, Comparison, compared, read_search
+from reality_compare import APPLIED, BARS, Comparison, compared, read_search
 
 from podium.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
@@ -33,7 +34,7 @@ import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-KINDS = "hyperparamjobs,hyperparamtrials,gpunodes"
+KINDS = "hyperparamjobs,hyperparamtrials,gpunodes,pods"
 
 
 def record(options: argparse.Namespace, folder: Path) -> None:
@@ -47,7 +48,8 @@ def record(options: argparse.Namespace, folder: Path) -> None:
             job["spec"]["search"]["seed"] = seed
             if options.work:
                 job["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, f"--work={options.work}")
-            cluster.kubectl("apply", "-f", "-", stdin=json.dumps(job))
+            job["metadata"]["annotations"] = {APPLIED: repr(time.time())}  # the API server keeps whole seconds
+            cluster.kubectl("create", "-f", "-", stdin=json.dumps(job))
             # the operator says so itself, whatever the machine is busy with
             wait = ["--for=jsonpath={.status.phase}=Succeeded", f"--timeout={options.limit:g}s"]
             cluster.kubectl("wait", "hyperparamjob", name, *wait, timeout=options.limit + 10)

@@ -1,7 +1,8 @@
 """One search on a cluster against the same search in the simulated system. Used by bench_reality.
 
-What the simulation takes from the run: when each trial trained (its curve), the nodes and which of them each pod was
-on, what a start and a suspension took. What it does not: who was let on a GPU, when, and why.
+What the simulation takes from the run: when each trial trained (its curve), the nodes, of each pod its node, how long
+it took to its gate and from its end until the operator went on, what a start and a suspension took. What it does not:
+who was let on a GPU, when, and why.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
+from reality_pods import PodTimes, first_pods, moment, seconds_to_gate
 from scipy.stats import kendalltau
 
 from podium.domain.snapshot import JobView
@@ -23,12 +25,13 @@ from podium.schema.trial import HyperParamTrial
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium.simulation.system.scenario import Method, NodeSpec, PodFacts, Scenario, SimJob, Timing
 from podium_cli.objects import picture_of, saved_at
 from podium_cli.picture import JobPicture
 
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 BEGINS_A_TURN = frozenset({"starting", "resuming"})
+APPLIED = "podium.dev/bench-applied-at"  # annotation of the job: seconds since the epoch
 OPERATOR_CYCLE = 2.0  # seconds; its setting
 TurnKey = tuple[int, int]  # trial number, which of its turns
 
@@ -89,15 +92,14 @@ class Comparison:
 
 
 def read_search(path: Path) -> Search:
-    payloads = [json.loads(path.read_text(encoding="utf-8"))]
-    return search_of(picture_of(payloads, None, None, saved_at(payloads)))
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    return search_of(picture_of([saved], None, None, saved_at([saved])), first_pods(saved["items"]))
 
 
-def search_of(seen: JobPicture) -> Search:
+def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
+    """`pods`: by trial; one that was not saved has the usual time to its gate."""
     trials = sorted(seen.trials, key=lambda trial: trial.spec.number)
-    created = seen.job.metadata.creation_timestamp
-    assert created is not None, "the API server sets it"
-    origin = created.timestamp()
+    origin = _applied(seen)
     loads = [_held(trial, trial.status.curve.points[0].time) - _gap(trial) for trial in trials]
     load = max(0.0, median(loads))
     turns = {
@@ -105,17 +107,22 @@ def search_of(seen: JobPicture) -> Search:
         for trial in trials
         for place, hold in enumerate(sorted(trial.status.holds, key=lambda hold: hold.start))
     }
-    timing = Timing(load=load, ended=_until_known(trials, seen), cycle=OPERATOR_CYCLE)
-    timing = replace(timing, gate=max(0.0, min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order))
+    known = _until_known(trials, seen)
+    timing = Timing(load=load, ended=median(known.values()) if known else Timing().ended, cycle=OPERATOR_CYCLE)
+    gates = {t.spec.number: gate for t in trials if (gate := _gate(t, pods, origin)) is not None}
+    least = min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order
+    timing = replace(timing, gate=max(0.0, median(gates.values()) - timing.place if gates else least))
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
-    placed = tuple(trial.status.node or "" for trial in trials)  # kube-scheduler settles equal scores by chance
-    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials), placed=placed)
+    facts = tuple(  # of the node: kube-scheduler settles equal scores by chance
+        PodFacts(t.status.node or "", gates.get(t.spec.number), known.get(t.spec.number)) for t in trials
+    )
+    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials), facts=facts)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
         for node in seen.nodes
         if (gpus := node.status.gpus)
     )
-    ends = {t.spec.number: t.status.finished_at.timestamp() - origin for t in trials if t.status.finished_at}
+    ends = {t.spec.number: _end(t) - origin for t in trials if t.status.finished_at}
     return Search(Scenario(nodes, (job,), timing), turns, ends)
 
 
@@ -138,13 +145,35 @@ def turns_of(outcome: Outcome) -> dict[TurnKey, float]:
     return {(number, place): start for number, found in starts.items() for place, start in enumerate(found)}
 
 
-def _until_known(trials: Sequence[HyperParamTrial], seen: JobPicture) -> float:
-    """Median seconds from a trial's end until the operator made the next one; where none was made, the default."""
+def _applied(seen: JobPicture) -> float:
+    """When the job was made; where bench_reality has not noted it, the API server's whole second."""
+    created = seen.job.metadata.creation_timestamp
+    assert created is not None, "the API server sets it"
+    return float(seen.job.metadata.annotations.get(APPLIED, created.timestamp()))
+
+
+def _gate(trial: HyperParamTrial, pods: Mapping[str, PodTimes], origin: float) -> float | None:
+    pod, first = pods.get(trial.metadata.name), min(hold.start for hold in trial.status.holds)
+    return None if pod is None else seconds_to_gate(pod, origin, first.timestamp())
+
+
+def _end(trial: HyperParamTrial) -> float:
+    """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds."""
+    ends = [hold.end.timestamp() for hold in trial.status.holds if hold.end is not None]
+    assert trial.status.finished_at is not None
+    return max(ends, default=trial.status.finished_at.timestamp())
+
+
+def _until_known(trials: Sequence[HyperParamTrial], seen: JobPicture) -> dict[int, float]:
+    """Seconds from a trial's end until the operator made the next one, by the number of the one that ended; nothing
+    where none was made.
+    """
     parallel = seen.job.spec.trials.parallel
     later = [t.metadata.creation_timestamp for t in trials[parallel if parallel != "auto" else len(trials) :]]
-    ends = sorted(t.status.finished_at for t in trials if t.status.finished_at is not None)
-    lags = [(made - end).total_seconds() for made, end in zip(sorted(m for m in later if m), ends, strict=False)]
-    return max(0.0, median(lags)) if lags else Timing().ended
+    made = sorted(when.timestamp() for when in later if when)
+    ends = sorted((_end(t), t.spec.number) for t in trials if t.status.finished_at is not None)
+    pairs = zip(made, ends, strict=False)
+    return {number: max(0.0, moment(second, end, math.inf) - end) for second, (end, number) in pairs}
 
 
 def _from_zero(view: JobView) -> JobView:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,7 +43,7 @@ def add(commands: Commands) -> None:
         cluster=False,
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml")
-    simulate.curves(parser)
+    simulate.curves(parser, goal=None)
     text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
     parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
@@ -54,11 +55,12 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Exit:
     job = _job(arguments.job)
     view, where = _view(job), _where(job, simulate.place_of(arguments))
+    arguments.goal = arguments.goal or ("maximize" if view.maximize else "minimize")
     found = simulate.recordings(arguments)
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
         raise CliError(Exit.USAGE, "ManyCurves", text)
-    if arguments.step_seconds is not None and not arguments.step_seconds > 0.0:
+    if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds < math.inf:
         text = f"--step-seconds: {arguments.step_seconds:g} is no time; give more than 0"
         raise CliError(Exit.USAGE, "BadTime", text)
     try:

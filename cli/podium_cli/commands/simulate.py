@@ -75,14 +75,14 @@ def place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
 
 
-def curves(parser: argparse.ArgumentParser) -> None:
-    """What says where the curves are; `recordings` reads them."""
+def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> None:
+    """What says where the curves are; `recordings` reads them. `goal`: its default, None: the job's."""
     text = (
         "curves: JSON lines, also .gz, a CSV table, a TensorBoard folder, or a folder of files (default: the example's)"
     )
-    parser.add_argument("curves", nargs="*", type=Path, metavar="FILE", help=text)
-    goals = ("maximize", "minimize")
-    parser.add_argument("--goal", choices=goals, default=goals[0], help="of CSV and TensorBoard (default: maximize)")
+    parser.add_argument("curves", nargs="*", default=[], type=Path, metavar="FILE", help=text)
+    text = f"of CSV and TensorBoard (default: {goal or 'that of the job'})"
+    parser.add_argument("--goal", choices=("maximize", "minimize"), default=goal, help=text)
     parser.add_argument("--metric", metavar="NAME", help="the scalar to read from TensorBoard folders")
 
 

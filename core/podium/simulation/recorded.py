@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -20,6 +21,7 @@ from typing import Any
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
 
+GOALS = ("maximize", "minimize")
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
 
 
@@ -71,6 +73,8 @@ def load(path: Path) -> Recording:
             return parse(file, path.name)
         except UnicodeDecodeError as error:
             raise RecordingError(f"{path.name}: not UTF-8 text ({error.reason}); save it as JSON lines") from None
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise RecordingError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
 
 
 def load_all(paths: Iterable[Path]) -> tuple[Recording, ...]:
@@ -92,19 +96,20 @@ def parse(lines: Iterable[str], name: str) -> Recording:
     if len(records) < 2:
         raise RecordingError(f"{name}: {len(records)} lines; a header and at least one trial are needed")
     header = records[0]
-    try:
-        maximize = {"maximize": True, "minimize": False}[header["goal"]]
-        # "no wall time recorded: seconds = evaluation index"
-        scale = EVALUATION_SECONDS if "no wall time" in header.get("note", "") else 1.0
-        target = header.get("target")
-        trials = tuple(
-            _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
-        )
-        return Recording(
-            header["task"], name.partition(".")[0].partition("-")[0], header["metric"], maximize, target, trials
-        )
-    except KeyError as missing:
-        raise RecordingError(f"{name}: {missing} is missing or unknown; see the format in docs/algorithms.md") from None
+    lacking = [key for key in ("task", "metric", "goal") if not isinstance(header.get(key), str)]
+    if lacking or header["goal"] not in GOALS:
+        text = f"without {', '.join(lacking)}" if lacking else f"with goal {header['goal']!r}"
+        raise RecordingError(f"{name}: a header {text}; give task, metric, and goal: maximize or minimize")
+    if not isinstance(target := header.get("target"), int | float | None):
+        raise RecordingError(f"{name}: target is {target!r}; give a number, or null for none")
+    # "no wall time recorded: seconds = evaluation index"
+    scale = EVALUATION_SECONDS if "no wall time" in str(header.get("note")) else 1.0
+    maximize = header["goal"] == "maximize"
+    trials = tuple(
+        _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
+    )
+    family = name.partition(".")[0].partition("-")[0]
+    return Recording(header["task"], family, header["metric"], maximize, target, trials)
 
 
 def _record(line: str, name: str, number: int) -> dict[str, Any]:
@@ -118,6 +123,11 @@ def _record(line: str, name: str, number: int) -> dict[str, Any]:
 
 
 def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> RecordedTrial:
+    missing = [key for key in ("trial", "seconds", "value") if key not in record]
+    if missing:
+        raise RecordingError(f"{where}: no {', '.join(missing)}; see the format in docs/algorithms.md")
+    if not isinstance(hparams := record.get("hparams", {}), dict):
+        raise RecordingError(f"{where}: hparams is {hparams!r}; give an object of names and values, or leave it out")
     try:
         seconds = tuple(float(s) * scale for s in record["seconds"])
         values = tuple(to_wire(math.nan if v is None else float(v), maximize) for v in record["value"])
@@ -129,7 +139,7 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         raise RecordingError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
     return RecordedTrial(
         str(record["trial"]),
-        MappingProxyType(record.get("hparams", {})),
+        MappingProxyType(hparams),
         seconds,
         values,
         _steps(record, seconds, where),

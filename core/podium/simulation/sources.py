@@ -14,12 +14,13 @@ from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from podium.curves.wire import to_wire
+from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
 from podium.simulation.event_files import holds_events, read_events
 from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, load, load_all
 
 COLUMNS = ("trial", "step", "value", "seconds")
+BEYOND = "\0beyond"  # the key of fields that the header does not name; no CSV column is called so
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,27 +43,34 @@ def read_all(paths: Iterable[Path], reading: Reading) -> tuple[Recording, ...]:
             found += [*load_all([path]), *(read_csv(file, reading) for file in sorted(path.glob("*.csv")))]
         else:
             found.append(load(path))
+    for recording in found:
+        if all(diverged(value) for trial in recording.trials for value in trial.values):
+            text = f"not one of its values of {recording.metric} is a finite number: there is nothing to rank by"
+            raise RecordingError(f"{recording.task}: {text}; name curves with values")
     return tuple(found)
 
 
 def read_csv(path: Path, reading: Reading) -> Recording:
     """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
-    order; further columns are hyper-parameters. A value that is empty or no number counts as not finite.
+    order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = list(csv.DictReader(file))
+            reader = csv.DictReader(file, restkey=BEYOND)
+            rows, header = list(reader), reader.fieldnames or []
     except (UnicodeDecodeError, csv.Error) as error:
         raise RecordingError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
-    missing = [name for name in COLUMNS if not rows or name not in rows[0]]
+    missing = [name for name in COLUMNS if name not in header]
     if missing:
-        text = f"{path.name}: {len(rows)} lines without {', '.join(missing)}; the header must name {', '.join(COLUMNS)}"
-        raise RecordingError(text)
+        text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
+        raise RecordingError(f"{path.name}: {text}; the first line must name {','.join(COLUMNS)}, with commas between")
+    if not rows:
+        raise RecordingError(f"{path.name}: a header and no line; give one line an evaluation")
     trials: dict[str, list[tuple[float, float, float]]] = {}
     hparams: dict[str, dict[str, Scalar]] = {}
     for number, row in enumerate(rows, start=2):
         trials.setdefault(row["trial"], []).append(_row(row, reading.maximize, f"{path.name}, line {number}"))
-        given = {k: _scalar(v) for k, v in row.items() if k is not None and k not in COLUMNS and v}
+        given = {k: _scalar(v) for k, v in row.items() if k not in COLUMNS and v}
         hparams.setdefault(row["trial"], given)
     made = [_trial(name, points, hparams[name], f"{path.name}, trial {name}") for name, points in trials.items()]
     stem = path.stem
@@ -70,6 +78,10 @@ def read_csv(path: Path, reading: Reading) -> Recording:
 
 
 def _row(row: dict[str, str], maximize: bool, where: str) -> tuple[float, float, float]:
+    if BEYOND in row:
+        raise RecordingError(f"{where}: more fields than the header names; quote those with a comma, write 0.5 for 0,5")
+    if not row["trial"]:
+        raise RecordingError(f"{where}: trial is empty; give each trial a name or a number")
     try:
         step, seconds = float(row["step"]), float(row["seconds"])
     except (TypeError, ValueError):
@@ -77,9 +89,10 @@ def _row(row: dict[str, str], maximize: bool, where: str) -> tuple[float, float,
     if not (math.isfinite(step) and math.isfinite(seconds)):
         raise RecordingError(f"{where}: step and seconds must be finite numbers")
     try:
-        value = float(row["value"])
-    except (TypeError, ValueError):
-        value = math.nan
+        value = float(row["value"] or math.nan)
+    except ValueError:
+        text = f"value {row['value']!r} is no number; leave it empty where there was none"
+        raise RecordingError(f"{where}: {text}") from None
     return step, seconds, to_wire(value, maximize)
 
 

@@ -125,6 +125,7 @@ def test_how_trials_make_room_is_the_jobs_own_way(
 
 NOS = [
     (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
+    (["--step-seconds", "inf"], "BadTime: --step-seconds: inf is no time"),
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]
@@ -146,6 +147,28 @@ def test_curves_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), *options]) is Exit.USAGE
     assert told in capsys.readouterr().err
+
+
+NEVER = [
+    (["--gpu-memory", "1Gi"], "a trial needs 4294967296 bytes on a GPU (gpus.memory), a GPU has 1073741824"),
+    (["--node-fails", "0.0001"], "digits has not ended (8 trials left); do its trials fit a node, and do nodes live"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), NEVER, ids=[row[0][0] for row in NEVER])
+def test_a_job_that_would_never_end(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["plan", str(JOB), "--step-seconds", "1", "--seeds", "1", *options]) is Exit.FAILED
+    assert told in capsys.readouterr().err
+
+
+def test_which_way_is_better_in_a_table_is_the_jobs_to_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "loss.csv"
+    table.write_text("trial,step,value,seconds\na,1,0.5,10\na,2,0.25,20\n", encoding="utf-8")
+    path = changed(tmp_path, ("direction: maximize", "direction: minimize"))
+    assert main.run(["plan", str(path), str(table), "--seeds", "1", "-o", "json"]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)["searches"][0]["own"]["best"] == 0.25
+    assert main.run(["plan", str(path), str(table), "--goal", "maximize"]) is Exit.FAILED
+    assert "name other curves, or for CSV and TensorBoard the right --goal" in capsys.readouterr().err
 
 
 def test_a_file_without_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,10 +72,14 @@ def test_grades_go_by_what_a_trial_becomes() -> None:
 def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "long.jsonl"
     header = {"task": "long", "metric": "m", "goal": "maximize", "target": None}
-    trial = {"trial": "a", "hparams": {}, "seconds": [2e9], "value": [0.5]}
+    trial = {"trial": "a", "hparams": {}, "seconds": [20], "value": [0.5]}
     path.write_text(f"{json.dumps(header)}\n{json.dumps(trial)}\n", encoding="utf-8")
-    assert main.run(["simulate", str(path), "--system", "--seeds", "1", "--policy", "fifo"]) is Exit.FAILED
-    assert "long has not ended" in capsys.readouterr().err
+    options = ["--system", "--seeds", "1", "--policy", "fifo", "--node-fails", "0.0001"]
+    assert main.run(["simulate", str(path), *options]) is Exit.FAILED
+    assert (
+        "long has not ended (1 trials left); do its trials fit a node, and do nodes live longer?"
+        in capsys.readouterr().err
+    )
 
 
 NOS = [

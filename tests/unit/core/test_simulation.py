@@ -159,7 +159,11 @@ def test_a_value_that_is_not_finite_is_the_worst() -> None:
 BAD_FILES = [
     ("no json", ["{}", "x"], "x.jsonl, line 2: no JSON"),
     ("nothing", [], "x.jsonl: 0 lines; a header and at least one trial are needed"),
-    ("goal", ['{"task": "t", "metric": "m", "goal": "up"}', "{}"], "x.jsonl: 'up' is missing or unknown"),
+    (
+        "goal",
+        ['{"task": "t", "metric": "m", "goal": "up"}', "{}"],
+        "x.jsonl: a header with goal 'up'; give task, metric, and goal",
+    ),
     (
         "times go back",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [2, 1], "value": [0, 0]}'],
@@ -187,6 +191,25 @@ BAD_FILES = [
         "lengths differ",
         ['{"task": "t", "metric": "m", "goal": "maximize"}', '{"trial": "a", "seconds": [1], "value": []}'],
         "x.jsonl, line 2: 1 times and 0 values",
+    ),
+    ("no task", ['{"metric": "m", "goal": "maximize"}', "{}"], "x.jsonl: a header without task"),
+    (
+        "a target that is a text",
+        ['{"task": "t", "metric": "m", "goal": "minimize", "target": "x"}', "{}"],
+        "x.jsonl: target is 'x'; give a number",
+    ),
+    (
+        "no values",
+        ['{"task": "t", "metric": "m", "goal": "minimize"}', '{"trial": 1}'],
+        "x.jsonl, line 2: no seconds, value; see the format",
+    ),
+    (
+        "hyper-parameters without names",
+        [
+            '{"task": "t", "metric": "m", "goal": "minimize"}',
+            '{"trial": 1, "hparams": [1], "seconds": [1], "value": [1]}',
+        ],
+        "x.jsonl, line 2: hparams is [1]; give an object",
     ),
 ]
 

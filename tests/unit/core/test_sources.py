@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import time
+import gzip
 from pathlib import Path
 
 import pytest
@@ -38,8 +37,14 @@ def test_a_table_is_sorted_by_trial_and_step(tmp_path: Path) -> None:
 
 
 NOS = [
-    ("trial,step,value\na,1,0.5\n", "without seconds"),
-    ("", "without trial, step, value, seconds"),
+    ("trial,step,value\na,1,0.5\n", "has no seconds"),
+    ("", "no header; the first line must name trial,step,value,seconds"),
+    ("trial,step,value,seconds\n", "a header and no line"),
+    ("trial;step;value;seconds\na;1;0.5;1\n", r"header \(trial;step;value;seconds\) has no trial, .* with commas"),
+    ("trial,step,value,seconds\n,1,0.5,1\n", "line 2: trial is empty"),
+    ("trial,step,value,seconds\na,1,0,5,1\n", "line 2: more fields than the header names"),
+    ('trial,step,value,seconds\na,1,"0,5",1\n', "line 2: value '0,5' is no number"),
+    ("trial,step,value,seconds\na,1,nan,1\na,2,,2\n", "not one of its values of value is a finite number"),
     ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
     ("trial,step,value,seconds\na,1,0.5,nan\n", "line 2: step and seconds must be finite"),
     ("trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n", "trial a: seconds must increase"),
@@ -65,31 +70,8 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     assert tasks[0].trials[0].steps == (5.0,)
 
 
-def test_without_the_package_the_no_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "run-1").mkdir()
-    (tmp_path / "run-1" / "events.out.tfevents.1.host").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(RecordingError, match="need the package tensorboard"):
-        read_all([tmp_path], Reading(metric="val_acc"))
-
-
-def test_a_folder_of_real_event_files(tmp_path: Path) -> None:
-    """Written and read by the real package, where it is installed."""
-    pytest.importorskip("tensorboard")
-    from tensorboard.compat.proto.event_pb2 import Event
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-    for name in ("a", "b"):
-        writer = EventFileWriter(str(tmp_path / name))
-        begun = time.time()
-        for step in (1, 2):
-            value = Summary.Value(tag="acc", simple_value=0.5 + step / 8)
-            writer.add_event(Event(step=step, wall_time=begun + 10.0 * step, summary=Summary(value=[value])))
-        writer.close()
-    (found,) = read_all([tmp_path], Reading())
-    assert [trial.name for trial in found.trials] == ["a", "b"]
-    assert (found.trials[0].steps, found.trials[0].values) == ((1.0, 2.0), (0.625, 0.75))
-    assert found.trials[0].seconds == pytest.approx((10.0, 20.0), abs=1.0)
-    with pytest.raises(RecordingError, match="no run has a scalar 'loss'"):
-        read_all([tmp_path], Reading(metric="loss"))
+@pytest.mark.parametrize("content", [gzip.compress(b"{}\n" * 99)[:-9], b"{}\n", gzip.compress(b"x")[:10] + b"\xff" * 9])
+def test_a_gzip_file_that_is_none(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl.gz").write_bytes(content)
+    with pytest.raises(RecordingError, match="no whole gzip file"):
+        read_all([tmp_path / "x.jsonl.gz"], Reading())

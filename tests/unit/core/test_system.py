@@ -25,7 +25,16 @@ from podium.simulation.system import operator
 from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
-from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, SimulationError, Timing
+from podium.simulation.system.scenario import (
+    Faults,
+    Method,
+    NodeSpec,
+    PodFacts,
+    Scenario,
+    SimJob,
+    SimulationError,
+    Timing,
+)
 from podium.testing.builders import make_job
 
 AT_ONCE = Timing(place=1.0, gate=1.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
@@ -134,9 +143,20 @@ def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
 
 
 def test_pods_go_where_they_are_said_to_have_been() -> None:
-    of = replace(job(curve(0.1), curve(0.2), curve(0.3)), placed=("b", "b", "a"))
+    of = replace(job(curve(0.1), curve(0.2), curve(0.3)), facts=(PodFacts("b"), PodFacts("b"), PodFacts("a")))
     outcome = simulate(Scenario((NodeSpec("a", 1), NodeSpec("b", 1)), (of,), AT_ONCE))
     assert {(s.number, s.gpu) for s in outcome.spans} == {(0, "b-gpu0"), (1, "b-gpu0"), (2, "a-gpu0")}
+
+
+def test_each_pod_takes_its_own_time_where_a_run_has_shown_it() -> None:
+    """The first pod is at its gate 21 s after its creation, the second after 1 s; the third as usual, 2 s (1 + 1)."""
+    of = replace(job(*[curve(0.1, gap=5.0)] * 3), facts=(PodFacts(gate=21.0), PodFacts(gate=1.0, ended=9.0)))
+    outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE), checked=True)
+    firsts = sorted((span.start, span.number) for span in outcome.spans if span.use == "starting")
+    assert firsts == [(1.0, 1), (8.0, 2), (21.0, 0)]
+    alone = simulate(Scenario((NodeSpec("a", 1, 1),), (of,), AT_ONCE))
+    starts = {span.number: span.start for span in alone.spans if span.use == "starting"}
+    assert starts[2] == starts[1] + 2.0 + 5.0 + 9.0 + 2.0, "its share is free when the second pod says that it ended"
 
 
 def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
@@ -149,6 +169,16 @@ def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     assert lost.attempts > 1, "the seed has no accident: choose another"
     assert lost.lost_seconds > kept.lost_seconds
     assert kept.lost_seconds < 10.0 * kept.attempts, "never more than one evaluation an accident"
+
+
+def test_a_node_that_dies_before_its_agent_has_spoken_says_nothing() -> None:
+    """Statuses take 1 s to be written and nodes live for 3 s on average: many die in between."""
+    of = job(*[curve(0.1, 0.2, gap=1.0)] * 4)
+    outcome = simulate(
+        Scenario(ONE_GPU, (of,), replace(AT_ONCE, notice=1.0), Faults(node=3.0, repair=1.0)), checked=True
+    )
+    assert not outcome.broken
+    assert sum(trial.attempts for trial in outcome.trials) > 4, "the seed has no accident: choose another"
 
 
 def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on(

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,18 +18,27 @@ from podium.simulation.system.scenario import Method, Scenario
 from podium.simulation.system.searches import even_nodes, search
 from podium_cli.samples import search_at
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks" / "reality_compare.py"
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-@pytest.fixture(scope="module")
-def compare() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reality_compare", SCRIPT)
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["reality_compare"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def pods() -> ModuleType:
+    return load("reality_pods")
+
+
+@pytest.fixture(scope="module")
+def compare(pods: ModuleType) -> ModuleType:
+    return load("reality_compare")  # imports the other by its name
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +76,46 @@ def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> N
     assert len(job.curves) == job.view.max_trials == len(found.ends) == 12
     assert all(curve.steps[-1] == job.view.max_steps for curve in job.curves)
     assert compare.compared(found).counts[0] == len(found.turns)
+
+
+def pod(trial: str, created: str, gate: str, attempt: str = "0") -> dict[str, Any]:
+    containers = [
+        {"name": "own-init", "state": {}},
+        {"name": "podium-gate", "state": {"terminated": {"startedAt": gate}}},
+    ]
+    labels = {"podium.dev/trial": trial, "podium.dev/attempt": attempt}
+    meta = {"labels": labels, "creationTimestamp": created}
+    return {"kind": "Pod", "metadata": meta, "status": {"initContainerStatuses": containers}}
+
+
+def test_each_trial_has_its_own_gate_time(compare: ModuleType, tmp_path: Path) -> None:
+    """The sample's job is of 09:30:00; its second trial held a GPU before 09:30:07."""
+    path, zone = tmp_path / "x.json", "2026-01-15T09:30"
+    items = search_at(600.0)
+    items += [
+        pod("digits-8", f"{zone}:00Z", f"{zone}:12Z"),
+        pod("digits-8", f"{zone}:30Z", f"{zone}:31Z", attempt="1"),
+        {"kind": "Pod", "metadata": {"name": "dns", "creationTimestamp": f"{zone}:00Z"}, "status": {}},
+    ]
+    path.write_text(json.dumps({"kind": "List", "items": items}))
+    (job,) = compare.read_search(path).scenario.jobs
+    gates = [fact.gate for fact in job.facts]
+    assert gates[8] == 12.0  # from the middle of one second to the middle of the other
+    assert set(gates[:8] + gates[9:]) == {None}
+
+
+MOMENTS = [
+    ("the middle of its second", 20.0, 0.0, 99.0, 20.5),
+    ("not before what came first", 20.0, 20.5, 99.0, 20.75),
+    ("not after what followed", 20.0, 0.0, 20.5, 20.25),
+    ("clocks that disagree", 20.0, 30.0, 10.0, 30.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("second", "after", "before", "found"), [row[1:] for row in MOMENTS], ids=[r[0] for r in MOMENTS]
+)
+def test_a_moment_of_which_the_second_is_known(
+    pods: ModuleType, second: float, after: float, before: float, found: float
+) -> None:
+    assert pods.moment(second, after, before) == found

@@ -22,6 +22,7 @@ from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario
 from podium.simulation.system.searches import search
 
 BASE = Fifo.name
+PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,16 @@ def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: 
 
 def _run(pool: Pool, policy: str, place: Place) -> Outcome:
     job = search(pool, policy, place.method)
-    return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed))
+    return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
+
+
+def patience(pool: Pool, place: Place) -> float:
+    """Virtual seconds after which a search is given up: so many times what one GPU would take for all of it, and a
+    repair of its node. Where nodes die sooner than trials end, it would never end.
+    """
+    timing = place.timing
+    start = timing.place + timing.gate + timing.load + timing.ended
+    return PATIENCE * (sum(trial.length + start for trial in pool.trials) + place.faults.repair)
 
 
 def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:

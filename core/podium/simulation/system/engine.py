@@ -52,7 +52,8 @@ def _node(spec: NodeSpec) -> Node:
 def _unfinished(operator: Operator, now: float) -> str:
     names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
     left = sum(trial.ended is None for trial in operator.trials.values())
-    return f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left); do its trials fit a node?"
+    text = f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left)"
+    return f"{text}; do its trials fit a node, and do nodes live longer?"
 
 
 def _job_end(job: Job) -> JobEnd:

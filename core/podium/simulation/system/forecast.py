@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from podium.domain.snapshot import JobView
 from podium.simulation.pools import draw
 from podium.simulation.recorded import RecordedTrial, Recording
-from podium.simulation.system.contest import BASE, Place, Searched, searched
+from podium.simulation.system.contest import BASE, Place, Searched, patience, searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
 from podium.simulation.system.scenario import Method, Scenario, SimJob, SimulationError
@@ -35,6 +35,7 @@ def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step
     """`view`: with times counted from its start. `step_seconds`: of one step of this job; the curves are then stretched
     to its maxSteps. None: they are taken as recorded. Raises SimulationError where they cannot stand for the job.
     """
+    _fits(view, place)
     fitting = fit(view, recording, step_seconds)
     own, fifo = [], []
     for seed in range(seeds):
@@ -42,18 +43,28 @@ def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step
         outcomes = {}
         for name, job in ((view.policy, view), (BASE, replace(view, policy=BASE, settings={}))):
             sim = SimJob(job, pool.trials, place.method)
-            outcomes[name] = simulate(Scenario(place.nodes, (sim,), place.timing, place.faults, seed))
+            given_up = patience(pool, place)
+            outcomes[name] = simulate(Scenario(place.nodes, (sim,), place.timing, place.faults, seed, given_up))
         makespan = outcomes[BASE].makespan
         own.append(searched(view.policy, pool, outcomes[view.policy], makespan))
         fifo.append(searched(BASE, pool, outcomes[BASE], makespan))
     return Forecast(view, fitting, place, tuple(own), tuple(fifo), _assumptions(view, fitting, place, step_seconds))
 
 
+def _fits(view: JobView, place: Place) -> None:
+    """A trial that fits no GPU would wait for ever."""
+    most = max(node.memory for node in place.nodes)
+    if most and view.memory is not None and view.memory > most:
+        text = f"a trial needs {view.memory} bytes on a GPU (gpus.memory), a GPU has {most} (--gpu-memory)"
+        raise SimulationError(f"job {view.key.name}: {text}; give a GPU that holds one")
+
+
 def fit(view: JobView, recording: Recording, step_seconds: float | None) -> Recording:
     """The curves as this job's trials would show them."""
     if recording.maximize != view.maximize:
         better = "larger" if recording.maximize else "smaller"
-        text = f"a {better} {recording.metric} is better in these curves and worse in the job; name other curves"
+        text = f"a {better} {recording.metric} is better in these curves and worse in the job"
+        text += "; name other curves, or for CSV and TensorBoard the right --goal"
         raise SimulationError(f"{recording.task}: {text}")
     longest = max(steps_of(trial)[-1] for trial in recording.trials)
     if step_seconds is None:

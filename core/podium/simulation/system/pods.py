@@ -121,7 +121,9 @@ class Pods:
             return False
         trial.node, trial.gpus, trial.stuck = gpus[0].node, gpus, False
         trial.node.trials.append(trial)
-        self._then(trial, State.CREATING, self._timing.gate, self._at_gate)
+        known = trial.job.spec.fact(trial.number).gate
+        gate = self._timing.gate if known is None else max(0.0, trial.pod_since + known - self._queue.now)
+        self._then(trial, State.CREATING, gate, self._at_gate)
         return True
 
     def _retry(self) -> None:
@@ -168,7 +170,8 @@ class Pods:
             self._go_on(trial)
             return
         trial.shown, trial.ended = tuple(trial.points), now
-        self._then(trial, State.ENDED, self._timing.ended, self._succeeded)
+        known = trial.job.spec.fact(trial.number).ended
+        self._then(trial, State.ENDED, self._timing.ended if known is None else known, self._succeeded)
         self._act_on(trial)  # the GPU goes to the next without a round trip
 
     def _succeeded(self, trial: Trial) -> None:

@@ -62,7 +62,7 @@ class Reports:
         states, nodes = self._states, self._nodes
         self._states, self._nodes = {}, {}
         for trial in states:
-            if trial.state is not None:
+            if trial.state is not None and (trial.node is None or trial.node.up):  # else nobody is left to tell
                 self._see(trial, PHASES[trial.state])
         for node in nodes.values():
             for gpu in node.gpus:

@@ -45,19 +45,33 @@ class Method:
 
 
 @dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What a run that a simulation is held against says of one trial's pod: its node, seconds from its creation until
+    its gate asked, and from its process' end until the pod said so. Empty or None: the scheduler's and `Timing`'s.
+    """
+
+    node: str = ""
+    gate: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SimJob:
     """`view`: as the planner sees it (`created` = when it arrives); trial number n trains along `curves[n]`, round and
     round. Steps are those of the curves, where none were recorded seconds of training.
 
-    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `placed`: the node of each
-    trial by number, where a run that this one is held against says it; empty = the scheduler does.
+    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `facts`: of each trial's
+    pod by number; empty where nothing is known.
     """
 
     view: JobView
     curves: tuple[RecordedTrial, ...]
     method: Method = field(default_factory=Method)
     checkpoints: bool = False
-    placed: tuple[str, ...] = ()
+    facts: tuple[PodFacts, ...] = ()
+
+    def fact(self, number: int) -> PodFacts:
+        return self.facts[number] if number < len(self.facts) else PodFacts()
 
     @property
     def key(self) -> JobKey:

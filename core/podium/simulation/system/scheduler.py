@@ -16,10 +16,10 @@ from podium.simulation.system.truth import Gpu, Job, Node, Trial
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     """The GPUs whose shares its pod gets, all of one node; empty where there is no room. O(GPUs log GPUs)."""
-    need, placed = _need(trial.job), trial.job.spec.placed
+    need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
     best: tuple[float, str, Node, NodeView] | None = None
     for node in nodes:
-        if not node.up or (placed and placed[trial.number % len(placed)] != node.spec.name):
+        if not node.up or (known and known != node.spec.name):
             continue
         view = _view(node)
         if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:

@@ -1,0 +1,123 @@
+"""TensorBoard folders as curves, where the package tensorboard is installed; the no where it is not.
+
+`event_files/` was written by the real libraries from real trainings of examples/digits (3 epochs): `pytorch` by
+tensorboardX' SummaryWriter, as PyTorch's and Lightning's does it, `keras` as Keras' callback does it (tensors, two runs
+a trial) with TensorBoard's own writer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from podium.curves.wire import diverged
+from podium.simulation.recorded import RecordingError
+from podium.simulation.sources import Reading, read_all
+
+REAL = Path(__file__).parent / "event_files"
+Event = tuple[int, float, float]  # step, wall time, value
+Write = Callable[[str, list[Event]], None]
+
+
+def test_without_the_package_the_no_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("tensorboard.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(RecordingError, match="need the package tensorboard"):
+        read_all([REAL / "pytorch"], Reading(metric="val_acc"))
+
+
+def test_what_pytorch_users_write() -> None:
+    pytest.importorskip("tensorboard")
+    (found,) = read_all([REAL / "pytorch"], Reading(metric="val_acc"))
+    assert (found.task, found.metric, found.maximize) == ("pytorch", "val_acc", True)
+    trials = {trial.name: trial for trial in found.trials}
+    assert list(trials) == ["lr-0.01", "lr-0.1", "lr-1e6"]
+    assert trials["lr-0.1"].steps == (1.0, 2.0, 3.0)
+    assert trials["lr-0.1"].values == pytest.approx((0.1431058, 0.2141365, 0.3144150))
+    assert trials["lr-0.1"].seconds == pytest.approx((2.867, 2.988, 3.142), abs=1e-3), "since the run's first event"
+
+
+def test_a_loss_that_overflowed_is_the_worst() -> None:
+    pytest.importorskip("tensorboard")
+    (found,) = read_all([REAL / "pytorch"], Reading(maximize=False, metric="loss"))
+    trials = {trial.name: trial.values for trial in found.trials}
+    assert trials["lr-0.1"][-1] == pytest.approx(2.0229120)
+    assert all(diverged(value) and value > 0.0 for value in trials["lr-1e6"])
+
+
+def test_of_keras_two_runs_the_one_on_held_out_data_counts() -> None:
+    pytest.importorskip("tensorboard")
+    (found,) = read_all([REAL / "keras"], Reading())
+    assert [trial.name for trial in found.trials] == ["lr-0.1/validation"]
+    assert found.metric == "epoch_score"
+    assert found.trials[0].values == pytest.approx((0.1431058, 0.2141365, 0.3144150))
+
+
+NOS = [
+    (None, r"2 scalars \(loss, val_acc\); name one with --metric"),
+    ("accuracy", "no run has a scalar 'accuracy'; name one of these with --metric: loss, val_acc"),
+]
+
+
+@pytest.mark.parametrize(("metric", "told"), NOS, ids=["none", "unknown"])
+def test_the_scalar_must_be_one_that_is_there(metric: str | None, told: str) -> None:
+    pytest.importorskip("tensorboard")
+    with pytest.raises(RecordingError, match=told):
+        read_all([REAL / "pytorch"], Reading(metric=metric))
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a run of events at given times, with the real package."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event as Written
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    def run(name: str, events: list[Event]) -> None:
+        writer = EventFileWriter(str(tmp_path / name))
+        for step, wall, value in events:
+            summary = Summary(value=[Summary.Value(tag="acc", simple_value=value)])
+            writer.add_event(Written(step=step, wall_time=wall, summary=summary))
+        writer.close()
+
+    return run
+
+
+def test_steps_of_before_a_crash_are_left_out(write: Write, tmp_path: Path) -> None:
+    # step 4 was reached, then the run went on from step 1 and has got to step 3 since
+    write("run", [(1, 110.0, 0.1), (2, 120.0, 0.2), (3, 130.0, 0.3), (4, 140.0, 0.4), (2, 220.0, 0.5), (3, 230.0, 0.6)])
+    (found,) = read_all([tmp_path], Reading())
+    assert found.trials[0].steps == (1.0, 2.0, 3.0)
+    assert found.trials[0].values == pytest.approx((0.1, 0.5, 0.6))
+
+
+def test_files_that_were_made_later_than_their_values(write: Write, tmp_path: Path) -> None:
+    # converted from another tracker: the file's first event is of today
+    write("run", [(1, 110.0, 0.1), (2, 120.0, 0.2), (3, 130.0, 0.3)])
+    (found,) = read_all([tmp_path], Reading())
+    assert found.trials[0].seconds == pytest.approx((10.0, 20.0, 30.0))
+
+
+def test_a_run_of_one_value(write: Write, tmp_path: Path) -> None:
+    write("run", [(1, 110.0, 0.1)])
+    (found,) = read_all([tmp_path], Reading())
+    assert found.trials[0].seconds == (1.0,)
+
+
+def test_times_that_run_backwards_are_refused(write: Write, tmp_path: Path) -> None:
+    write("run", [(step, 110.0 - step, 0.5) for step in range(1, 5)])
+    with pytest.raises(RecordingError, match="run run: 4 values of acc, only 1 of them later than those of lower"):
+        read_all([tmp_path], Reading())
+
+
+def test_event_files_without_a_scalar(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "events.out.tfevents.1.host").write_bytes(b"")
+    with pytest.raises(RecordingError, match="its 1 runs hold no scalar"):
+        read_all([tmp_path], Reading())
