@@ -1,5 +1,5 @@
 """The agents die while the driver moves the memory of trials out of a GPU and back (`cuda-checkpoint`): no trial loses
-anything. When to kill them is seen in the fake driver's own state; its copies take a while for it.
+anything. When to kill them is seen in the fake driver's own state; each copy takes 0.4 s for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Scene = Any
 def slow_copies(scene: Scene) -> Any:
     drivers = [scene.site.driver(node) for node in NODES]
     for driver in drivers:
-        driver.checkpoints("latency_ms=150")
+        driver.checkpoints("latency_ms=400")
     yield drivers
     for driver in drivers:
         driver.checkpoints("all=ok")
