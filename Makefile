@@ -9,6 +9,7 @@ PARALLEL := --numprocesses=auto --dist=loadfile
 export PYTHONDONTWRITEBYTECODE := 1
 
 RECIPES := $(VENV)/recipes
+RIVALS := $(VENV)/rivals
 FAST := tests/unit tests/contract tests/golden
 # on real clusters two files at a time, in their order: most of it is waiting
 CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
@@ -17,7 +18,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-hpo bench-simulation bench-reality bench-planner \
-	lock clean
+	bench-rivals lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -119,6 +120,12 @@ bench-reality: setup ## the digits search on the real cluster against the same s
 
 bench-planner: setup ## what a tick of the planner costs, up to 10,000 trials on 1,000 GPUs (no cluster; a minute)
 	@$(BIN)/python benchmarks/bench_planner.py
+
+bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium as processes on this machine's cores (quiet: 15 minutes)
+	@test -x $(RIVALS)/bin/python || $(PYTHON) -m venv $(RIVALS)
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/uv pip install -q --python $(RIVALS)/bin/python --require-hashes -r benchmarks/requirements-rivals.lock
+	@$(BIN)/python benchmarks/bench_rivals.py --rivals $(RIVALS)/bin/python --seeds $(or $(SEEDS),10)
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh

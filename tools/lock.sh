@@ -9,3 +9,4 @@ pin pyproject.toml requirements.lock all
 pin pyproject.toml requirements-dev.lock dev
 [ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
 pin examples/recipes/requirements.in examples/recipes/requirements.lock
+pin benchmarks/requirements-rivals.in benchmarks/requirements-rivals.lock

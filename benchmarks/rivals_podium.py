@@ -1,0 +1,53 @@
+"""A contender of `make bench-rivals`: Podium's searcher and planner on this machine's processes (local_runner).
+
+Run in Podium's own environment: `python rivals_podium.py SETUP.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from local_runner import LocalRunner
+from rivals_trial import Setup, Training
+
+from podium.domain.snapshot import Scalar
+from podium.planning.job_view import job_view
+from podium.schema.job import HyperParamJob
+from podium.schema.manifests import read_manifests
+from podium_operator.searchers.random import RandomSearcher
+
+
+def main(path: str) -> None:
+    setup = Setup.read(path)
+    job = HyperParamJob.model_validate(read_manifests([Path(setup.job)])[0])
+    spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update={"seed": setup.seed})})
+    view = replace(
+        job_view(job, points=None, accepted=True, finished=False, freezes=True),
+        policy=setup.policy,
+        settings={},
+        max_trials=setup.trials,
+        parallel=None,
+        max_steps=float(setup.epochs),
+        memory=None,
+    )
+    searcher = RandomSearcher()
+
+    def propose(number: int) -> Mapping[str, Scalar]:
+        found = searcher.propose(spec, number)
+        assert found is not None, "a random search has no end"
+        return found
+
+    def launch(name: str, parameters: Mapping[str, Scalar]) -> Training:
+        return Training(setup, name, parameters)
+
+    shares = -(-setup.trials // setup.cores)  # all trials may be open at once, as Ray and Optuna keep none back
+    ended = LocalRunner(view, setup.cores, shares, propose, launch).run()
+    if not ended.succeeded:
+        sys.exit(ended.message)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
