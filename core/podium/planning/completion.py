@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from podium.curves.summary import best_point, better, reached
 from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
@@ -40,7 +41,7 @@ class _Verdict:
 def close(snapshot: Snapshot) -> Closing:
     """O(points): every curve is looked at once."""
     by_job: dict[JobKey, list[TrialView]] = {}
-    for trial in sorted(snapshot.trials, key=lambda t: t.key):
+    for trial in sorted(snapshot.trials, key=attrgetter("key")):
         by_job.setdefault(trial.job, []).append(trial)
     actions: list[Action] = []
     ended: set[TrialKey] = set()
@@ -140,6 +141,8 @@ def _all_done(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
 
 
 def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+    if job.budget_gpu_seconds is None and job.deadline is None:
+        return None
     found = any(best_point(t.curve, job.maximize) is not None for t in trials)
     hint = "The best trial so far is the result." if found else "No trial reported a value before."
     if job.budget_gpu_seconds is not None:

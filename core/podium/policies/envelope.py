@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -145,8 +146,16 @@ def undecided(trained: Floats, look: float) -> Floats:
     """By row, from 1 after a look to 0 at the end: how wide what is still to come is, against what it was after a look.
     `trained` and `look` are shares of a trial.
     """
-    first, now = (-np.log2(np.clip(share, _TINY, 0.999)) for share in (np.array([look]), trained))
-    return np.where(trained < 1.0, np.minimum(1.0, width(now) / width(first)), 0.0)
+    return np.where(trained < 1.0, np.minimum(1.0, _width_at(trained) / _first_width(look)), 0.0)
+
+
+def _width_at(trained: Floats) -> Floats:
+    return width(-np.log2(np.minimum(np.maximum(trained, _TINY), 0.999)))
+
+
+@lru_cache(maxsize=64)
+def _first_width(look: float) -> float:
+    return float(_width_at(np.array([look]))[0])
 
 
 def probabilities(
@@ -213,9 +222,14 @@ def trusted(
     if len(rows) < 3 or not live.any():
         return chance
     column = min(len(table.grid) - 1, int(np.searchsorted(table.grid, share * table.horizon)))
-    early, late = table.best[rows, column], seen.best[rows]
-    known = np.isfinite(early) & np.isfinite(late)
-    tau = agreement(early[known], late[known])
+    facts = (column, rows.tobytes(), seen.version[rows].tobytes())
+    known = seen.keep(("agreement", table.horizon), dict[tuple[int, bytes, bytes], float])
+    if facts not in known:
+        known.clear()
+        early, late = table.best[rows, column], seen.best[rows]
+        told = np.isfinite(early) & np.isfinite(late)
+        known[facts] = agreement(early[told], late[told])
+    tau = known[facts]
     rho = math.sin(0.5 * math.pi * tau)
     weight = max(0.0, (rho * len(rows) + trust) / (len(rows) + trust))
     return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)
