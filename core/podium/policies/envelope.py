@@ -109,15 +109,16 @@ class Envelope:
             levels[overdue] = OVERDUE
 
         def say(row: int) -> tuple[str, str]:
+            """Coarse on purpose: a figure that moves with every cycle would be a write of every trial's status."""
             if row == overdue:
                 return "Overdue", "has waited longest for its next value; the floor gives it a turn."
-            share = 100.0 * trained[row] / length
             if levels[row] == LOOK:
-                return "FirstLook", f"has trained {share:.1f} % and is looked at before it is judged."
+                return "FirstLook", "is looked at before it is judged."
             if not opened[row]:
-                return "NotOpened", f"is new: its index is {index[row]:.3g}, by what those opened before turned out."
-            text = f"will be the best of those opened with probability {chance[row]:.2g}"
-            return "Envelope", f"{text} and has trained {share:.0f} %: its index is {index[row]:.3g}."
+                return "NotOpened", "is new: it counts as much as those that were opened before turned out to be worth."
+            share = 5 * int(20.0 * trained[row] / length)
+            text = f"will be the best of those opened with probability {chance[row]:.1g}"
+            return "Envelope", f"{text} and has trained {share} % or more."
 
         return Ranking(seen, np.log(np.maximum(index, 1e-300)), levels, say)
 
