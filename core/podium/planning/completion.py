@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -19,11 +19,15 @@ from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialVie
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What ends now; the rest of the planner leaves these trials and jobs out."""
+    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
+    in the snapshot's order; `of_job`: all trials of each job, by key. Both are looked up here once for all.
+    """
 
     actions: tuple[Action, ...]
     trials: frozenset[TrialKey]
     jobs: frozenset[JobKey]
+    live: tuple[TrialView, ...]
+    of_job: Mapping[JobKey, Sequence[TrialView]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,10 @@ def close(snapshot: Snapshot) -> Closing:
                 text = "spec.stopped is set: the trial ends and keeps its result."
                 actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
-    return Closing(tuple(actions), frozenset(ended), frozenset(jobs))
+    live = [trial for trial in snapshot.trials if trial.phase not in FINAL]
+    if ended:
+        live = [trial for trial in live if trial.key not in ended]
+    return Closing(tuple(actions), frozenset(ended), frozenset(jobs), tuple(live), by_job)
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
 from podium.policies.base import Admission, Policy, Ranked
@@ -48,9 +48,8 @@ class Standing(NamedTuple):
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:
     """The unfinished trials of unfinished jobs, by job key then rank. O(points + n log n)."""
     trials: dict[JobKey, list[TrialView]] = {}
-    for trial in snapshot.trials:
-        if trial.phase not in FINAL and trial.key not in closing.trials:
-            trials.setdefault(trial.job, []).append(trial)
+    for trial in closing.live:
+        trials.setdefault(trial.job, []).append(trial)
     found: dict[TrialKey, Standing] = {}
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.key in closing.jobs or job.key not in trials:

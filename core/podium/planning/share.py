@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.completion import Closing
 
@@ -30,12 +29,11 @@ def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
     """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs)."""
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
-    live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in closing.trials]
-    with_pod = [t for t in live if t.pod is not None]
+    live, with_pod = closing.live, [t for t in closing.live if t.pod is not None]
     pods = {job.key: sum([t.job == job.key for t in with_pod]) for job in jobs}
     free = _Free(snapshot, with_pod, by_key)
-    over = [t for t in snapshot.trials if t.phase in FINAL or t.key in closing.trials]
-    wanted = {job.key: _demand(job, over) for job in jobs}
+    over = {job.key: len(closing.of_job.get(job.key, ())) - sum([t.job == job.key for t in live]) for job in jobs}
+    wanted = {job.key: _demand(job, over[job.key]) for job in jobs}
     stuck = {job.key: sum([t.job == job.key and t.stuck for t in with_pod]) for job in jobs}
     bound: dict[JobKey, tuple[str, str]] = {}
     rest = list(jobs)
@@ -67,11 +65,11 @@ def _open(job: JobView, closing: Closing) -> bool:
     return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
 
 
-def _demand(job: JobView, over: Sequence[TrialView]) -> int:
+def _demand(job: JobView, over: int) -> int:
     """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`.
-    `over`: the trials of any job that need none any more.
+    `over`: how many of its trials need none any more.
     """
-    left = max(0, job.max_trials - sum([t.job == job.key for t in over]))
+    left = max(0, job.max_trials - over)
     if job.parallel is not None:
         return min(job.parallel, left)
     return min(left, CPU_ONLY_PARALLEL) if job.gpus_per_trial == 0 else left
