@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from podium.domain.actions import Places
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium.planning.planner import plan
@@ -51,7 +52,7 @@ def plain(value: object) -> object:
         return {"kind": type(value).__name__, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, JobKey | TrialKey):
         return {"kind": type(value).__name__, **value._asdict()}
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | Places):
         return [plain(item) for item in value]
     return value
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,9 +20,42 @@ from podium.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, T
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
+EMPTY = {  # what a row holds before anything is known of its trial
+    **dict.fromkeys(("first", "best", "last"), -np.inf),
+    **dict.fromkeys(("points", "step", "seconds", "heard", "done", "complete", "running", "version"), 0),
+    "worst": np.inf,
+}
 _MOST_JOBS = 64
 _MOST_KEPT = 32
 _boards: OrderedDict[tuple[JobKey, str, bool], Board] = OrderedDict()
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """What a board keeps for somebody and need not make anew when trials come or go."""
+
+    def move(self, source: Sequence[int]) -> None:
+        """`source`: for each row from now on the row that it had, -1 for a new one."""
+        ...
+
+
+def moved(rows: NDArray[Any], source: Sequence[int], empty: float) -> NDArray[Any]:
+    """A copy of the array with its rows where they are from now on, and `empty` in the new ones."""
+    found = np.full((len(source), *rows.shape[1:]), empty, dtype=rows.dtype)
+    origin = np.array(source, dtype=np.intp)
+    found[origin >= 0] = rows[origin[origin >= 0]]
+    return found
+
+
+class _Derived:
+    """What `Board.derive` keeps: the table, and the version of the curve that each row was computed from."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.table = np.zeros((rows, width))
+        self.seen = np.full(rows, -1)
+
+    def move(self, source: Sequence[int]) -> None:
+        self.table, self.seen = moved(self.table, source, 0.0), moved(self.seen, source, -1)
 
 
 class Board:
@@ -34,27 +67,37 @@ class Board:
         self._all_keys: list[TrialKey] = []
         self.numbers: list[int] = []  # replaced, never changed, like `keys`
         self._sources: list[tuple[bool, int]] = []
-        self._resize([])
+        self.keys: list[TrialKey] = []
+        self.views: list[TrialView | None] = []
+        self.curves: list[tuple[Point, ...] | None] = []
+        self.given: NDArray[np.intp] = np.arange(0)
+        self.points = np.zeros(0, dtype=np.intp)  # reported values, finite or not
+        self.first = np.zeros(0)  # the first finite value
+        self.best = np.zeros(0)
+        self.worst = np.zeros(0)  # of the finite values
+        self.last = np.zeros(0)
+        self.step = np.zeros(0)  # of the last point
+        self.seconds = np.zeros(0)  # GPU seconds
+        self.heard = np.zeros(0)  # when it was created or has last reported, on the snapshot's clock
+        self.done = np.zeros(0, dtype=bool)  # in a final phase
+        self.complete = np.zeros(0, dtype=bool)  # succeeded: trained to its end
+        self.running = np.zeros(0, dtype=bool)
+        self.version = np.zeros(0, dtype=np.intp)  # changes whenever the curve does
+        self._kept: dict[Hashable, Any] = {}
 
     def _resize(self, keys: Sequence[TrialKey]) -> None:
-        n = len(keys)
-        self.keys: list[TrialKey] = list(keys)
-        self.views: list[TrialView | None] = [None] * n
-        self.curves: list[tuple[Point, ...] | None] = [None] * n
-        self.given: NDArray[np.intp] = np.arange(n)
-        self.points = np.zeros(n, dtype=np.intp)  # reported values, finite or not
-        self.first = np.full(n, -np.inf)  # the first finite value
-        self.best = np.full(n, -np.inf)
-        self.worst = np.full(n, np.inf)  # of the finite values
-        self.last = np.full(n, -np.inf)
-        self.step = np.zeros(n)  # of the last point
-        self.seconds = np.zeros(n)  # GPU seconds
-        self.heard = np.zeros(n)  # when it was created or has last reported, on the snapshot's clock
-        self.done = np.zeros(n, dtype=bool)  # in a final phase
-        self.complete = np.zeros(n, dtype=bool)  # succeeded: trained to its end
-        self.running = np.zeros(n, dtype=bool)
-        self.version = np.zeros(n, dtype=np.intp)  # changes whenever the curve does
-        self._kept: dict[Hashable, Any] = {}
+        """Rows of trials that were there before move with all that is known of them; new rows are empty."""
+        old = {key: row for row, key in enumerate(self.keys)}
+        source = [old.get(key, -1) for key in keys]
+        self.keys = list(keys)
+        self.views = [None if row < 0 else self.views[row] for row in source]
+        self.curves = [None if row < 0 else self.curves[row] for row in source]
+        self.given = np.arange(len(keys))
+        for name, empty in EMPTY.items():
+            setattr(self, name, moved(getattr(self, name), source, empty))
+        self._kept = {key: kept for key, kept in self._kept.items() if isinstance(kept, Movable)}
+        for kept in self._kept.values():
+            kept.move(source)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -72,7 +115,9 @@ class Board:
         return found
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
-        """An object of the caller's that lives as long as these rows do: `make` is called when there is none."""
+        """An object of the caller's that lives as long as these rows do, or moves with them (`Movable`); made when
+        there is none.
+        """
         if key not in self._kept:
             if len(self._kept) >= _MOST_KEPT:  # a horizon that changes with every cycle must not fill the memory
                 self._kept.clear()
@@ -84,11 +129,11 @@ class Board:
         """An array (rows, width) with `compute(curve)` in each row; computed anew only for curves that changed. The
         caller must not write into it; it changes at the next cycle.
         """
-        table, seen = self.keep(key, lambda: (np.zeros((len(self), width)), np.full(len(self), -1)))
-        for row in np.flatnonzero(seen != self.version).tolist():
-            table[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
-        seen[:] = self.version
-        return table
+        kept = self.keep(key, lambda: _Derived(len(self), width))
+        for row in np.flatnonzero(kept.seen != self.version).tolist():
+            kept.table[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
+        kept.seen[:] = self.version
+        return kept.table
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         everything = snapshot.trials

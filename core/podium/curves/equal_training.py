@@ -9,13 +9,15 @@ board: a new point costs the columns that it reaches.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.curves.board import Board, Floats
+from podium.curves.board import Board, Floats, moved
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Point
 
@@ -54,6 +56,19 @@ class EqualTraining:
         self._stale = np.ones(RUNGS, dtype=bool)
         self._seen = np.full(rows, -1)
         self._complete = np.zeros(rows, dtype=bool)
+        self._rungs: list[float] = self.grid.tolist()
+        self._curves: list[Sequence[Point]] = [()] * rows  # as they were read last
+        self._top = [-math.inf] * rows  # the best value of each
+
+    def move(self, source: Sequence[int]) -> None:
+        """The board's rows are others from now on (`Movable`)."""
+        if len(set(source) - {-1}) < len(self._curves):  # somebody is gone: scales and leaders may be others
+            self._stale[:] = True
+        self.best, self.gain = moved(self.best, source, np.nan), moved(self.gain, source, 0.0)
+        self.rung, self._seen = moved(self.rung, source, -1), moved(self._seen, source, -1)
+        self._complete = moved(self._complete, source, 0)
+        self._curves = [() if row < 0 else self._curves[row] for row in source]
+        self._top = [-math.inf if row < 0 else self._top[row] for row in source]
 
     def refresh(self, board: Board) -> None:
         """Reads the curves that have changed, and measures the rungs on which somebody stands. O(changes)."""
@@ -74,16 +89,40 @@ class EqualTraining:
         return Standings(rung, value, deficit, self.gain[rows, rung], self.lead_gain[rung], self.ratio[rung])
 
     def _read(self, row: int, curve: Sequence[Point], sign: float, complete: bool) -> None:
+        before, top = self._curves[row], self._top[row]
+        grown = 0 < len(before) <= len(curve) and before[-1].step > 0.0 and curve[: len(before)] == before
+        fresh = curve[len(before) :] if grown else curve
+        values = [sign * p.value for p in fresh if not diverged(p.value)]
+        self._curves[row] = curve
+        self._top[row] = max(top, *values) if grown and values else top if grown else max(values, default=-math.inf)
+        if grown and not complete and not self._complete[row]:
+            self._extend(row, curve[len(before) - 1 :], sign, top)
+            return
         best = running_best(curve, sign, self.grid)
         if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
-            known = [sign * p.value for p in curve if not diverged(p.value)]
-            best[self.grid > curve[-1].step] = max(known, default=-np.inf)
+            best[self.grid > curve[-1].step] = self._top[row]
         old = self.best[row]
         self._stale |= (best != old) & ~(np.isnan(best) & np.isnan(old))
         reached = np.flatnonzero(~np.isnan(best))
         self.best[row] = best
         self.gain[row] = gains(best)
         self.rung[row] = reached[-1] if len(reached) else -1
+
+    def _extend(self, row: int, curve: Sequence[Point], sign: float, top: float) -> None:
+        """The rungs that the last points have reached; nothing changes on those before. `curve` begins with the last
+        point that was read before; `top`: the best value until then.
+        """
+        first = bisect_left(self._rungs, curve[0].step * (1 - 1e-9))
+        end = bisect_right(self._rungs, curve[-1].step * (1 + 1e-9))
+        if first >= end:
+            return
+        best = self.best[row]
+        best[first:end] = running_best(curve, sign, self.grid[first:end], top)
+        self._stale[first:end] = True
+        low = int(np.argmax(best > -np.inf))  # the first that is known, if any is
+        start = min(first, max(low, first - PER_DOUBLING))
+        self.gain[row, first:end] = gains(best[start:end])[first - start :]
+        self.rung[row] = end - 1
 
     def measure(self, column: int) -> None:
         """Leader and scales of one rung, from all trials that have come so far. O(n log n)."""
@@ -121,16 +160,16 @@ def middle(values: Floats) -> float:
     return float(ordered[half]) if len(ordered) % 2 else float(ordered[half - 1] / 2 + ordered[half] / 2)
 
 
-def running_best(curve: Sequence[Point], sign: float, grid: Floats) -> Floats:
+def running_best(curve: Sequence[Point], sign: float, grid: Floats, top: float = -np.inf) -> Floats:
     """The best value so far at each step of the grid that lies within the curve, nan elsewhere; -inf before the first
-    finite value. O(points + rungs).
+    finite value. `top`: the best before this piece of a curve. O(points + rungs).
     """
     found = np.full(len(grid), np.nan)
     kept = [(p.step, -np.inf if diverged(p.value) else sign * p.value) for p in curve if p.step > 0.0]
     if not kept:
         return found
     steps = np.array([step for step, _ in kept])
-    best = np.maximum.accumulate([value for _, value in kept])
+    best = np.maximum.accumulate([max(top, value) for _, value in kept])
     within = (grid >= steps[0] * (1 - 1e-9)) & (grid <= steps[-1] * (1 + 1e-9))
     inside = grid[within]
     at = np.clip(np.searchsorted(steps, inside * (1 + 1e-9), side="right") - 1, 0, len(steps) - 1)

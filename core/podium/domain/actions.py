@@ -5,7 +5,9 @@ Every action says why, with a CamelCase reason and a sentence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import overload
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, TrialKey
@@ -92,10 +94,45 @@ class EndJob:
 Action = CreateTrial | CreatePod | DeletePod | Requeue | EndTrial | Order | EndJob
 
 
+class Places(Sequence[Place]):
+    """Places that are made when somebody reads them: the simulator never does, and sentences are most of a plan."""
+
+    __slots__ = ("_made", "_make")
+
+    def __init__(self, make: Callable[[], Iterable[Place]] = tuple) -> None:
+        self._make = make
+        self._made: tuple[Place, ...] | None = None
+
+    @property
+    def _all(self) -> tuple[Place, ...]:
+        if self._made is None:
+            self._made = tuple(self._make())
+        return self._made
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> Place: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Place]: ...
+    def __getitem__(self, index: int | slice) -> Place | Sequence[Place]:
+        return self._all[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Places) and self._all == other._all
+
+    def __hash__(self) -> int:
+        return hash(self._all)
+
+    def __repr__(self) -> str:
+        return repr(self._all)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """All that one cycle decided, with each trial's rank and the reason for its place."""
 
     actions: tuple[Action, ...]
-    ranks: tuple[Place, ...] = ()  # each unfinished trial, by job then rank
+    ranks: Places = field(default_factory=Places)  # each unfinished trial, by job then rank
     wake_at: float | None = None  # when to plan again if nothing happens before: a turn, a back-off or a deadline ends

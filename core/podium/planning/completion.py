@@ -7,8 +7,9 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from podium.curves.summary import best_point, better, reached
 from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
@@ -18,11 +19,15 @@ from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialVie
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What ends now; the rest of the planner leaves these trials and jobs out."""
+    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
+    in the snapshot's order; `of_job`: all trials of each job, by key. Both are looked up here once for all.
+    """
 
     actions: tuple[Action, ...]
     trials: frozenset[TrialKey]
     jobs: frozenset[JobKey]
+    live: tuple[TrialView, ...]
+    of_job: Mapping[JobKey, Sequence[TrialView]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,7 @@ class _Verdict:
 def close(snapshot: Snapshot) -> Closing:
     """O(points): every curve is looked at once."""
     by_job: dict[JobKey, list[TrialView]] = {}
-    for trial in sorted(snapshot.trials, key=lambda t: t.key):
+    for trial in sorted(snapshot.trials, key=attrgetter("key")):
         by_job.setdefault(trial.job, []).append(trial)
     actions: list[Action] = []
     ended: set[TrialKey] = set()
@@ -63,7 +68,10 @@ def close(snapshot: Snapshot) -> Closing:
                 text = "spec.stopped is set: the trial ends and keeps its result."
                 actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
-    return Closing(tuple(actions), frozenset(ended), frozenset(jobs))
+    live = [trial for trial in snapshot.trials if trial.phase not in FINAL]
+    if ended:
+        live = [trial for trial in live if trial.key not in ended]
+    return Closing(tuple(actions), frozenset(ended), frozenset(jobs), tuple(live), by_job)
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
@@ -140,6 +148,8 @@ def _all_done(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
 
 
 def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+    if job.budget_gpu_seconds is None and job.deadline is None:
+        return None
     found = any(best_point(t.curve, job.maximize) is not None for t in trials)
     hint = "The best trial so far is the result." if found else "No trial reported a value before."
     if job.budget_gpu_seconds is not None:

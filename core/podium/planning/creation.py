@@ -4,11 +4,11 @@ has passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial
-from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
 from podium.planning.share import Allotment
@@ -26,14 +26,13 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
     wake: list[float] = []
-    trials: dict[JobKey, list[TrialView]] = {}
-    for trial in snapshot.trials:
-        trials.setdefault(trial.job, []).append(trial)
+    unfinished: dict[JobKey, list[TrialView]] = {}
+    for trial in closing.live:
+        unfinished.setdefault(trial.job, []).append(trial)
     for job in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)):
         if job.key in closing.jobs:
             continue
-        mine = trials.get(job.key, [])
-        live = [t for t in mine if t.phase not in FINAL and t.key not in closing.trials]
+        live = unfinished.get(job.key, [])
         without = sorted(
             (t for t in live if t.pod is None), key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key)
         )
@@ -63,7 +62,7 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
             else:
                 left -= 1
                 actions.append(_pod(trial, allotment))
-        actions += _trials(job, mine, live, allotment)
+        actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment)
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
 
@@ -74,10 +73,12 @@ def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
     return CreatePod(trial.key, attempt, "Requeued" if again else "ShareFree", text)
 
 
-def _trials(job: JobView, mine: list[TrialView], live: list[TrialView], allotment: Allotment) -> list[Action]:
+def _trials(job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: Allotment) -> list[Action]:
     """With `parallel: auto` as many as there are pods allowed: a searcher that learns should choose late."""
     bound = allotment.pods if job.parallel is None else job.parallel
     room = min(bound - len(live), job.max_trials - len(mine))
+    if room <= 0:
+        return []
     taken = {t.number for t in mine}
     numbers = (n for n in range(job.max_trials) if n not in taken)
     text = (

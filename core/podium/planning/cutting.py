@@ -33,9 +33,12 @@ class Cut:
 def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
     """Ends the trials that their policy stops. O(n)."""
     over = {key: s for key, s in standings.items() if s.stops}
+    if not over:
+        return Cut((), standings, closing)
     actions = [a for s in over.values() for a in ending(s.trial, STOPPED, "StoppedByPolicy", s.ranked.message)]
     left = {key: s for key, s in standings.items() if key not in over}
-    return Cut(tuple(actions), left, replace(closing, trials=closing.trials | over.keys()))
+    live = tuple(trial for trial in closing.live if trial.key not in over)
+    return Cut(tuple(actions), left, replace(closing, trials=closing.trials | over.keys(), live=live))
 
 
 def release(

@@ -36,8 +36,11 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
     draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
     wakes: list[float] = []
     asked: list[tuple[Standing, Requeue]] = []
+    ill = any(gpu.health == "Unhealthy" for gpu in snapshot.gpus)
     for standing in standings.values():
         if standing.trial.pod is None or standing.trial.leaving:
+            continue
+        if standing.job.freezes and not ill and not draining:  # none of the reasons below
             continue
         one = (
             _drained(standing, gpus, draining)
@@ -114,7 +117,7 @@ def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: Ordering)
         return None
     if trial.suspend or job.suspended:
         return Requeue(trial.key, "SuspendedByUser", "The trial is to hold no GPU, and cannot be frozen: it saves.")
-    place = ordering.places.get(trial.key)
+    place = ordering.place(trial.key)
     why = place.message if place is not None else "Another trial gets its GPU."
     return Requeue(trial.key, "MakesRoom", f"{why} It cannot be frozen: it saves and goes on later.")
 

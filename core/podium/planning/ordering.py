@@ -9,12 +9,12 @@ order = not to hold a GPU. So are trials whose pod is told to go: the agent lets
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.actions import Order, Place
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
+from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
@@ -23,7 +23,7 @@ from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_
 @dataclass(frozen=True, slots=True)
 class Ordering:
     orders: tuple[Order, ...]
-    places: Mapping[TrialKey, Place]  # what was decided for each trial that has a GPU
+    place: Callable[[TrialKey], Place | None]  # what was decided for a trial that has a GPU; made when it is asked for
     claims: frozenset[TrialKey]  # those that are to hold their GPUs now
     wake_at: float | None
 
@@ -31,55 +31,60 @@ class Ordering:
 def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Ordering:
     """O(n log n) over the places of trials on GPUs."""
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
-    eligible = _eligible(gpus, standings)
-    ready = frozenset(key for key, s in eligible.items() if _ready(s, gpus))
-    base = sorted(eligible.values(), key=lambda s: (s.trial.key not in ready, *_base_key(s)))
-    choice = _Choice(snapshot, gpus, eligible, ready)
-    choice.run()
-    claimed = [s for s in base if s.trial.key in choice.claims]
-    waiting = [s for s in base if s.trial.key not in choice.claims]
-    sequence = [*claimed, *waiting]
-    places = {s.trial.key: choice.place(s) for s in sequence}
-    wanted: dict[str, tuple[Place, ...]] = dict.fromkeys(gpus, ())
-    for standing in sequence:
-        for uuid in _gpus_of(standing, gpus):
-            wanted[uuid] += (places[standing.trial.key],)
-    return Ordering(_orders(snapshot, gpus, wanted), places, frozenset(choice.claims), choice.wake_at)
+    eligible, uuids = _eligible(gpus, standings)
+    ready = frozenset([key for key, s in eligible.items() if _ready(s, uuids[key], gpus)])
+    base = sorted(eligible.values(), key=_base_key)
+    base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
+    choice = _Choice(snapshot, gpus, eligible, uuids, ready)
+    choice.run(base)
+    wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
+    for claims in (True, False):
+        for standing in base:
+            key = standing.trial.key
+            if (key in choice.claims) is claims:
+                for uuid in uuids[key]:
+                    wanted[uuid].append(key)
+    return Ordering(_orders(snapshot, gpus, wanted, choice), choice.place, frozenset(choice.claims), choice.wake_at)
 
 
 def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
     """Jobs mixed rank by rank, the older job first among equals."""
-    return (not standing.trial.pinned, standing.ranked.rank, standing.job.created, standing.job.key)
+    trial, job, _, ranked = standing
+    return (not trial.pinned, ranked.rank, job.created, job.key)
 
 
-def _gpus_of(standing: Standing, gpus: Mapping[str, GpuView]) -> tuple[str, ...]:
-    uuids = standing.trial.gpus
-    if len(uuids) == 1:  # most trials: a plan asks this a dozen times for each
+def _gpus_of(trial: TrialView, gpus: Mapping[str, GpuView]) -> tuple[str, ...]:
+    uuids = trial.gpus
+    if len(uuids) == 1:  # most trials
         return uuids if uuids[0] in gpus else ()
     return tuple([uuid for uuid in uuids if uuid in gpus])
 
 
-def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing]) -> dict[TrialKey, Standing]:
-    return {
-        key: s
-        for key, s in standings.items()
-        if s.trial.pod is not None
-        and not s.trial.leaving
-        and not s.trial.suspend
-        and not s.waits
-        and not s.job.suspended
-        and _gpus_of(s, gpus)
-    }
+def _eligible(
+    gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing]
+) -> tuple[dict[TrialKey, Standing], dict[TrialKey, tuple[str, ...]]]:
+    """Who may be in an order, and the GPUs of each."""
+    eligible: dict[TrialKey, Standing] = {}
+    uuids: dict[TrialKey, tuple[str, ...]] = {}
+    for key, standing in standings.items():
+        trial = standing.trial
+        if trial.pod is None or trial.leaving or trial.suspend or standing.waits or standing.job.suspended:
+            continue
+        mine = _gpus_of(trial, gpus)
+        if mine:
+            eligible[key] = standing
+            uuids[key] = mine
+    return eligible, uuids
 
 
-def _ready(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
+def _ready(standing: Standing, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -> bool:
     """Whether it could work now. A holder in fact does, whatever its pod shows yet."""
     trial = standing.trial
-    return trial.phase is not TrialPhase.PENDING or any(gpus[u].holder == trial.key for u in _gpus_of(standing, gpus))
+    return trial.phase is not TrialPhase.PENDING or any(gpus[u].holder == trial.key for u in uuids)
 
 
 def _orders(
-    snapshot: Snapshot, gpus: Mapping[str, GpuView], wanted: Mapping[str, tuple[Place, ...]]
+    snapshot: Snapshot, gpus: Mapping[str, GpuView], wanted: Mapping[str, Sequence[TrialKey]], choice: _Choice
 ) -> tuple[Order, ...]:
     """One write for each node of which some GPU's sequence of trials differs from the one in force."""
     nodes: dict[str, list[str]] = {}
@@ -87,9 +92,10 @@ def _orders(
         nodes.setdefault(gpu.node, []).append(uuid)
     orders: list[Order] = []
     for node, mine in sorted(nodes.items()):
-        if any(tuple(p.trial for p in wanted[uuid]) != gpus[uuid].order for uuid in mine):
+        if any(tuple(wanted[uuid]) != gpus[uuid].order for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
-            orders.append(Order(node, epoch, tuple((uuid, wanted[uuid]) for uuid in sorted(mine))))
+            told = tuple((uuid, tuple(choice.places(wanted[uuid]))) for uuid in sorted(mine))
+            orders.append(Order(node, epoch, told))
     return tuple(orders)
 
 
@@ -100,6 +106,7 @@ class _Choice:
     snapshot: Snapshot
     gpus: Mapping[str, GpuView]
     eligible: Mapping[TrialKey, Standing]
+    uuids: Mapping[TrialKey, tuple[str, ...]]
     ready: frozenset[TrialKey]
     claims: set[TrialKey] = field(default_factory=set)
     wake_at: float | None = None
@@ -109,29 +116,38 @@ class _Choice:
     _why: dict[TrialKey, tuple[str, str]] = field(default_factory=dict)
     _pace: dict[JobKey, float | None] = field(default_factory=dict)
 
-    def run(self) -> None:
+    def run(self, base: Sequence[Standing]) -> None:
         """Each trial tries in turn, those of the jobs that hold the fewest GPUs first: else an older job never gave
-        way.
+        way. `base`: all by readiness and rank.
         """
         self._find_incumbents()
         held = dict(self._held)
-        in_order = sorted(
-            self.eligible.values(),
-            key=lambda s: (s.trial.key not in self.ready, not s.trial.pinned, held.get(s.job.key, 0), *_base_key(s)),
-        )
+        owner, uuids, ready, in_order = self._owner, self.uuids, self.ready, base
+        if len(self.snapshot.jobs) > 1:  # a stable sort: by rank within each
+            in_order = sorted(
+                base, key=lambda s: (s.trial.key not in ready, not s.trial.pinned, held.get(s.job.key, 0))
+            )
         for standing in in_order:
-            self._try(standing)
-        for standing in in_order:  # what a hand-over of several GPUs left free
-            if standing.trial.key not in self.claims and all(u not in self._owner for u in self._uuids(standing)):
-                self._claim(standing, "FreeGpu", "takes a free GPU.")
+            if owner.keys().isdisjoint(uuids[standing.trial.key]):
+                self._try(standing)
+        if len(owner) < len(self.gpus):  # what a hand-over of several GPUs left free
+            for standing in in_order:
+                if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
+                    self._claim(standing, "FreeGpu", "takes a free GPU.")
 
-    def place(self, standing: Standing) -> Place:
-        reason, text = self._why.get(standing.trial.key) or self._behind(standing)
+    def place(self, key: TrialKey) -> Place | None:
+        standing = self.eligible.get(key)
+        if standing is None:
+            return None
+        reason, text = self._why.get(key) or self._behind(standing)
         rank = standing.ranked
-        return Place(standing.trial.key, rank.rank, reason, f"{rank.message} It {text}")
+        return Place(key, rank.rank, reason, f"{rank.message} It {text}")
+
+    def places(self, keys: Iterable[TrialKey]) -> Iterator[Place]:
+        return (place for key in keys if (place := self.place(key)) is not None)
 
     def _uuids(self, standing: Standing) -> tuple[str, ...]:
-        return _gpus_of(standing, self.gpus)
+        return self.uuids[standing.trial.key]
 
     def _find_incumbents(self) -> None:
         """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
@@ -162,10 +178,10 @@ class _Choice:
         return standing if standing is not None and uuid in standing.trial.gpus else None
 
     def _try(self, standing: Standing) -> None:
-        """Take all GPUs of this trial if they are free, its own already, or worth taking from each of their holders."""
+        """Take all GPUs of this trial, none of which has been claimed yet, if they are free, its own already, or worth
+        taking from each of their holders.
+        """
         uuids = self._uuids(standing)
-        if any(uuid in self._owner for uuid in uuids):
-            return
         rivals = [self._incumbents[u] for u in uuids if u in self._incumbents]
         rivals = [incumbent for incumbent in rivals if incumbent.standing is not standing]
         if not rivals:

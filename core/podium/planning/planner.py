@@ -7,8 +7,10 @@ name.
 
 from __future__ import annotations
 
-from podium.domain.actions import EndTrial, Place, Plan
-from podium.domain.snapshot import Snapshot
+from collections.abc import Iterator, Mapping
+
+from podium.domain.actions import EndTrial, Place, Places, Plan
+from podium.domain.snapshot import Snapshot, TrialKey
 from podium.planning.completion import close
 from podium.planning.creation import create
 from podium.planning.cutting import cut, release
@@ -33,15 +35,12 @@ def plan(snapshot: Snapshot) -> Plan:
     creation = create(snapshot, allot(snapshot, closing), closing)
     released = release(snapshot, ranked, (*leaving.actions, *creation.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
-    ranks: list[Place] = []
-    for key, standing in ranked.items():
-        if key in ended:
-            continue
-        place = ordering.places.get(key)
-        if place is None:
-            reason, text = creation.waiting.get(key) or _off_gpu(standing)
-            place = Place(key, standing.ranked.rank, reason, f"{standing.ranked.message} {text}")
-        ranks.append(place)
+
+    def ranks() -> Iterator[Place]:
+        for key, standing in ranked.items():
+            if key not in ended:
+                yield ordering.place(key) or _off_gpu(standing, creation.waiting)
+
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
     ]
@@ -55,12 +54,18 @@ def plan(snapshot: Snapshot) -> Plan:
             *creation.actions,
             *released,
         ),
-        ranks=tuple(ranks),
+        ranks=Places(ranks),
         wake_at=min(wakes, default=None),
     )
 
 
-def _off_gpu(standing: Standing) -> tuple[str, str]:
+def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]]) -> Place:
+    key, rank = standing.trial.key, standing.ranked
+    reason, text = waiting.get(key) or _why_off(standing)
+    return Place(key, rank.rank, reason, f"{rank.message} {text}")
+
+
+def _why_off(standing: Standing) -> tuple[str, str]:
     trial = standing.trial
     if trial.leaving:
         return "PodLeaving", "Its pod has been told to go; another one goes on."

@@ -5,9 +5,10 @@ policies.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from operator import attrgetter
+from typing import NamedTuple
 
-from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
 from podium.policies.base import Admission, Policy, Ranked
@@ -17,8 +18,9 @@ from podium.policies.registry import PolicyError, create
 _WORKING = frozenset({TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING})
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
+    """A tuple, not a dataclass: a plan makes one for each unfinished trial."""
+
     trial: TrialView
     job: JobView
     policy: Policy
@@ -46,17 +48,18 @@ class Standing:
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:
     """The unfinished trials of unfinished jobs, by job key then rank. O(points + n log n)."""
     trials: dict[JobKey, list[TrialView]] = {}
-    for trial in snapshot.trials:
-        if trial.phase not in FINAL and trial.key not in closing.trials:
-            trials.setdefault(trial.job, []).append(trial)
+    for trial in closing.live:
+        trials.setdefault(trial.job, []).append(trial)
     found: dict[TrialKey, Standing] = {}
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         if job.key in closing.jobs or job.key not in trials:
             continue
         policy = policy_of(job)
-        by_key = {trial.key: trial for trial in trials[job.key]}
-        for ranked in policy.rank(job, sorted(by_key.values(), key=lambda t: t.key), snapshot):
-            found[ranked.trial] = Standing(by_key[ranked.trial], job, policy, ranked)
+        mine = sorted(trials[job.key], key=attrgetter("key"))
+        by_key = {trial.key: trial for trial in mine}
+        for ranked in policy.rank(job, mine, snapshot):
+            key = ranked.trial
+            found[key] = Standing(by_key[key], job, policy, ranked)
     return found
 
 

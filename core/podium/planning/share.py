@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.completion import Closing
 
@@ -30,11 +29,12 @@ def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
     """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs)."""
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
-    live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in closing.trials]
-    pods = {job.key: sum(t.job == job.key and t.pod is not None for t in live) for job in jobs}
-    free = _Free(snapshot, live, by_key)
-    wanted = {job.key: _demand(job, snapshot, closing) for job in jobs}
-    stuck = {job.key: sum(t.job == job.key and t.pod is not None and t.stuck for t in live) for job in jobs}
+    live, with_pod = closing.live, [t for t in closing.live if t.pod is not None]
+    pods = {job.key: sum([t.job == job.key for t in with_pod]) for job in jobs}
+    free = _Free(snapshot, with_pod, by_key)
+    over = {job.key: len(closing.of_job.get(job.key, ())) - sum([t.job == job.key for t in live]) for job in jobs}
+    wanted = {job.key: _demand(job, over[job.key]) for job in jobs}
+    stuck = {job.key: sum([t.job == job.key and t.stuck for t in with_pod]) for job in jobs}
     bound: dict[JobKey, tuple[str, str]] = {}
     rest = list(jobs)
     while rest:
@@ -65,9 +65,10 @@ def _open(job: JobView, closing: Closing) -> bool:
     return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
 
 
-def _demand(job: JobView, snapshot: Snapshot, closing: Closing) -> int:
-    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
-    over = sum(t.job == job.key and (t.phase in FINAL or t.key in closing.trials) for t in snapshot.trials)
+def _demand(job: JobView, over: int) -> int:
+    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`.
+    `over`: how many of its trials need none any more.
+    """
     left = max(0, job.max_trials - over)
     if job.parallel is not None:
         return min(job.parallel, left)
@@ -77,13 +78,11 @@ def _demand(job: JobView, snapshot: Snapshot, closing: Closing) -> int:
 class _Free:
     """Shares that no pod has, GPU by GPU, less those that pods on their way will take."""
 
-    def __init__(self, snapshot: Snapshot, live: Sequence[TrialView], jobs: Mapping[JobKey, JobView]) -> None:
+    def __init__(self, snapshot: Snapshot, with_pod: Sequence[TrialView], jobs: Mapping[JobKey, JobView]) -> None:
         self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
         used: dict[str, int] = {}
         self._reserved = 0  # of pods that are not placed yet: they may go to any GPU
-        for trial in live:
-            if trial.pod is None:
-                continue
+        for trial in with_pod:
             for uuid in trial.gpus:
                 used[uuid] = used.get(uuid, 0) + 1
             # one that finds no node keeps nobody else waiting: it may never find one

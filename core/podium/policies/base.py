@@ -8,10 +8,10 @@ a hand-over. A policy that cuts says so by each trial's `admission`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
-from typing import Any, Protocol, overload
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,19 +30,42 @@ class Admission(StrEnum):
     STOP = "Stop"  # to be ended early: it will not be wanted again
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+Say = Callable[[int], tuple[str, str]]  # row of the board -> reason, message
+
+
+class Ranked(NamedTuple):
     """One trial's rank. A lower `level` beats a higher one whatever the scores; within a level the score's
-    difference is the gain.
+    difference is the gain. A tuple, not a dataclass, and its sentence is made when it is read: a cycle makes one for
+    each trial and reads few.
     """
 
     trial: TrialKey
     rank: int  # 1 = first
     score: float
     level: int
-    reason: str
-    message: str
-    admission: Admission = Admission.GO
+    admission: Admission
+    of: int  # how many were ranked
+    row: int
+    say: Say
+
+    @property
+    def reason(self) -> str:
+        return self.say(self.row)[0]
+
+    @property
+    def message(self) -> str:
+        return f"Rank {self.rank} of {self.of}: {self.say(self.row)[1]}"
+
+    def __eq__(self, other: object) -> bool:
+        """By what it says, not by who says it."""
+        return isinstance(other, Ranked) and self[:6] == other[:6] and self.say(self.row) == other.say(other.row)
+
+    def __hash__(self) -> int:
+        return hash(self[:6])
+
+    def __repr__(self) -> str:
+        facts = f"{self.trial!r}, {self.rank}, {self.score!r}, {self.level}, {self.admission!r}"
+        return f"Ranked({facts}, {self.reason!r}, {self.message!r})"
 
 
 class Policy(Protocol):
@@ -64,9 +87,6 @@ class Policy(Protocol):
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         """Each of `trials` once, best first; the same for the same facts, whatever the order of its arguments."""
         ...
-
-
-Say = Callable[[int], tuple[str, str]]  # row of the board -> reason, message
 
 
 class Ranking(Sequence[Ranked]):
@@ -111,15 +131,23 @@ class Ranking(Sequence[Ranked]):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         place = index + len(self) if index < 0 else index
         row = int(self._order[place])
-        reason, text = self._say(row)
-        return Ranked(
-            self._board_keys[row],
-            place + 1,
-            float(self._scores[row]),
-            int(self._levels[row]),
-            reason,
-            f"Rank {place + 1} of {len(self)}: {text}",
-            self._admission(row),
+        score, level = float(self._scores[row]), int(self._levels[row])
+        return Ranked(self._board_keys[row], place + 1, score, level, self._admission(row), len(self), row, self._say)
+
+    def __iter__(self) -> Iterator[Ranked]:
+        """All at once, which costs a fraction of one by one."""
+        order, of = self._order, len(self)
+        rows = order.tolist()
+        return map(
+            Ranked,
+            map(self._board_keys.__getitem__, rows),
+            range(1, of + 1),
+            self._scores[order].tolist(),
+            self._levels[order].tolist(),
+            repeat(Admission.GO) if self._stop is None and self._wait is None else map(self._admission, rows),
+            repeat(of),
+            rows,
+            repeat(self._say),
         )
 
     def _admission(self, row: int) -> Admission:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -108,15 +109,16 @@ class Envelope:
             levels[overdue] = OVERDUE
 
         def say(row: int) -> tuple[str, str]:
+            """Coarse on purpose: a figure that moves with every cycle would be a write of every trial's status."""
             if row == overdue:
                 return "Overdue", "has waited longest for its next value; the floor gives it a turn."
-            share = 100.0 * trained[row] / length
             if levels[row] == LOOK:
-                return "FirstLook", f"has trained {share:.1f} % and is looked at before it is judged."
+                return "FirstLook", "is looked at before it is judged."
             if not opened[row]:
-                return "NotOpened", f"is new: its index is {index[row]:.3g}, by what those opened before turned out."
-            text = f"will be the best of those opened with probability {chance[row]:.2g}"
-            return "Envelope", f"{text} and has trained {share:.0f} %: its index is {index[row]:.3g}."
+                return "NotOpened", "is new: it counts as much as those that were opened before turned out to be worth."
+            share = 5 * int(20.0 * trained[row] / length)
+            text = f"will be the best of those opened with probability {chance[row]:.1g}"
+            return "Envelope", f"{text} and has trained {share} % or more."
 
         return Ranking(seen, np.log(np.maximum(index, 1e-300)), levels, say)
 
@@ -145,8 +147,16 @@ def undecided(trained: Floats, look: float) -> Floats:
     """By row, from 1 after a look to 0 at the end: how wide what is still to come is, against what it was after a look.
     `trained` and `look` are shares of a trial.
     """
-    first, now = (-np.log2(np.clip(share, _TINY, 0.999)) for share in (np.array([look]), trained))
-    return np.where(trained < 1.0, np.minimum(1.0, width(now) / width(first)), 0.0)
+    return np.where(trained < 1.0, np.minimum(1.0, _width_at(trained) / _first_width(look)), 0.0)
+
+
+def _width_at(trained: Floats) -> Floats:
+    return width(-np.log2(np.minimum(np.maximum(trained, _TINY), 0.999)))
+
+
+@lru_cache(maxsize=64)
+def _first_width(look: float) -> float:
+    return float(_width_at(np.array([look]))[0])
 
 
 def probabilities(
@@ -213,9 +223,14 @@ def trusted(
     if len(rows) < 3 or not live.any():
         return chance
     column = min(len(table.grid) - 1, int(np.searchsorted(table.grid, share * table.horizon)))
-    early, late = table.best[rows, column], seen.best[rows]
-    known = np.isfinite(early) & np.isfinite(late)
-    tau = agreement(early[known], late[known])
+    facts = (column, rows.tobytes(), seen.version[rows].tobytes())
+    known = seen.keep(("agreement", table.horizon), dict[tuple[int, bytes, bytes], float])
+    if facts not in known:
+        known.clear()
+        early, late = table.best[rows, column], seen.best[rows]
+        told = np.isfinite(early) & np.isfinite(late)
+        known[facts] = agreement(early[told], late[told])
+    tau = known[facts]
     rho = math.sin(0.5 * math.pi * tau)
     weight = max(0.0, (rho * len(rows) + trust) / (len(rows) + trust))
     return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)

@@ -121,7 +121,7 @@ class Policy(SpecModel):
         "pop",
         "round_robin",
         "slaq",
-    ] = Field("hermes", description="who gets the GPUs first")
+    ] = Field("envelope", description="who gets the GPUs first")
     settings: dict[str, Scalar] = Field(default_factory=dict, description="of the policy; see docs/algorithms.md")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from statistics import NormalDist, median
 
 import numpy as np
@@ -177,6 +178,18 @@ def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
     assert next(iter(found.values())).reason == "Overdue"
     without = ranked("envelope", curves, {"minShare": 0}, now=1e6)
     assert [r.reason for r in without.values()].count("Overdue") == 0
+
+
+def test_envelope_says_the_same_a_moment_later() -> None:
+    """A sentence is a trial's status: one that moved with every second would be a write of each status every cycle."""
+    job, trials, snapshot = scene([B, A, C, []])
+    trials[0] = replace(trials[0], phase=TrialPhase.RUNNING)
+    later = [replace(trials[0], gpu_seconds=4.1), *trials[1:]]
+    before, after = (
+        list(Envelope().rank(job, each, replace(snapshot, trials=tuple(each)))) for each in (trials, later)
+    )
+    assert [r.score for r in before] != [r.score for r in after]
+    assert [(r.reason, r.message) for r in before] == [(r.reason, r.message) for r in after]
 
 
 def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:

@@ -30,7 +30,8 @@ def view(**how: Any) -> JobView:
 
 
 JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
-    ("defaults", {}, {"policy": "hermes", "maximize": True, "accepted": True, "finished": False, "gpus_per_trial": 1}),
+    ("defaults", {},
+     {"policy": "envelope", "maximize": True, "accepted": True, "finished": False, "gpus_per_trial": 1}),
     ("minimize", {"objective": {"metric": "loss", "direction": "minimize", "target": 0.1}},
      {"maximize": False, "target": 0.1}),
     ("auto", {"trials": {"max": 5, "parallel": "auto", "maxSteps": 3}}, {"parallel": None, "max_trials": 5}),

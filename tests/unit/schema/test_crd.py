@@ -89,7 +89,7 @@ def test_defaults_are_the_models() -> None:
     spec = schema_of(KINDS[0].model, defaults=True)["properties"]["spec"]["properties"]
     assert spec["search"]["default"] == {"algorithm": "random", "seed": 0, "settings": {}}
     assert spec["trials"]["properties"]["parallel"]["default"] == "auto"
-    assert spec["policy"]["properties"]["name"]["default"] == "hermes"
+    assert spec["policy"]["properties"]["name"]["default"] == "envelope"
     assert "default" not in spec["suspension"], "CEL could not tell a wish from the default"
     assert spec["suspension"]["properties"]["methods"]["default"] == ["freeze"]
     assert "default" not in spec["objective"]["properties"]["target"]
