@@ -4,7 +4,8 @@ each GPU.
 One global order means that a trial with several GPUs has a consistent place on all of them: nobody waits in a
 circle. First come the trials that hold or take all of their GPUs now, then the rest by rank, last those whose pod is
 not at its gate yet: a GPU neither waits for an image nor is protected for it. Suspended trials are left out: not in the
-order = not to hold a GPU. So are trials whose pod is told to go: the agent lets them end before it lets another in.
+order = not to hold a GPU. So are trials on a GPU that no lease holds any more, and those whose pod is told to go: the
+agent lets them end before it lets another in.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _eligible(gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing
         and not s.trial.suspend
         and not s.waits
         and not s.job.suspended
-        and _gpus_of(s, gpus)
+        and (mine := _gpus_of(s, gpus))
+        and not any(gpus[uuid].lost for uuid in mine)
     }
 
 

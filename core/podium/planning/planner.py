@@ -7,6 +7,8 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from podium.domain.actions import EndTrial, Place, Plan
 from podium.domain.snapshot import Snapshot
 from podium.planning.completion import close
@@ -33,13 +35,14 @@ def plan(snapshot: Snapshot) -> Plan:
     creation = create(snapshot, allot(snapshot, closing), closing)
     released = release(snapshot, ranked, (*leaving.actions, *creation.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
+    lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
     ranks: list[Place] = []
     for key, standing in ranked.items():
         if key in ended:
             continue
         place = ordering.places.get(key)
         if place is None:
-            reason, text = creation.waiting.get(key) or _off_gpu(standing)
+            reason, text = creation.waiting.get(key) or _off_gpu(standing, lost)
             place = Place(key, standing.ranked.rank, reason, f"{standing.ranked.message} {text}")
         ranks.append(place)
     deadlines = [
@@ -60,7 +63,7 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def _off_gpu(standing: Standing) -> tuple[str, str]:
+def _off_gpu(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
     trial = standing.trial
     if trial.leaving:
         return "PodLeaving", "Its pod has been told to go; another one goes on."
@@ -68,6 +71,8 @@ def _off_gpu(standing: Standing) -> tuple[str, str]:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
     if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
+    if any(uuid in lost for uuid in trial.gpus):
+        return "LeaseEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
     if standing.waits:
         return "PolicyWaits", "It takes no GPU until its policy wants it again."
     return "NoGpuYet", "Its pod has no share of a GPU yet."
