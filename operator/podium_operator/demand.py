@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from podium.domain.gpu_lease import LeaseFacts, LeaseState, derive
+from podium.domain.moving import NOT_BEGUN
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import JobView, Snapshot
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.gpu_leases import Demand, Lease, Pool
 from podium.schema.gpunode import GPUNode, GpuStatus
 from podium_operator.seen_lease import SeenLease
@@ -18,21 +21,63 @@ def pool_of(job: JobView) -> Pool:
     return Pool(job.key.namespace, "", tuple(sorted(job.products)))
 
 
-def demands(snapshot: Snapshot, most: int) -> Mapping[Pool, Demand]:
-    """A GPU for each GPU of each trial that could be at work now, at most `most` a pool. A search that is suspended
-    needs none, but will again. O(trials + jobs).
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere."""
+
+    demand: Demand
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Need:
+    """`placed`: GPUs on which trials are, `lost`: those of them that no lease holds; `free`: GPUs that trials which are
+    nowhere yet could use.
     """
-    over: dict[object, int] = {}
+
+    placed: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    free: int = 0
+
+
+def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
+    """The GPUs on which a pool's trials are, and as many more as those that are nowhere yet could work on; at most
+    `most`. A search that is suspended needs none, but will again. O(trials + jobs + GPUs).
+
+    Who is suspended on a GPU that others took goes on there alone. While one waits, leases that are idle count for
+    nothing: another GPU must be asked for, and where no trial could use any other, on that very node.
+    """
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    trials: dict[JobKey, list[TrialView]] = {}
     for trial in snapshot.trials:
-        over[trial.job] = over.get(trial.job, 0) + (trial.phase in FINAL)
-    found: dict[Pool, int] = {}
+        trials.setdefault(trial.job, []).append(trial)
+    needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
-        if not job.accepted or job.finished or job.gpus_per_trial == 0:
+        if job.accepted and not job.finished and job.gpus_per_trial:
+            _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
+    idle = Counter(gpu.leased_by for gpu in snapshot.gpus if gpu.leased_by and not gpu.trials)
+    return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}
+
+
+def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
+    if job.suspended:
+        return
+    left = max(0, job.max_trials - sum(trial.phase in FINAL for trial in trials))
+    wanted = left if job.parallel is None else min(job.parallel, left)
+    for trial in trials:
+        lost = any(uuid in gpus and gpus[uuid].lost for uuid in trial.gpus)
+        if trial.phase in FINAL or not trial.gpus or trial.leaving or (lost and trial.phase in NOT_BEGUN):
             continue
-        left = max(0, job.max_trials - over.get(job.key, 0))
-        trials = 0 if job.suspended else left if job.parallel is None else min(job.parallel, left)
-        found[pool_of(job)] = found.get(pool_of(job), 0) + trials * job.gpus_per_trial
-    return {pool: Demand(gpus, most) for pool, gpus in found.items()}
+        need.placed.update(trial.gpus)
+        need.lost.update(trial.gpus if lost else ())
+        wanted -= 1
+    need.free += max(0, wanted) * job.gpus_per_trial
+
+
+def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wish:
+    free = max(need.free, idle) if need.lost else need.free
+    nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
+    return Wish(Demand(len(need.placed) + free, most), tuple(nodes))
 
 
 def leases_of(seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float) -> tuple[Lease, ...]:

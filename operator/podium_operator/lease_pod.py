@@ -9,7 +9,7 @@ container ignores a SIGTERM for which it has no handler, so nothing has to be sa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -34,10 +34,11 @@ def make_lease_pod(
     owner_uid: str,
     grace_seconds: int,
     node_selector: Mapping[str, str] = MappingProxyType({}),
+    nodes: Sequence[str] = (),
 ) -> Manifest:
     """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save; `owner_uid`: of the
-    PriorityClass, whose end is the pod's; `node_selector`: of nodes with an agent. Admitted by Pod Security
-    `restricted`. Raises ValueError for a grace period that leaves no time.
+    PriorityClass, whose end is the pod's; `node_selector`: of nodes with an agent; `nodes`: where alone it is of use,
+    empty: anywhere. Admitted by Pod Security `restricted`. Raises ValueError for a grace period that leaves no time.
     """
     if grace_seconds < 1:
         raise ValueError(f"grace_seconds={grace_seconds}: trials on the GPU need at least a second to leave it")
@@ -69,9 +70,8 @@ def make_lease_pod(
     }
     if node_selector:
         spec["nodeSelector"] = dict(node_selector)
-    if pool.products:
-        term = {"key": PRODUCT_LABEL, "operator": "In", "values": list(pool.products)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+    if pool.products or nodes:
+        terms = {"nodeSelectorTerms": _terms(pool.products, nodes)}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     owner = {
         "apiVersion": "scheduling.k8s.io/v1",
@@ -83,3 +83,12 @@ def make_lease_pod(
     if pool.products:
         about["annotations"] = {PRODUCTS_ANNOTATION: ",".join(pool.products)}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+
+
+def _terms(products: Sequence[str], nodes: Sequence[str]) -> list[Manifest]:
+    """One of them must hold; a field takes one value."""
+    product = [{"key": PRODUCT_LABEL, "operator": "In", "values": list(products)}] if products else []
+    if not nodes:
+        return [{"matchExpressions": product}]
+    names = ([{"key": "metadata.name", "operator": "In", "values": [node]}] for node in nodes)
+    return [{"matchFields": name, **({"matchExpressions": product} if product else {})} for name in names]

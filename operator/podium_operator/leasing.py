@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ from podium.planning.gpu_leases import Ask, Evicted, GiveBack, Lease, Mark, Pool
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_operator.announcements import emit
-from podium_operator.demand import demands, leases_of, pool_of
+from podium_operator.demand import leases_of, pool_of, wishes
 from podium_operator.lease_condition import Leased, leased
 from podium_operator.lease_pod import UNNEEDED_ANNOTATION, make_lease_pod
 from podium_operator.metrics import Metrics
@@ -66,7 +66,8 @@ class Leasing:
     async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
         """Each job's word on its leases, and when to look again if nothing happens before."""
         asks = self._settings.gpu_source == "leases"
-        demand = demands(snapshot, self._settings.lease_most) if asks else {}
+        wished = wishes(snapshot, self._settings.lease_most) if asks else {}
+        demand = {pool: wish.demand for pool, wish in wished.items()}
         leases = leases_of(world.leases, world.nodes, world.now)
         await self._look_at_ends(world)
         self._refused = {pool: refused for pool, refused in self._refused.items() if pool in demand}
@@ -77,7 +78,7 @@ class Leasing:
         pool_by_name = {lease.name: lease.pool for lease in leases}
         for action in planned.actions:
             if isinstance(action, Ask):
-                await self._ask(world, action)
+                await self._ask(world, action, wished[action.pool].nodes)
             else:
                 seen = by_name.get((pool_by_name[action.lease].namespace, action.lease))
                 if seen is not None:
@@ -127,7 +128,7 @@ class Leasing:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
                 await emit(self._api, JOBS, job.metadata, "LeaseTaken", text, "Warning")
 
-    async def _ask(self, world: World, ask: Ask) -> None:
+    async def _ask(self, world: World, ask: Ask, nodes: Sequence[str]) -> None:
         refused = self._refused.get(ask.pool)
         if refused is not None and world.now < refused.again_at:
             return
@@ -135,7 +136,7 @@ class Leasing:
         longest = max((job.spec.suspension.grace_period_seconds for job in jobs), default=0)
         grace = max(self._settings.lease_grace_seconds, longest + GRACE_MARGIN)
         try:
-            await self._create(ask, grace)
+            await self._create(ask, grace, nodes)
         except ApiError as error:
             if error.conflict:
                 return  # it is there already, and the cache does not show it yet
@@ -148,7 +149,7 @@ class Leasing:
         self._metrics.lease_events.labels("asked").inc()
         log.info("lease %s/%s is asked for: %s", ask.pool.namespace, ask.name, ask.message)
 
-    async def _create(self, ask: Ask, grace: int) -> None:
+    async def _create(self, ask: Ask, grace: int, nodes: Sequence[str]) -> None:
         """Owned by the chart's PriorityClass: with `helm uninstall` the placeholders go, whoever is there to see it."""
         name = self._settings.lease_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
@@ -159,6 +160,7 @@ class Leasing:
             priority_class=name,
             owner_uid=owner["metadata"]["uid"],
             node_selector=self._settings.lease_node_selector,
+            nodes=nodes,
             grace_seconds=grace,
         )
         await self._api.create(PODS, manifest, manager=MANAGER)

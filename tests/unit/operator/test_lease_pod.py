@@ -56,6 +56,14 @@ def test_it_goes_where_agents_are() -> None:
     assert "nodeSelector" not in made(Pool("lab"))["spec"]
 
 
+def test_where_it_is_of_use_alone() -> None:
+    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9, "nodes": ["a", "b"]}
+    pod = make_lease_pod("l", Pool("lab", "", ("H100",)), **how)
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["matchFields"][0]["values"] for term in terms["nodeSelectorTerms"]] == [["a"], ["b"]]
+    assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
+
+
 def test_trials_need_time_to_leave() -> None:
     with pytest.raises(ValueError, match="grace_seconds=0"):
         made(Pool("lab"), grace=0)

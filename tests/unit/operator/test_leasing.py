@@ -11,13 +11,14 @@ import pytest
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment
 
 from podium.domain.gpu_lease import LeaseState
-from podium.domain.snapshot import JobKey
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import GpuView, JobKey
 from podium.planning.gpu_leases import LINGER, Demand, Lease, Pool
 from podium.schema.gpunode import GPUNode
 from podium.testing import builders as views
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.demand import demands, leases_of
+from podium_operator.demand import Wish, leases_of, wishes
 from podium_operator.lease_condition import Leased, leased
 from podium_operator.lease_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
 from podium_operator.leasing import Leasing
@@ -72,14 +73,38 @@ DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
 @pytest.mark.parametrize(("job", "gpus"), [case[1:] for case in DEMANDS], ids=[case[0] for case in DEMANDS])
 def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -> None:
     snapshot = views.make_snapshot(jobs=[views.make_job(**job)])
-    assert demands(snapshot, 4) == ({} if gpus is None else {POOL: Demand(gpus, 4)})
+    assert wishes(snapshot, 4) == ({} if gpus is None else {POOL: Wish(Demand(gpus, 4))})
 
 
 def test_searches_of_a_namespace_ask_together_and_products_apart() -> None:
     jobs = [views.make_job(name, parallel=2) for name in ("a", "b")]
     other = views.make_job("c", parallel=1, products=("H200", "H100"))
-    found = demands(views.make_snapshot(jobs=[*jobs, other]), 9)
-    assert found == {POOL: Demand(4, 9), Pool("lab", "", ("H100", "H200")): Demand(1, 9)}
+    found = wishes(views.make_snapshot(jobs=[*jobs, other]), 9)
+    assert found == {POOL: Wish(Demand(4, 9)), Pool("lab", "", ("H100", "H200")): Wish(Demand(1, 9))}
+
+
+ONE, OTHER = views.make_gpu("gpu-0", leased_by="lab"), views.make_gpu("gpu-1", node="node-b", leased_by="lab")
+TAKEN = replace(ONE, leased_by="")
+WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
+PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
+    ("both are on one GPU: no other would be of use", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
+    ("and an idle one is one too many", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
+    ("one is nowhere yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
+    ("its GPU is taken: that one, on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
+    ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9), ("node-a",))),
+    ("another trial can use any", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
+    ("it had not begun: any GPU will do", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
+]
+
+
+@pytest.mark.parametrize(("parallel", "phases", "gpus", "wish"), [c[1:] for c in PLACED], ids=[c[0] for c in PLACED])
+def test_a_gpu_is_of_use_where_the_trials_are(
+    parallel: int, phases: list[TrialPhase], gpus: list[GpuView], wish: Wish
+) -> None:
+    trials = [views.make_trial(i, phase=phase, gpus=["gpu-0"]) for i, phase in enumerate(phases)]
+    there = [replace(gpu, trials=tuple(t.key for t in trials) if gpu.uuid == "gpu-0" else ()) for gpu in gpus]
+    job = views.make_job(parallel=parallel, max_trials=parallel)
+    assert wishes(views.make_snapshot(jobs=[job], trials=trials, gpus=there), 9) == {POOL: wish}
 
 
 def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
