@@ -70,20 +70,18 @@ class Leasing:
         demand = {pool: wish.demand for pool, wish in wished.items()}
         leases = leases_of(world.leases, world.nodes, world.now)
         await self._look_at_ends(world)
-        self._refused = {pool: refused for pool, refused in self._refused.items() if pool in demand}
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
         planned = plan_leases(demand, leases, evicted, world.now)
-        wakes = [planned.wake_at] if planned.wake_at is not None else []
+        asked = {action.pool for action in planned.actions if isinstance(action, Ask)}
+        self._refused = {pool: refused for pool, refused in self._refused.items() if pool in asked}
         by_name = {(one.pool.namespace, one.name): one for one in world.leases}
-        pool_by_name = {lease.name: lease.pool for lease in leases}
         for action in planned.actions:
             if isinstance(action, Ask):
                 await self._ask(world, action, wished[action.pool].nodes)
             else:
-                seen = by_name.get((pool_by_name[action.lease].namespace, action.lease))
-                if seen is not None:
-                    await self._change(seen, action)
-        wakes += [refused.again_at for refused in self._refused.values()]
+                await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
+        wakes = [refused.again_at for refused in self._refused.values()]
+        wakes += [planned.wake_at] if planned.wake_at is not None else []
         self._count(leases)
         words = {
             pool: leased(

@@ -69,7 +69,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    lease: str
+    lease: Lease
     reason: str
     message: str
 
@@ -78,7 +78,7 @@ class GiveBack:
 class Mark:
     """Note on the placeholder since when it is one too many; None: it is needed again."""
 
-    lease: str
+    lease: Lease
     unneeded_since: float | None
 
 
@@ -101,7 +101,7 @@ def plan_leases(
         mine = [lease for lease in leases if lease.pool == pool and lease.state in _COUNTS]
         demand = demands.get(pool)
         if demand is None:
-            actions += [GiveBack(lease.name, "NoSearch", "No search is left that uses it.") for lease in mine]
+            actions += [GiveBack(lease, "NoSearch", "No search is left that uses it.") for lease in mine]
             continue
         wanted = min(demand.gpus, demand.most)
         if len(mine) < wanted:
@@ -148,18 +148,18 @@ def _return(
     for place, lease in enumerate(order):
         if place >= surplus:
             if lease.unneeded_since is not None:
-                actions.append(Mark(lease.name, None))
+                actions.append(Mark(lease, None))
             continue
         over_limit = place < len(mine) - most
         since = now if lease.unneeded_since is None else lease.unneeded_since
         if over_limit:
-            actions.append(GiveBack(lease.name, "OverLimit", f"{len(mine)} GPUs are held, {most} are allowed."))
+            actions.append(GiveBack(lease, "OverLimit", f"{len(mine)} GPUs are held, {most} are allowed."))
         elif lease.state is not LeaseState.HELD:
-            actions.append(GiveBack(lease.name, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
+            actions.append(GiveBack(lease, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
         elif now - since >= LINGER:
             message = f"{wanted} GPUs are needed, and no more for {now - since:.0f} s."
-            actions.append(GiveBack(lease.name, "NotNeeded", message))
+            actions.append(GiveBack(lease, "NotNeeded", message))
         else:
             wakes.append(since + LINGER)
             if lease.unneeded_since is None:
-                actions.append(Mark(lease.name, now))
+                actions.append(Mark(lease, now))

@@ -164,8 +164,9 @@ class Wire:
         self.calls.append(f"mark {name.rpartition('-')[2]}")
         self.bodies.append(body)
 
-    async def delete(self, _: Resource, name: str, *__: Any, uid: str) -> None:
-        self.calls.append(f"delete {name.rpartition('-')[2]}")
+    async def delete(self, _: Resource, name: str, namespace: str, *, uid: str) -> None:
+        where = "" if namespace == "lab" else f" of {namespace}"
+        self.calls.append(f"delete {name.rpartition('-')[2]}{where}")
 
 
 class Desk:
@@ -211,6 +212,15 @@ def test_a_quota_is_asked_ever_more_seldom() -> None:
     assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Asking")
 
 
+def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
+    desk = Desk()
+    desk.wire.refusal = QUOTA
+    desk.cycle(TWO, leasing_node(), leases=(seen(0),))
+    assert desk.wake == NOW + 2
+    said = desk.cycle(make_job(suspend=True), leasing_node(), now=3.0)
+    assert (said and said.reason, desk.wake) == ("NothingNeeded", None)
+
+
 def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was_made() -> None:
     desk, node = Desk(), leasing_node()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
@@ -241,6 +251,15 @@ def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() ->
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
     desk.cycle(one, node, leases=(marked,), now=LINGER + 2)
     assert desk.wire.calls == ["mark 0"], "needed again"
+
+
+def test_each_namespace_has_its_own_of_the_same_name() -> None:
+    desk = Desk()
+    mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
+    one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
+    for leases in ((mine, theirs), (theirs, mine)):
+        desk.cycle(one, leasing_node("lab/podium-lease-x-0"), leases=leases)
+        assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
 def test_a_placeholder_that_has_ended_is_taken_away() -> None:
