@@ -20,11 +20,14 @@ from podium_agent.admission import Admission
 from podium_agent.book import Book
 from podium_agent.carrier import Carrier
 from podium_agent.conductor import Conductor
+from podium_agent.deviceplugin.leased import LeasedShares
 from podium_agent.deviceplugin.plugin import DevicePlugin
 from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.deviceplugin.whole import WholeGpus
 from podium_agent.exclusive import UrgentPod
 from podium_agent.gate import Gates
+from podium_agent.leased import Placeholder
+from podium_agent.leases import LEASE_LABEL, Leases, parse_placeholder
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
 from podium_agent.observer import Observer
@@ -104,17 +107,35 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             return book
 
         reservations = Reservations(settings, everyone)
-        conductor = Conductor(settings, pods, nodes, metrics, open_book, lambda: reservations.taken)
+        placeholders: WatchCache[Placeholder] = WatchCache(
+            api, PODS, parse_placeholder, labels=LEASE_LABEL, fields=f"spec.nodeName={node}"
+        )
+        leases = Leases(settings, placeholders) if settings.gpu_source == "leases" else None
+        conductor = Conductor(
+            settings,
+            pods,
+            nodes,
+            metrics,
+            open_book,
+            lambda: reservations.taken,
+            lambda: None if leases is None else leases.held,
+        )
         conductor.subscribe(reservations.heed)
         reservations.changed = conductor.wake
-        plugins = (
-            DevicePlugin(
-                settings, telemetry, settings.resource, Servicer(settings, telemetry, lambda: reservations.taken)
-            ),
-            DevicePlugin(
-                settings, telemetry, EXCLUSIVE_RESOURCE, WholeGpus(settings, telemetry, conductor, reservations)
-            ),
-        )
+        if leases is None:
+            shares = Servicer(settings, telemetry, lambda: reservations.taken)
+            whole = WholeGpus(settings, telemetry, conductor, reservations)
+            plugins = [
+                DevicePlugin(settings, telemetry, settings.resource, shares),
+                DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
+            ]
+        else:  # who wants a GPU for himself asks for nvidia.com/gpu there
+            shares = LeasedShares(settings, telemetry, leases)
+            plugins = [DevicePlugin(settings, telemetry, settings.resource, shares)]
+            leases.subscribe(conductor.wake)
+            leases.subscribe(shares.wake)
+            pods.subscribe(leases.look_soon)
+            conductor.subscribe(leases.heed)
         gates = Gates(settings.proc, conductor.wake)
         passages = Passages(settings.passages_dir)
         observer = Observer(settings, gates, passages, methods, conductor.wake)
@@ -127,16 +148,25 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
 
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
-            if pods.synced and nodes.synced and age > STUCK_SECONDS:
+            if conductor.turns and age > STUCK_SECONDS:
                 return f"the conductor has not turned for {age:.0f} s"
             return None
 
         def ready() -> str | None:
             if not (pods.synced and nodes.synced):
                 return "the API server has not been heard yet"
+            if leases is not None and not leases.known.is_set():
+                return "the kubelet has not said yet which GPUs are leased"
             return next((plugin.trouble for plugin in plugins if plugin.trouble is not None), None)
 
         health.alive, health.ready = alive, ready
+
+        async def conduct() -> None:
+            """Not before it is known which GPUs are leased: else what works on them would be suspended."""
+            if leases is not None:
+                await leases.known.wait()
+            await conductor.run(observer, carrier, gates)
+
         async with gates.serve(settings.share_dir):
             group = (
                 telemetry.run(),
@@ -145,7 +175,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 everyone.run(),
                 reservations.run(),
                 *(plugin.run() for plugin in plugins),
-                conductor.run(observer, carrier, gates),
+                conduct(),
+                *((placeholders.run(), leases.run()) if leases is not None else ()),
                 reporter.run(),
                 parker.run(),
                 opening.run(),

@@ -15,8 +15,8 @@ ever looks at what is, never at what it has said before. The rules:
 - A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
   is in the way already, so that puts nobody else on its GPUs.
 - A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
-- On a GPU that an urgent pod has for itself (`exclusive`) no trial works: whoever does is suspended, or works until it
-  ends. Only a last call lets a deleted one in beside it.
+- On a GPU that an urgent pod has for itself (`exclusive`), or that no lease holds (`leased`), no trial works: whoever
+  does is suspended, or works until it ends. Only a last call lets a deleted one in beside it.
 - A trial whose GPU memory could not be free whoever were suspended for it claims no GPU, deleted or not: others work
   meanwhile.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
@@ -27,7 +27,7 @@ ever looks at what is, never at what it has said before. The rules:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.snapshot import TrialKey
@@ -52,13 +52,19 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Orders:
     """The order in force on this node. A GPU without an entry is one that the operator has not spoken of. `taken`: GPUs
-    that an urgent pod has for itself, with its name (empty: not known yet).
+    that an urgent pod has for itself, with its name (empty: not known yet). `leased`: those that placeholder pods hold
+    for Podium; None: all are Podium's own.
     """
 
     epoch: int = 0
     gpus: Mapping[str, tuple[Entry, ...]] | None = None
     released: bool = False
     taken: Mapping[str, str] = field(default_factory=dict)
+    leased: Collection[str] | None = None
+
+    def closed(self, uuid: str) -> bool:
+        """No trial may work on it."""
+        return uuid in self.taken or (self.leased is not None and uuid not in self.leased)
 
     def of(self, uuid: str) -> tuple[Entry, ...] | None:
         return None if self.gpus is None else self.gpus.get(uuid)
@@ -131,7 +137,7 @@ def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, Local
             candidates.append((place, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
     for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
-        if not any(uuid in claimed or uuid in orders.taken for uuid in trial.gpus):
+        if not any(uuid in claimed or orders.closed(uuid) for uuid in trial.gpus):
             claimed.update(dict.fromkeys(trial.gpus, trial))
     return claimed
 
@@ -260,6 +266,8 @@ def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial
         return "Superseded"
     if any(uuid in orders.taken for uuid in trial.gpus):
         return "Exclusive"
+    if any(orders.closed(uuid) for uuid in trial.gpus):
+        return "LeaseEnded"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
@@ -287,6 +295,8 @@ def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], 
         if uuid in orders.taken:
             who = orders.taken[uuid] or "that is being admitted"
             return Wait(trial, "Exclusive", f"pod {who} has GPU {uuid} for itself")
+        if orders.closed(uuid):
+            return Wait(trial, "LeaseEnded", f"Podium does not lease GPU {uuid} now")
         entries = orders.of(uuid)
         if entries is None:
             return Wait(trial, "NoOrder", f"the operator has not spoken of GPU {uuid} yet")

@@ -33,13 +33,15 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class View:
     """How things stood after the last decision. `unsettled`: GPUs on which something is still to change; `taken`: those
-    that an urgent pod has for itself, with its name.
+    that an urgent pod has for itself, with its name; `leased`: those that a placeholder pod holds, with its name, None:
+    all are Podium's own.
     """
 
     orders: Orders = field(default_factory=Orders)
     trials: tuple[LocalTrial, ...] = ()
     unsettled: frozenset[str] = frozenset()
     taken: Mapping[str, str] = field(default_factory=dict)
+    leased: Mapping[str, str] | None = None
 
 
 def orders_of(node: GPUNode) -> Orders:
@@ -56,7 +58,7 @@ def orders_of(node: GPUNode) -> Orders:
 class Conductor:
     """`listen` is called after every look; `open_book` makes the book of a pod that is seen for the first time.
 
-    `taken` tells which GPUs urgent pods have for themselves.
+    `taken` tells which GPUs urgent pods have for themselves, `leased` which are leased.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Conductor:
         metrics: Metrics,
         open_book: Callable[[TrialPod], Book],
         taken: Callable[[], Mapping[str, str]] = dict,
+        leased: Callable[[], Mapping[str, str] | None] = lambda: None,
     ) -> None:
         self._settings = settings
         self._pods = pods
@@ -74,6 +77,7 @@ class Conductor:
         self._metrics = metrics
         self._open_book = open_book
         self._taken = taken
+        self._leased = leased
         self._event = asyncio.Event()
         self._listeners: list[Callable[[View], None]] = []
         self._node_uid = ""
@@ -81,6 +85,7 @@ class Conductor:
         self.books: dict[str, Book] = {}
         self.view = View()
         self.beat = time.monotonic()
+        self.turns = False  # its loop has begun
         self.looked = asyncio.Event()  # once: `view` is what was seen, not the emptiness of a start
         pods.subscribe(self.wake)
         nodes.subscribe(self.wake)
@@ -98,6 +103,7 @@ class Conductor:
         await self._pods.wait_synced()
         await self._nodes.wait_synced()
         self._hint(observer)
+        self.beat, self.turns = time.monotonic(), True
         await self._settle(gates)
         while True:
             with suppress(TimeoutError):
@@ -129,12 +135,12 @@ class Conductor:
 
     def _once(self, observer: Observer, carrier: Carrier) -> None:
         now = time.time()
-        orders, taken = self._orders(), self._taken()
+        orders, taken, leased = self._orders(), self._taken(), self._leased()
         trials = observer.look(self._pods.values(), now)
         self._keep_books(observer, now)
-        steps = decide(replace(orders, taken=taken), trials, now)
+        steps = decide(replace(orders, taken=taken, leased=leased), trials, now)
         acted = carrier.carry(steps)
-        self.view = View(orders, trials, _unsettled(steps, observer), taken)
+        self.view = View(orders, trials, _unsettled(steps, observer), taken, leased)
         self.looked.set()
         if acted:
             self._event.set()  # what was begun has changed the facts

@@ -28,14 +28,22 @@ def build(
     agent: str,
     now: float,
     taken: Mapping[str, str],
+    leased: Mapping[str, str] | None = None,
 ) -> GpuNodeStatus:
-    """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves."""
-    gpus = [_gpu(gpu, trials, settled(gpu.uuid), held_since, shares, taken.get(gpu.uuid)) for gpu in reading.gpus]
+    """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves,
+    `leased` the placeholders that hold one; None: all are Podium's own.
+    """
+    gpus = []
+    for gpu in reading.gpus:
+        lease = None if leased is None else leased.get(gpu.uuid)
+        here = shares if leased is None or lease is not None else 0
+        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, taken.get(gpu.uuid), lease))
     return GpuNodeStatus(
         observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
         agent=agent,
         methods=list(methods),
+        source="owned" if leased is None else "leases",
         updated_at=_moment(now),
         gpus=gpus,
     )
@@ -48,6 +56,7 @@ def _gpu(
     held_since: Callable[[LocalTrial], float],
     shares: int,
     exclusive: str | None,
+    lease: str | None,
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.gpus]
     holders = sorted(
@@ -74,6 +83,7 @@ def _gpu(
         shares=shares,
         epoch=epoch,
         exclusive=exclusive,
+        lease=lease,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
     )
@@ -99,10 +109,10 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
     """What must be known at once by those who decide: any change of it is written without delay."""
     return (
         status.observed_epoch,
-        status.driver,
+        (status.driver, status.source),
         tuple(
             (
-                *(gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.exclusive),
+                *(gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.exclusive, gpu.lease),
                 *(gpu.holder, tuple(gpu.trials)),
             )
             for gpu in status.gpus

@@ -73,6 +73,7 @@ class Reporter:
             self._version,
             time.time(),
             view.taken,
+            view.leased,
         )
 
     def _held_since(self, trial: LocalTrial) -> float:

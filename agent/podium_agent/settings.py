@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
@@ -34,6 +35,9 @@ class AgentSettings(ClusterSettings):
     node_name: str = Field(min_length=1, description="the Kubernetes node that this agent serves")
     shares: int = Field(4, ge=1, le=64, description="trials that may sit on one GPU")
     resource: str = Field("podium.dev/gpu", description="the extended resource that a share is counted as")
+    gpu_source: Literal["owned", "leases"] = Field(
+        "owned", description="leases: only GPUs that placeholder pods hold are shared, the others are nvidia.com/gpu's"
+    )
 
     share_dir: Path = Field(Path("/var/lib/podium/share"), description="holds the helper and the gate's socket")
     share_dir_on_host: Path | None = Field(None, description="the same folder as the node sees it, if elsewhere")

@@ -11,11 +11,13 @@ from pydantic import Field
 from podium.policies.registry import PolicyError, create
 from podium.schema.base import StatusModel
 from podium.schema.job import HyperParamJob
+from podium.schema.saving import SAVES_ITSELF, can_save
 from podium.schema.validation import Refusal, check, notes, parse_job
 
 ACCEPTED_MESSAGE = "The search can be run."
 CLAIM_FIELD = "spec.checkpoint.volume.claimName"
 SHARED = "ReadWriteMany"
+MOVES = "cuda-checkpoint"
 
 
 class _Modes(StatusModel):
@@ -41,12 +43,14 @@ class Claim:
     modes: tuple[str, ...] | None
 
 
-def refusals(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Everything that is wrong with the job itself; empty = accepted, if its volume will do."""
+def refusals(manifest: Mapping[str, Any], *, leases: bool = False) -> tuple[Refusal, ...]:
+    """Everything that is wrong with the job itself; empty = accepted, if its volume will do. `leases`: the GPUs are
+    not Podium's own.
+    """
     parsed = parse_job(manifest)
     if isinstance(parsed, Refusal):
         return (parsed,)
-    return (*check(parsed.spec), *_policy(parsed))
+    return (*check(parsed.spec), *_policy(parsed), *(_leaves(parsed) if leases else ()))
 
 
 def claim_name(manifest: Mapping[str, Any]) -> str | None:
@@ -57,12 +61,14 @@ def claim_name(manifest: Mapping[str, Any]) -> str | None:
     return parsed.spec.checkpoint.volume.claim_name
 
 
-def condition(manifest: Mapping[str, Any], now: str, claim: Claim | None = None) -> Mapping[str, Any]:
+def condition(
+    manifest: Mapping[str, Any], now: str, claim: Claim | None = None, *, leases: bool = False
+) -> Mapping[str, Any]:
     """The condition Accepted of a job, with the moment of its last change kept where nothing changed.
 
     Unknown: a claim is not there yet, so nothing can be said.
     """
-    wrong = refusals(manifest)
+    wrong = refusals(manifest, leases=leases)
     status: Literal["True", "False", "Unknown"] = "True"
     if not wrong and claim is not None:
         if claim.modes is None:
@@ -107,6 +113,19 @@ def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
     except PolicyError as error:
         return (Refusal(error.code, "spec.policy.settings", str(error)),)
     return ()
+
+
+def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
+    """A trial that is frozen keeps its memory on the GPU, which is somebody else's once the lease has ended."""
+    spec = job.spec
+    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_save(spec):
+        return ()
+    methods = ", ".join(spec.suspension.methods)
+    message = (
+        f"{methods}: Podium's GPUs are leased here, and none of these takes a trial's memory off a GPU when its lease "
+        f"ends. Name {MOVES}, or {SAVES_ITSELF} together with a checkpoint volume that outlives the pod"
+    )
+    return (Refusal("MemoryStays", "spec.suspension.methods", message),)
 
 
 def _before(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -17,6 +17,7 @@ from podium.planning.predicting import predictions
 from podium_operator.actuator import Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
@@ -39,6 +40,7 @@ class Cycle:
         last_words: LastWords,
         cleanup: Cleanup,
         metrics: Metrics,
+        leasing: Leasing,
     ) -> None:
         self._settings = settings
         self._mirror = mirror
@@ -47,6 +49,7 @@ class Cycle:
         self._last_words = last_words
         self._cleanup = cleanup
         self._metrics = metrics
+        self._leasing = leasing
         self._requeue_costs = RequeueCosts()
         self._changed = asyncio.Event()
         self.last = time.monotonic()
@@ -89,6 +92,7 @@ class Cycle:
             decided = plan(snapshot)
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
+            leased, lease_wake = await self._leasing.once(world, snapshot)
         ends = {action.trial: action for action in decided.actions if isinstance(action, EndTrial)}
         ends |= {end.trial: end for end in refused}
         job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
@@ -101,5 +105,5 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predictions(snapshot))
-        return decided.wake_at
+            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predictions(snapshot), leased)
+        return min((at for at in (decided.wake_at, lease_wake) if at is not None), default=None)

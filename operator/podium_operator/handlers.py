@@ -30,12 +30,14 @@ LOOK_AGAIN = 5.0  # seconds until a claim that was not there is looked for again
 log = logging.getLogger(__name__)
 
 
-def register(api: Api, *, cleans: bool) -> kopf.OperatorRegistry:
-    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders."""
+def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
+    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders; `leases`: the
+    GPUs are leased.
+    """
     registry = kopf.OperatorRegistry()
 
     async def accept(body: kopf.Body, **_: Any) -> None:
-        await _accept(api, dict(body), cleans=cleans)
+        await _accept(api, dict(body), cleans=cleans, leases=leases)
 
     async def look(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
@@ -80,11 +82,11 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     )
 
 
-async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool) -> None:
+async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: bool) -> None:
     meta = manifest["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
-    wanted = condition(manifest, now, claim)
+    wanted = condition(manifest, now, claim, leases=leases)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
     job = parse_job(manifest)
     try:

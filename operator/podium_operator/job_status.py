@@ -12,6 +12,7 @@ from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, TrialKey
 from podium.planning.eta import Eta
 from podium.schema.job import Direction, HyperParamJob
+from podium_operator.lease_condition import Leased
 from podium_operator.observed import Sight
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
@@ -32,8 +33,11 @@ def job_status(
     size: int,
     eta: Eta | None = None,
     end: EndJob | None = None,
+    leased: Leased | None = None,
 ) -> Manifest:
-    """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle."""
+    """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle; `leased`: None
+    where Podium owns its GPUs.
+    """
     phases = Counter(sights[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
     phase, reason, message = _phase(job, phases, done, size, end)
@@ -57,8 +61,11 @@ def job_status(
         "gpuHours": round(training / 3600, 3),
         "lost": _lost(trials),
         "suspensions": sum(t.status.suspensions.count for t in trials),
-        "conditions": [_complete(job, phase, reason, message, now)],
+        "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
+    if leased is not None and phase not in FINISHED:
+        told = _condition(job, "Leased", leased.complete, leased.reason, leased.message, now)
+        status["conditions"].append(told)
     best = _best(job, trials)
     if best is not None:
         status["best"] = best
@@ -103,13 +110,13 @@ def _phase(
     return "Pending", "WaitingForGpu", waiting
 
 
-def _complete(job: HyperParamJob, phase: str, reason: str, message: str, now: float) -> Manifest:
-    status = "True" if phase in FINISHED else "False"
-    before = next((c for c in job.status.conditions if c.type == "Complete"), None)
+def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message: str, now: float) -> Manifest:
+    status = "True" if holds else "False"
+    before = next((c for c in job.status.conditions if c.type == kind), None)
     same = before is not None and before.status == status and before.last_transition_time is not None
     moment = before.last_transition_time if same and before else None
     return {
-        "type": "Complete",
+        "type": kind,
         "status": status,
         "reason": reason,
         "message": message,

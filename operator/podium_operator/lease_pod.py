@@ -1,4 +1,5 @@
-"""The placeholder pod of a GPU lease: an ordinary pod that requests one GPU and does nothing. Pure; not called yet.
+"""The placeholder pod of a GPU lease: an ordinary pod that requests one GPU and does nothing. Pure; used by
+`leasing`, read back by `seen_lease`.
 
 The cluster's own scheduler places it, in the tenant's namespace, so quota, Kueue and autoscalers see what they know.
 Its priority is below every other pod's: a pod that never heard of Podium takes the GPU by preempting it. Told to end,
@@ -8,6 +9,8 @@ container ignores a SIGTERM for which it has no handler, so nothing has to be sa
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from podium.planning.gpu_leases import Pool
@@ -15,14 +18,27 @@ from podium.planning.gpu_leases import Pool
 Manifest = dict[str, Any]
 
 LEASE_LABEL = "podium.dev/lease"
+PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
+UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # of nodes, by NVIDIA's feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"
 
 
-def make_lease_pod(name: str, pool: Pool, *, image: str, priority_class: str, grace_seconds: int) -> Manifest:
-    """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save. Admitted by Pod
-    Security `restricted`. Raises ValueError for a grace period that leaves no time.
+def make_lease_pod(
+    name: str,
+    pool: Pool,
+    *,
+    image: str,
+    priority_class: str,
+    owner_uid: str,
+    grace_seconds: int,
+    node_selector: Mapping[str, str] = MappingProxyType({}),
+    nodes: Sequence[str] = (),
+) -> Manifest:
+    """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save; `owner_uid`: of the
+    PriorityClass, whose end is the pod's; `node_selector`: of nodes with an agent; `nodes`: where alone it is of use,
+    empty: anywhere. Admitted by Pod Security `restricted`. Raises ValueError for a grace period that leaves no time.
     """
     if grace_seconds < 1:
         raise ValueError(f"grace_seconds={grace_seconds}: trials on the GPU need at least a second to leave it")
@@ -33,6 +49,7 @@ def make_lease_pod(name: str, pool: Pool, *, image: str, priority_class: str, gr
         "terminationGracePeriodSeconds": grace_seconds,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
+        "tolerations": [{"key": GPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
         "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
         "containers": [
             {
@@ -51,13 +68,27 @@ def make_lease_pod(name: str, pool: Pool, *, image: str, priority_class: str, gr
             }
         ],
     }
-    if pool.products:
-        term = {"key": PRODUCT_LABEL, "operator": "In", "values": list(pool.products)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+    if node_selector:
+        spec["nodeSelector"] = dict(node_selector)
+    if pool.products or nodes:
+        terms = {"nodeSelectorTerms": _terms(pool.products, nodes)}
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": pool.namespace, "labels": labels},
-        "spec": spec,
+    owner = {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "name": priority_class,
+        "uid": owner_uid,
     }
+    about: Manifest = {"name": name, "namespace": pool.namespace, "labels": labels, "ownerReferences": [owner]}
+    if pool.products:
+        about["annotations"] = {PRODUCTS_ANNOTATION: ",".join(pool.products)}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}
+
+
+def _terms(products: Sequence[str], nodes: Sequence[str]) -> list[Manifest]:
+    """One of them must hold; a field takes one value."""
+    product = [{"key": PRODUCT_LABEL, "operator": "In", "values": list(products)}] if products else []
+    if not nodes:
+        return [{"matchExpressions": product}]
+    names = ([{"key": "metadata.name", "operator": "In", "values": [node]}] for node in nodes)
+    return [{"matchFields": name, **({"matchExpressions": product} if product else {})} for name in names]

@@ -21,6 +21,7 @@ from podium_operator.actuator import Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -44,7 +45,8 @@ async def serve(settings: OperatorSettings) -> None:
         actuator = Actuator(api, mirror, rules, metrics)
         statuses = Statuses(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, mirror.world, settings.image)
-        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics)
+        leases, leasing = settings.gpu_source == "leases", Leasing(api, settings, metrics)
+        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing)
 
         def alive() -> str | None:
             idle = time.monotonic() - cycle.last
@@ -58,7 +60,8 @@ async def serve(settings: OperatorSettings) -> None:
                 asyncio.create_task(mirror.run(), name="mirror"),
                 asyncio.create_task(cycle.run(), name="cycle"),
                 asyncio.create_task(
-                    _kopf(handlers.register(api, cleans=settings.image is not None), settings, stop), name="kopf"
+                    _kopf(handlers.register(api, cleans=settings.image is not None, leases=leases), settings, stop),
+                    name="kopf",
                 ),
             ]
             stopped = asyncio.create_task(stop.wait(), name="signal")
@@ -94,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if settings.context is not None:
         sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")
+    if settings.gpu_source == "leases" and settings.image is None:
+        sys.exit("podium-operator: PODIUM_GPU_SOURCE=leases needs PODIUM_IMAGE: the image of the placeholder pods")
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
     asyncio.run(serve(settings))

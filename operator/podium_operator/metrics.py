@@ -20,4 +20,11 @@ class Metrics:
             "podium_operator_cycle_errors_total", "Cycles that ended in an error of ours", registry=self.registry
         )
         self.trials = Gauge("podium_trials", "Trials by phase", ["phase"], registry=self.registry)
+        self.leases = Gauge("podium_leases", "GPU leases by state", ["state"], registry=self.registry)
+        self.lease_events = Counter(
+            "podium_lease_events_total",
+            "Leases asked for, refused, taken, given back",
+            ["what"],
+            registry=self.registry,
+        )
         self.jobs = Gauge("podium_jobs", "Jobs by phase", ["phase"], registry=self.registry)

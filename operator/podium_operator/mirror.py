@@ -1,4 +1,5 @@
-"""The operator's eyes: watch caches of jobs, trials, their pods, GPUNodes and heartbeats, read together as one `World`.
+"""The operator's eyes: watch caches of jobs, trials, their pods, GPUNodes, heartbeats and placeholders of GPUs, read
+together as one `World`.
 
 The one thing that a stale cache could spoil is the epoch of an order, so the mirror remembers the orders that were
 written until the cache shows them. Everything else that the operator does may be done twice without harm: names of
@@ -22,8 +23,10 @@ from podium.schema.validation import Refusal, parse_job
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_operator.lease_pod import LEASE_LABEL
 from podium_operator.pods import TRIAL_LABEL
 from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.seen_lease import SeenLease, parse_lease
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.settings import OperatorSettings
 from podium_operator.world import World, of_its_job
@@ -63,7 +66,10 @@ class Mirror:
         self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
         self._written: dict[str, _Written] = {}
         # leases are renewed all the time and say nothing new by that: they wake nobody
-        self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes)
+        self._leases: WatchCache[SeenLease] = WatchCache(
+            api, PODS, parse_lease, namespace=namespace, labels=LEASE_LABEL
+        )
+        self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes, self._leases)
         self._heard: dict[str, tuple[datetime | None, float]] = {}
         self._end_seen: dict[str, float] = {}
 
@@ -106,6 +112,7 @@ class Mirror:
             nodes=nodes,
             silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
             end_seen=self._end_seen,
+            leases=tuple(self._leases.values()),
         )
 
     def _fresh(self, node: GPUNode) -> GPUNode:

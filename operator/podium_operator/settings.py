@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from podium_cluster.settings import ClusterSettings
@@ -10,10 +12,23 @@ from podium_cluster.settings import ClusterSettings
 class OperatorSettings(ClusterSettings):
     scheduler_name: str = Field("podium", min_length=1, description="schedulerName of the trials' pods")
     resource: str = Field("podium.dev/gpu", description="the extended resource that a share is counted as")
+    gpu_source: Literal["owned", "leases"] = Field(
+        "owned", description="leases: GPUs are held by placeholder pods that request nvidia.com/gpu"
+    )
+    lease_priority_class: str = Field(
+        "podium-lease", min_length=1, description="PriorityClass of placeholder pods, below that of all others"
+    )
+    lease_most: int = Field(8, ge=1, description="GPUs that are leased at most for a namespace and a set of products")
+    lease_node_selector: dict[str, str] = Field(
+        default_factory=dict, description="labels of nodes on which GPUs may be leased: those that have an agent"
+    )
+    lease_grace_seconds: int = Field(
+        60, ge=1, le=3600, description="to leave a GPU that is taken; longer where a job's own grace period is"
+    )
     image: str | None = Field(
         None,
         min_length=1,
-        description="Podium's own image, to remove folders of deleted jobs; default: they stay",
+        description="Podium's own image, to remove folders of deleted jobs (default: they stay), and of placeholders",
     )
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"

@@ -17,7 +17,7 @@ from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key
 
 ACCEPTED = "Accepted"
-FREEZE = "freeze"  # every agent's
+FREEZE = "freeze"  # every agent's that owns its GPUs
 FINISHED = ("Succeeded", "Failed")
 
 
@@ -47,10 +47,11 @@ def is_finished(job: HyperParamJob) -> bool:
     return job.status.phase in FINISHED and job.status.observed_generation >= job.metadata.generation
 
 
-def _in_place(nodes: Iterable[GPUNode]) -> frozenset[str]:
+def _in_place(nodes: Sequence[GPUNode]) -> frozenset[str]:
     """The methods that keep a trial where it is, wherever that may be: those that every node with GPUs carries out."""
     carried_out = [frozenset(node.status.methods) for node in nodes if node.status.gpus]
-    return frozenset({FREEZE}).union(frozenset.intersection(*carried_out) if carried_out else ())
+    always = frozenset() if any(node.status.source == "leases" for node in nodes) else frozenset({FREEZE})
+    return always.union(frozenset.intersection(*carried_out) if carried_out else ())
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
@@ -111,6 +112,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             memory_total=gpu.memory_total,
             draining=node.spec.draining,
             exclusive=gpu.exclusive,
+            leased_by=None if node.status.source == "owned" else (gpu.lease or "").partition("/")[0],
         )
 
 

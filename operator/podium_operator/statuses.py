@@ -21,6 +21,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.announcements import Announcements
 from podium_operator.job_status import job_status
+from podium_operator.lease_condition import Leased
 from podium_operator.metrics import Metrics
 from podium_operator.observed import Sight
 from podium_operator.seen_trial import SeenTrial
@@ -53,6 +54,7 @@ class Statuses:
         ends: Mapping[TrialKey, EndTrial],
         job_ends: Mapping[JobKey, EndJob],
         predicted: Mapping[TrialKey, Forecast],
+        leased: Mapping[JobKey, Leased],
     ) -> None:
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
@@ -75,7 +77,9 @@ class Statuses:
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
-            jobs.append(self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key)))
+            jobs.append(
+                self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key), leased.get(view.key))
+            )
         await asyncio.gather(*jobs)
         self._forget(world)
         self._count(world, sights)
@@ -89,9 +93,17 @@ class Statuses:
         sights: Mapping[TrialKey, Sight],
         snapshot: Snapshot,
         end: EndJob | None,
+        leased: Leased | None,
     ) -> bool:
         status = job_status(
-            job, trials, sights, now=world.now, size=view.max_trials, eta=estimate(view, snapshot), end=end
+            job,
+            trials,
+            sights,
+            now=world.now,
+            size=view.max_trials,
+            eta=estimate(view, snapshot),
+            end=end,
+            leased=leased,
         )
         written = await self._apply(JOBS, job, job.status.phase, status, world.now)
         if written:

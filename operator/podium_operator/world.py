@@ -11,13 +11,14 @@ from podium.schema.gpunode import GPUNode, TrialOnGpu
 from podium.schema.job import HyperParamJob
 from podium_operator.pods import JOB_UID_LABEL
 from podium_operator.seen import SeenPod
+from podium_operator.seen_lease import SeenLease
 from podium_operator.seen_trial import SeenTrial
 
 
 @dataclass(frozen=True)
 class World:
     """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value; `end_seen`: by uid
-    of a pod whose containers have ended, when this operator first saw that.
+    of a pod whose containers have ended, when this operator first saw that; `leases`: placeholder pods.
     """
 
     now: float
@@ -28,6 +29,7 @@ class World:
     silent: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
     end_seen: Mapping[str, float] = field(default_factory=dict)
+    leases: tuple[SeenLease, ...] = ()
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

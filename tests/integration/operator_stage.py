@@ -35,11 +35,12 @@ def now() -> str:
 class OperatorProcess:
     """`podium-operator` as a process; it can be killed and started again."""
 
-    def __init__(self, kubeconfig: Path, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, **environment: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             self._port = server.getsockname()[1]
         self._kubeconfig = kubeconfig
         self._log = log
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -51,6 +52,7 @@ class OperatorProcess:
             "PODIUM_HTTP_PORT": str(self._port),
             "PODIUM_LOG_FORMAT": "console",
             "PODIUM_IMAGE": "localhost/podium:test",
+            **self._environment,
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(

@@ -18,7 +18,7 @@ CHART = Path(__file__).parents[2] / "charts" / "podium"
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 Objects = list[Mapping[str, Any]]
 EVERYTHING = (
-    "networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
+    "gpus.source=leases,networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
     "imagePullSecrets[0].name=secret,commonLabels.team=vision,agent.extraEnv[0].name=A,agent.extraEnv[0].value=b,"
     "agent.extraVolumes[0].name=extra,agent.extraVolumes[0].hostPath.path=/extra,"
     "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
@@ -143,6 +143,8 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
         ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
         ("logLevel=loud", "'/logLevel': value must be one of"),
         ("trialPriorityClass.value=1", "'/trialPriorityClass/value': maximum"),
+        ("gpus.source=rented", "'/gpus/source': value must be one of"),
+        ("gpus.leases.most=0", "'/gpus/leases/most': minimum"),
         ("scheduler.name=default-scheduler", "'/scheduler/name'"),
         ("scheduler.weight=0", "'/scheduler/weight': minimum"),
         ("scheduler.replicas=0", "'/scheduler/replicas': minimum"),
@@ -291,6 +293,23 @@ def test_trials_have_a_class_that_gives_way_and_preempts_nobody(tool: Tool) -> N
 def test_the_agent_is_not_evicted_before_its_trials(tool: Tool, values: str, name: str | None) -> None:
     spec = one(parse(render(tool, values)), "DaemonSet", "podium-agent")["spec"]["template"]["spec"]
     assert spec.get("priorityClassName") == name
+
+
+def test_leases_need_a_class_below_the_trials_and_both_sides_are_told(tool: Tool) -> None:
+    objects = parse(render(tool, "gpus.source=leases,gpus.leases.most=3"))
+    lowest, trials = (one(objects, "PriorityClass", name) for name in ("podium-lease", "podium-trial"))
+    assert lowest["value"] < trials["value"]
+    assert lowest["preemptionPolicy"] == "Never"
+    specs = pod_specs(objects)
+    told = {e["name"]: e.get("value") for e in specs["podium-operator"]["containers"][0]["env"]}
+    assert told["PODIUM_GPU_SOURCE"] == "leases"
+    assert told["PODIUM_LEASE_PRIORITY_CLASS"] == "podium-lease"
+    assert told["PODIUM_LEASE_MOST"] == "3"
+    agent = {e["name"]: e.get("value") for e in specs["podium-agent"]["containers"][0]["env"]}
+    assert agent["PODIUM_GPU_SOURCE"] == "leases"
+    owned = render(tool)
+    assert "podium-lease" not in owned
+    assert "PODIUM_GPU_SOURCE" not in owned
 
 
 def test_the_definitions_come_with_the_chart() -> None:

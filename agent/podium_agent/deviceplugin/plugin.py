@@ -42,7 +42,7 @@ class DevicePlugin:
         self.trouble: str | None = "NotRegistered: the driver has shown no GPU yet"
 
     async def run(self) -> None:
-        while not self._telemetry.reading.gpus:
+        while not self._servicer.ready:
             # a first list without GPUs would take away what the kubelet still remembers from before our restart
             self.trouble = f"NotRegistered: {self._telemetry.reading.trouble or 'the driver shows no GPU'}"
             await asyncio.sleep(RETRY_SECONDS)

@@ -32,9 +32,14 @@ class Announcer(rpc.DevicePluginServicer):
         self._what = what
         self._changed = asyncio.Event()
         self.streams = 0
-        telemetry.subscribe(self._wake)
+        telemetry.subscribe(self.wake)
 
-    def _wake(self) -> None:
+    @property
+    def ready(self) -> bool:
+        """It can be said what is to be announced: a list that lacks something would take it away from the kubelet."""
+        return bool(self._telemetry.reading.gpus)
+
+    def wake(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -43,7 +48,7 @@ class Announcer(rpc.DevicePluginServicer):
         raise NotImplementedError
 
     def give(self, uuids: tuple[str, ...]) -> Any:
-        """What a container gets that was given these GPUs."""
+        """What a container gets that was given these GPUs; raises RefusedError."""
         raise NotImplementedError
 
     async def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -51,12 +56,11 @@ class Announcer(rpc.DevicePluginServicer):
         answers = []
         for ask in request.container_requests:
             try:
-                uuids = check(tuple(ask.devices_ids), known)
+                answers.append(self.give(check(tuple(ask.devices_ids), known)))
             except RefusedError as error:
                 log.warning("allocation refused: %s", error)
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
                 raise
-            answers.append(self.give(uuids))
         return pb.AllocateResponse(container_responses=answers)
 
     async def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802

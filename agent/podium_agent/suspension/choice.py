@@ -18,7 +18,8 @@ from podium_agent.suspension.parked import Parked
 class Methods:
     """`freeze` is on every node, `cuda` where the driver can. `several`: why trials with several GPUs do not get it.
 
-    `parked`: what is checkpointed here, also by an agent before this one.
+    `parked`: what is checkpointed here, also by an agent before this one. `leases`: the GPU may be another's while a
+    trial is suspended, so its memory must not stay there: nothing is suspended by `freeze` alone.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class Methods:
         cuda: CudaCheckpoint | None = None,
         several: str | None = None,
         parked: Parked | None = None,
+        *,
+        leases: bool = False,
     ) -> None:
-        self._by_name: dict[str, SuspensionMethod] = {freeze.name: freeze}
+        self._by_name: dict[str, SuspensionMethod] = {} if leases else {freeze.name: freeze}
         self._last: SuspensionMethod = freeze
         self._several: str | None = None
         self._parked = parked

@@ -52,7 +52,7 @@ class Opening:
         self._settings = settings
         self._freeze = Freeze(settings.freeze_timeout)
         self._parked = Parked(settings.share_dir.parent / "parked")
-        self.methods = Methods(self._freeze, parked=self._parked)
+        self.methods = Methods(self._freeze, parked=self._parked, leases=settings.gpu_source == "leases")
         self.why = f"{MISSING}: the driver has not been asked yet"
 
     async def look(self) -> None:

@@ -1,7 +1,8 @@
 """The life of a GPU lease as a table. A lease is a GPU that Podium shares among trials while an ordinary pod of low
 priority, the placeholder, holds it by requesting `nvidia.com/gpu`; whoever needs the GPU more takes the lease.
 
-Not carried out yet (docs/leases.md). `planning.gpu_leases` decides when one is wanted and given back.
+`planning.gpu_leases` decides when one is wanted and given back; operator and agent derive the state from what they see
+(docs/leases.md).
 """
 
 from __future__ import annotations

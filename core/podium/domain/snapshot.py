@@ -107,6 +107,12 @@ class GpuView:
     memory_total: int = 0
     draining: bool = False  # its node is to become empty
     exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
+    leased_by: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+
+    @property
+    def lost(self) -> bool:
+        """No lease holds it: whoever has a share of it may not work."""
+        return self.leased_by == ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""When GPUs are asked for and given back, where Podium holds them by leases (docs/leases.md). Pure; not called yet.
+"""When GPUs are asked for and given back, where Podium holds them by leases (docs/leases.md). Pure; called by
+the operator after each plan.
 
 A lease is cheap to keep and dear to lose: its end suspends or saves the trials on it. So what is not needed is kept for
 a while (LINGER) before it is given back, and after an eviction the next one is asked for ever more seldom, or the
@@ -68,7 +69,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    lease: str
+    lease: Lease
     reason: str
     message: str
 
@@ -77,7 +78,7 @@ class GiveBack:
 class Mark:
     """Note on the placeholder since when it is one too many; None: it is needed again."""
 
-    lease: str
+    lease: Lease
     unneeded_since: float | None
 
 
@@ -100,7 +101,7 @@ def plan_leases(
         mine = [lease for lease in leases if lease.pool == pool and lease.state in _COUNTS]
         demand = demands.get(pool)
         if demand is None:
-            actions += [GiveBack(lease.name, "NoSearch", "No search is left that uses it.") for lease in mine]
+            actions += [GiveBack(lease, "NoSearch", "No search is left that uses it.") for lease in mine]
             continue
         wanted = min(demand.gpus, demand.most)
         if len(mine) < wanted:
@@ -147,18 +148,18 @@ def _return(
     for place, lease in enumerate(order):
         if place >= surplus:
             if lease.unneeded_since is not None:
-                actions.append(Mark(lease.name, None))
+                actions.append(Mark(lease, None))
             continue
         over_limit = place < len(mine) - most
         since = now if lease.unneeded_since is None else lease.unneeded_since
         if over_limit:
-            actions.append(GiveBack(lease.name, "OverLimit", f"{len(mine)} GPUs are held, {most} are allowed."))
+            actions.append(GiveBack(lease, "OverLimit", f"{len(mine)} GPUs are held, {most} are allowed."))
         elif lease.state is not LeaseState.HELD:
-            actions.append(GiveBack(lease.name, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
+            actions.append(GiveBack(lease, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
         elif now - since >= LINGER:
             message = f"{wanted} GPUs are needed, and no more for {now - since:.0f} s."
-            actions.append(GiveBack(lease.name, "NotNeeded", message))
+            actions.append(GiveBack(lease, "NotNeeded", message))
         else:
             wakes.append(since + LINGER)
             if lease.unneeded_since is None:
-                actions.append(Mark(lease.name, now))
+                actions.append(Mark(lease, now))

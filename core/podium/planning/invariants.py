@@ -88,7 +88,7 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
         if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
         begun = trial.phase not in NOT_BEGUN
-        if begun and not jobs[trial.job].saves:
+        if begun and not jobs[trial.job].saves and action.reason != "LeaseEnded":  # on what is another's GPU now
             found.append(f"{name} would lose what it did: its job does not save")
         if begun:
             found += [f"GPU {uuid}: {name} cannot save beside another that goes" for uuid in trial.gpus if going[uuid]]
@@ -103,8 +103,8 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
     ended = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
     live = [t for t in snapshot.trials if t.phase not in FINAL and t.key not in ended]
     created = [a for a in plan.actions if isinstance(a, CreatePod)]
-    shares = {gpu.uuid: gpu.shares for gpu in snapshot.gpus if gpu.health != "Unhealthy"}
-    # a pod on a GPU that is gone or ill takes nothing of what is there; one that is not placed yet will, unless stuck
+    shares = {gpu.uuid: gpu.shares for gpu in snapshot.gpus if gpu.health != "Unhealthy" and not gpu.lost}
+    # a pod on a GPU that is gone, ill or lost takes nothing of what is there; one not placed yet will, unless stuck
     used = sum(
         sum(uuid in shares for uuid in t.gpus) if t.gpus else jobs[t.job].gpus_per_trial
         for t in live

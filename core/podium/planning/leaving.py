@@ -1,9 +1,10 @@
-"""Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill, or the GPU is wanted
-by another, a trial or an urgent pod, and the trial cannot be frozen.
+"""Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill or leased no more, or
+the GPU is wanted by another, a trial or an urgent pod, and the trial cannot be frozen.
 
 Called by the planner after the order is made. A requeue costs a save, an end, a start and a load, so:
 
-- never a trial that would lose what it did: it saves when told, or this attempt has not begun;
+- never a trial that would lose what it did: it saves when told, or this attempt has not begun. But on a GPU whose lease
+  has ended, which is another's now, none may work on;
 - one at a time on a GPU: each needs the GPU to save within its grace period;
 - an ill GPU is left ever more seldom by the same trial, since health may come and go (REST, doubled each attempt).
 """
@@ -44,6 +45,7 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
             continue
         one = (
             _drained(standing, gpus, draining)
+            or _lease_ended(standing, gpus)
             or _ill(snapshot, standing, gpus, wakes)
             or _taken(standing, gpus)
             or _wanted(standing, gpus, ordering)
@@ -76,6 +78,21 @@ def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozense
     if node is None or standing.job.gpus_per_trial == 0 or not _movable(standing):
         return None
     return Requeue(trial.key, "NodeDraining", f"Node {node} drains: the trial goes on elsewhere.")
+
+
+def _lease_ended(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
+    """Who is suspended there stays, with its memory off the GPU, and goes on when the GPU is leased again."""
+    trial, job = standing.trial, standing.job
+    lost = next((uuid for uuid in trial.gpus if uuid in gpus and gpus[uuid].lost), None)
+    if lost is None:
+        return None
+    why = f"Podium's lease of GPU {lost} has ended."
+    if _not_begun(trial):
+        return Requeue(trial.key, "LeaseEnded", f"{why} The trial had not begun: it begins elsewhere.")
+    if job.freezes or not _holds(trial, gpus):
+        return None
+    how = "saves and goes on later" if job.saves else "cannot save either, and begins anew"
+    return Requeue(trial.key, "LeaseEnded", f"{why} The trial cannot be suspended here: it {how}.")
 
 
 def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:

@@ -4,7 +4,8 @@ each GPU.
 One global order means that a trial with several GPUs has a consistent place on all of them: nobody waits in a
 circle. First come the trials that hold or take all of their GPUs now, then the rest by rank, last those whose pod is
 not at its gate yet: a GPU neither waits for an image nor is protected for it. Suspended trials are left out: not in the
-order = not to hold a GPU. So are trials whose pod is told to go: the agent lets them end before it lets another in.
+order = not to hold a GPU. So are trials on a GPU that no lease holds any more, and those whose pod is told to go: the
+agent lets them end before it lets another in.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _eligible(
         if trial.pod is None or trial.leaving or trial.suspend or standing.waits or standing.job.suspended:
             continue
         mine = _gpus_of(trial, gpus)
-        if mine:
+        if mine and not any(gpus[uuid].lost for uuid in mine):
             eligible[key] = standing
             uuids[key] = mine
     return eligible, uuids

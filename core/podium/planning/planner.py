@@ -7,7 +7,7 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from podium.domain.actions import EndTrial, Place, Places, Plan
 from podium.domain.snapshot import Snapshot, TrialKey
@@ -35,11 +35,12 @@ def plan(snapshot: Snapshot) -> Plan:
     creation = create(snapshot, allot(snapshot, closing), closing)
     released = release(snapshot, ranked, (*leaving.actions, *creation.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
+    lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
 
     def ranks() -> Iterator[Place]:
         for key, standing in ranked.items():
             if key not in ended:
-                yield ordering.place(key) or _off_gpu(standing, creation.waiting)
+                yield ordering.place(key) or _off_gpu(standing, creation.waiting, lost)
 
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
@@ -59,13 +60,13 @@ def plan(snapshot: Snapshot) -> Plan:
     )
 
 
-def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]]) -> Place:
+def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], lost: Collection[str]) -> Place:
     key, rank = standing.trial.key, standing.ranked
-    reason, text = waiting.get(key) or _why_off(standing)
+    reason, text = waiting.get(key) or _why_off(standing, lost)
     return Place(key, rank.rank, reason, f"{rank.message} {text}")
 
 
-def _why_off(standing: Standing) -> tuple[str, str]:
+def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
     trial = standing.trial
     if trial.leaving:
         return "PodLeaving", "Its pod has been told to go; another one goes on."
@@ -73,6 +74,8 @@ def _why_off(standing: Standing) -> tuple[str, str]:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
     if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
+    if any(uuid in lost for uuid in trial.gpus):
+        return "LeaseEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
     if standing.waits:
         return "PolicyWaits", "It takes no GPU until its policy wants it again."
     return "NoGpuYet", "Its pod has no share of a GPU yet."

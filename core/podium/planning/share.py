@@ -56,6 +56,8 @@ def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
 
 def fits(job: JobView, gpu: GpuView) -> bool:
     """Whether a trial of this job could ever run on this GPU."""
+    if gpu.leased_by is not None and gpu.leased_by != job.key.namespace:
+        return False
     if gpu.health == "Unhealthy" or gpu.draining or (job.products and gpu.product and gpu.product not in job.products):
         return False
     return job.memory is None or gpu.memory_total == 0 or job.memory <= gpu.memory_total
@@ -117,6 +119,9 @@ class _Free:
         if not self._gpus:
             return "NoGpus", "No node has reported a GPU yet."
         if not usable:
+            if any(g.leased_by is not None for g in self._gpus):
+                where = job.key.namespace
+                return "NoLease", f"Podium leases no GPU for namespace {where} yet: see the job's condition Leased."
             asked = ", ".join(job.products) or "any product"
             return (
                 "NoFittingGpu",

@@ -95,6 +95,11 @@ class GpuStatus(StatusModel):
         None,
         description="pod that has it for itself (`podium.dev/gpu-exclusive`), as namespace/name; empty: being admitted",
     )
+    lease: str | None = Field(
+        None,
+        description="placeholder pod that holds it for Podium, as namespace/name, where `source` is leases; missing: "
+        "none does, and no trial works on it",
+    )
     holder: Holder | None = Field(None, description="who works on it now; missing: nobody")
     trials: list[TrialOnGpu] = Field(default_factory=list, description="all trials that have a share of it")
 
@@ -116,6 +121,9 @@ class GpuNodeStatus(StatusModel):
     driver: str = Field("", description="version of the driver")
     agent: str = Field("", description="version of the agent")
     methods: list[str] = Field(default_factory=list, description="suspension methods that work on this node")
+    source: Literal["owned", "leases"] = Field(
+        "owned", description="owned: all GPUs are Podium's; leases: those that placeholder pods hold (docs/leases.md)"
+    )
     updated_at: datetime | None = Field(None, description="when this was written")
     gpus: list[GpuStatus] = Field(default_factory=list, description="one entry a GPU, by the driver's number")
 

@@ -151,6 +151,7 @@ def make_gpu(
     memory_total: int = 0,
     draining: bool = False,
     exclusive: str | None = None,
+    leased_by: str | None = None,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -166,6 +167,7 @@ def make_gpu(
         memory_total=memory_total,
         draining=draining,
         exclusive=exclusive,
+        leased_by=leased_by,
     )
 
 

@@ -67,9 +67,11 @@ def said(made: LeasePlan) -> list[str]:
             case Ask():
                 words.append("ask")
             case GiveBack():
-                words.append(f"back {action.lease} {action.reason}")
+                words.append(f"back {action.lease.name} {action.reason}")
             case Mark():
-                words.append(f"mark {action.lease} {'-' if action.unneeded_since is None else action.unneeded_since:}")
+                words.append(
+                    f"mark {action.lease.name} {'-' if action.unneeded_since is None else action.unneeded_since:}"
+                )
     return words
 
 
@@ -131,9 +133,9 @@ class World:
                 assert action.name not in self.leases
                 self.leases[action.name] = Lease(action.name, POOL, S.ASKED, self.now)
             elif isinstance(action, GiveBack):
-                self.free += self.leases.pop(action.lease).state is S.HELD
+                self.free += self.leases.pop(action.lease.name).state is S.HELD
             else:
-                self.leases[action.lease] = replace(self.leases[action.lease], unneeded_since=action.unneeded_since)
+                self.leases[action.lease.name] = replace(action.lease, unneeded_since=action.unneeded_since)
             self.changes += not isinstance(action, Mark)
         for name, one in sorted(self.leases.items()):
             if one.state is S.ASKED and self.free:

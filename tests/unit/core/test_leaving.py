@@ -34,6 +34,8 @@ FROZEN_ONLY = make_job(max_trials=1)
 READS_ONLY = make_job(max_trials=1, saves_at="anywhere")
 DRAINS, ILL = {"draining": True}, {"health": "Unhealthy"}
 TAKEN = {"exclusive": "prod/urgent"}
+LOST = {"leased_by": "", "shares": 0}
+NEITHER = make_job(max_trials=1, freezes=False)
 NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
@@ -57,6 +59,13 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
     ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
     ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, freezes=False)), []),
+    ("leased to its namespace", on_node(gpu={"leased_by": "lab"}), []),
+    ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
+    ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
+    ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "LeaseEnded")]),
+    ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "LeaseEnded")]),
+    ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "LeaseEnded")]),
+    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, leaving=True), []),
     ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, leaving=True), []),
 ]
 
@@ -97,6 +106,24 @@ def test_no_pod_is_made_for_a_node_that_drains() -> None:
     made = sound(snapshot)
     assert created(made) == []
     assert why(made, "job-0") == "NoFittingGpu"
+
+
+@pytest.mark.parametrize(
+    ("leased_by", "pods", "reason"), [("lab", 1, None), ("other", 0, "NoLease"), ("", 0, "NoLease"), (None, 1, None)]
+)
+def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
+    leased_by: str | None, pods: int, reason: str | None
+) -> None:
+    gpu = make_gpu(leased_by=leased_by)
+    made = sound(make_snapshot(jobs=[make_job(max_trials=1)], trials=[make_trial(0)], gpus=[gpu]))
+    assert len(created(made)) == pods
+    assert reason is None or why(made, "job-0") == reason
+
+
+def test_no_order_names_a_trial_on_a_gpu_whose_lease_has_ended() -> None:
+    made = sound(on_node(P.SUSPENDED, gpu=LOST))
+    assert orders(made) == {"gpu-0": []}
+    assert why(made, "job-0") == "LeaseEnded"
 
 
 # a GPU that is wanted, of a trial that cannot be frozen

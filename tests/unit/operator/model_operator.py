@@ -19,6 +19,7 @@ from podium_operator.actuator import Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -80,6 +81,7 @@ class Operator:
             LastWords(api),
             Cleanup(api, self.mirror.world, None),
             _METRICS,
+            Leasing(api, _SETTINGS, _METRICS),
         )
 
     def cycle(self, dies_after: int | None = None) -> bool:

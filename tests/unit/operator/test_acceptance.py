@@ -43,6 +43,31 @@ def test_what_a_user_might_not_expect_is_said() -> None:
     assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
 
 
+FREEZE, CUDA, SAVES = "freeze", "cuda-checkpoint", "app-checkpoint"
+VOLUME = {"path": "/c", "volume": {"hostPath": {"path": "/runs"}}}
+MEMORY = {"perTrial": 1, "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        ({}, True),
+        ({"suspension": {"methods": [FREEZE]}}, True),
+        ({"suspension": {"methods": [FREEZE, CUDA]}, "gpus": MEMORY}, False),
+        ({"suspension": {"methods": [FREEZE, SAVES]}, "checkpoint": VOLUME}, False),
+        ({"suspension": {"methods": [FREEZE]}, "checkpoint": VOLUME}, True),
+        ({"gpus": {"perTrial": 0}}, False),
+    ],
+)
+def test_who_keeps_memory_on_a_leased_gpu_is_refused_by_name(spec: dict[str, Any], refused: bool) -> None:
+    manifest = job_manifest(**spec)
+    said = condition(manifest, moment(), leases=True)
+    assert (said["reason"] == "MemoryStays") is refused, said["message"]
+    assert not refused or "spec.suspension.methods" in said["message"]
+    owned = condition(manifest, moment())
+    assert owned["status"] == "True", owned["message"]
+
+
 CKPT = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}}
 RWO, RWX = "ReadWriteOnce", "ReadWriteMany"
 

@@ -9,12 +9,20 @@ from podium_operator.lease_pod import LEASE_LABEL, Manifest, make_lease_pod
 
 
 def made(pool: Pool, grace: int = 60) -> Manifest:
-    return make_lease_pod("podium-lease-1", pool, image="i", priority_class="podium-lease", grace_seconds=grace)
+    return make_lease_pod(
+        "podium-lease-1", pool, image="i", priority_class="podium-lease", owner_uid="u", grace_seconds=grace
+    )
 
 
 def test_it_asks_for_one_gpu_of_the_clusters_own_scheduler() -> None:
     pod = made(Pool("lab"))
-    assert pod["metadata"] == {"name": "podium-lease-1", "namespace": "lab", "labels": {LEASE_LABEL: "podium-lease-1"}}
+    meta = pod["metadata"]
+    assert (meta["name"], meta["namespace"], meta["labels"]) == (
+        "podium-lease-1",
+        "lab",
+        {LEASE_LABEL: "podium-lease-1"},
+    )
+    assert [owner["kind"] for owner in meta["ownerReferences"]] == ["PriorityClass"]
     spec = pod["spec"]
     assert "schedulerName" not in spec
     assert "affinity" not in spec
@@ -39,6 +47,21 @@ def test_pod_security_restricted_admits_it() -> None:
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_it_goes_where_agents_are() -> None:
+    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
+    pod = make_lease_pod("l", Pool("lab"), node_selector={"nvidia.com/gpu.present": "true"}, **how)
+    assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
+    assert "nodeSelector" not in made(Pool("lab"))["spec"]
+
+
+def test_where_it_is_of_use_alone() -> None:
+    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9, "nodes": ["a", "b"]}
+    pod = make_lease_pod("l", Pool("lab", "", ("H100",)), **how)
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["matchFields"][0]["values"] for term in terms["nodeSelectorTerms"]] == [["a"], ["b"]]
+    assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
 
 
 def test_trials_need_time_to_leave() -> None:

@@ -1,0 +1,196 @@
+"""GPUs that placeholder pods hold: which they are, what is announced, what the arbiter makes of it, and their end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from agent_builders import Machine, key, pod
+
+import podium_agent.leases
+from podium.domain.gpu_lease import LeaseState
+from podium.schema.gpunode import TrialState
+from podium_agent.arbiter import Entry, Orders, decide
+from podium_agent.conductor import View
+from podium_agent.deviceplugin.leased import LeasedShares
+from podium_agent.deviceplugin.shares import RefusedError
+from podium_agent.gpus import Gpu, Reading, Sample
+from podium_agent.leased import Placeholder, announced, evacuated, leased_gpus
+from podium_agent.leases import Leases, parse_placeholder
+from podium_agent.nodestatus import build
+from podium_agent.podresources import KubeletAwayError, PodName
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.telemetry import Telemetry
+from podium_agent.trials import Gate, LocalTrial
+from podium_cluster.client import Api
+from podium_cluster.resources import PODS
+from podium_cluster.watch import WatchCache
+
+GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
+NAME = ("lab", "podium-lease-0")
+GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")]
+
+
+def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") -> LocalTrial:
+    gate = Gate.WAITING if state is GATED else Gate.PASSED
+    return LocalTrial(key(), "a-0", "uid-a", (gpu,), state, 0.0, gate=gate, method=method)
+
+
+STATES = {
+    "the kubelet has not named its GPU": ({}, Placeholder(NAME, "u"), {}),
+    "named": ({NAME: {"A"}}, Placeholder(NAME, "u"), {"A": LeaseState.HELD}),
+    "told to end": ({NAME: {"A"}}, Placeholder(NAME, "u", leaving=True), {"A": LeaseState.LEAVING}),
+    "over": ({NAME: {"A"}}, Placeholder(NAME, "u", over=True), {"A": LeaseState.ENDED}),
+    "another pod's GPU": ({("lab", "train"): {"B"}, NAME: {"A"}}, Placeholder(NAME, "u"), {"A": LeaseState.HELD}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
+def test_the_state_of_a_gpu(
+    listed: Mapping[PodName, Collection[str]], placeholder: Placeholder, expected: Mapping[str, LeaseState]
+) -> None:
+    assert {uuid: one.state for uuid, one in leased_gpus(listed, [placeholder]).items()} == expected
+
+
+def test_shares_of_leased_gpus_are_announced_and_those_that_pods_still_have() -> None:
+    assert [one.id for one in announced(GPUS, 2, {"A"}, {"A::0", "B::1"})] == ["A::0", "A::1", "B::1"]
+    assert announced(GPUS, 2, (), ()) == ()
+
+
+@pytest.mark.parametrize(
+    ("leased", "trials", "released", "expected"),
+    [
+        ((), [trial(OFF)], False, True),
+        ((), [trial(GATED)], False, True),
+        ((), [trial(RUNNING)], False, False),
+        ((), [trial(RUNNING, "B")], False, True),
+        (("A",), [], False, False),  # decided before it was taken: one may just be let in
+        ((), [], True, False),
+    ],
+)
+def test_when_the_gpu_may_be_given_up(
+    leased: tuple[str, ...], trials: list[LocalTrial], released: bool, expected: bool
+) -> None:
+    assert evacuated("A", leased, trials, released=released) is expected
+
+
+RULES = [
+    (RUNNING, "cuda-checkpoint", None, set()),
+    (RUNNING, "cuda-checkpoint", ("A",), set()),
+    (RUNNING, "cuda-checkpoint", (), {"suspend LeaseEnded"}),
+    (RUNNING, "", (), {"wait FreezeNotAllowed"}),
+    (OFF, "cuda-checkpoint", (), {"wait LeaseEnded"}),
+    (OFF, "cuda-checkpoint", ("A",), {"resume Ranked"}),
+    (GATED, "cuda-checkpoint", ("B",), {"wait LeaseEnded"}),
+    (GATED, "cuda-checkpoint", ("A", "B"), {"grant Ranked"}),
+]
+
+
+@pytest.mark.parametrize(("state", "method", "leased", "expected"), RULES)
+def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | None, expected: set[str]) -> None:
+    orders = Orders(1, {"A": (Entry(key(), "Ranked"),)}, leased=leased)
+    steps = decide(orders, [trial(state, method=method)], 10.0)
+    assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
+
+
+def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> None:
+    methods = Methods(Freeze(1.0), leases=True)
+    assert (methods.names, methods.best(("freeze", "app-checkpoint"), 1)) == ((), "")
+
+
+def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
+    how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
+    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-lease-0"})
+    assert [(gpu.lease, gpu.shares) for gpu in status.gpus] == [("lab/podium-lease-0", 4), (None, 0)]
+    assert status.source == "leases"
+    owned = build(Reading(1.0, "570", tuple(GPUS)), (), *how)
+    assert (owned.source, [gpu.shares for gpu in owned.gpus]) == ("owned", [4, 4])
+
+
+class Desk:
+    """Leases of an agent whose kubelet says what it is told to say."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.machine = Machine(folder)
+        self.listed: Mapping[PodName, frozenset[str]] | None = {}
+        self.given: Mapping[PodName, frozenset[str]] = {}
+        self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
+        patch.setattr(podium_agent.leases, "devices_of_pods", self._ask)
+        self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods)
+        self.news = 0
+        self.leases.subscribe(self._hear)
+
+    def _hear(self) -> None:
+        self.news += 1
+
+    async def _ask(self, *_: Any) -> tuple[Mapping[PodName, frozenset[str]], ...]:
+        if self.listed is None:
+            raise KubeletAwayError("away")
+        return self.listed, self.given
+
+    def hear(self, **meta: str) -> None:
+        about = {"namespace": NAME[0], "name": NAME[1], "uid": "u", **meta}
+        status = {"phase": "Running", "containerStatuses": [{"containerID": f"containerd://{'c' * 64}"}]}
+        self.pods._items = {NAME: parse_placeholder({"metadata": about, "status": status})}
+
+    def look(self) -> Mapping[str, str]:
+        asyncio.run(self.leases.look())
+        return self.leases.held
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    return Desk(tmp_path, monkeypatch)
+
+
+def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None:
+    desk.listed = None
+    assert (desk.look(), desk.leases.known.is_set()) == ({}, False)
+    desk.listed = {}
+    desk.hear()
+    assert (desk.look(), desk.leases.known.is_set(), desk.news) == ({}, True, 1)
+    desk.listed = {NAME: frozenset({"A"})}
+    assert (desk.look(), desk.news) == ({"A": "lab/podium-lease-0"}, 2)
+    desk.look()
+    assert desk.news == 2, "nothing new"
+    desk.listed = None
+    assert desk.look() == {"A": "lab/podium-lease-0"}, "with the kubelet away it stays"
+    desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
+    assert desk.look() == {}, "the API's word is heard all the same"
+
+
+def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    desk.machine.run(pod("lease"), "c" * 64, 77, "sleep")
+    desk.machine.run(pod("other"), "d" * 64, 78)
+    desk.listed = {NAME: frozenset({"A"})}
+    desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
+    desk.look()
+    desk.leases.heed(View(Orders(), (trial(RUNNING),), leased={}))
+    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-lease-0"}))
+    assert killed == []
+    desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
+    desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
+    assert killed == [(77, signal.SIGKILL)], "and not twice for one death"
+
+
+def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -> None:
+    telemetry = Telemetry(1.0, 1.0)
+    telemetry.reading = Reading(1.0, "570", tuple(GPUS))
+    plugin = LeasedShares(desk.machine.settings(), telemetry, desk.leases)
+    assert not plugin.ready
+    desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"B::3"})}
+    desk.hear()
+    desk.look()
+    assert plugin.ready
+    assert [one.id for one in plugin.devices()] == [*(f"A::{share}" for share in range(4)), "B::3"]
+    plugin.give(("A",))
+    with pytest.raises(RefusedError, match="NotLeased: Podium's lease of GPU B"):
+        plugin.give(("B",))
