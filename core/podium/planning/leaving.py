@@ -37,11 +37,11 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
     draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
     wakes: list[float] = []
     asked: list[tuple[Standing, Requeue]] = []
-    ill = any(gpu.health == "Unhealthy" for gpu in snapshot.gpus)
+    trouble = draining or any(gpu.health == "Unhealthy" or gpu.lost for gpu in snapshot.gpus)
     for standing in standings.values():
         if standing.trial.pod is None or standing.trial.leaving:
             continue
-        if standing.job.freezes and not ill and not draining:  # none of the reasons below
+        if standing.job.freezes and not trouble:  # none of the reasons below
             continue
         one = (
             _drained(standing, gpus, draining)
