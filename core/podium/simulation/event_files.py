@@ -68,7 +68,7 @@ def _load(folder: Path, name: str) -> _Run:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
-        text = "TensorBoard's event files need the package tensorboard, which Podium does not bring; pip install it"
+        text = "TensorBoard's event files need TensorBoard: pip install 'kube-podium[tensorboard]'"
         raise RecordingError(f"{folder.name}: {text}, or give a CSV with trial, step, value and seconds") from None
     accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})  # 0 = all of them
     accumulator.Reload()
