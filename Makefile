@@ -17,8 +17,8 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \
-	bench-theory bench-extender bench-scheduler bench-openb bench-hpo bench-simulation bench-reality bench-planner \
-	bench-rivals lock clean
+	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation \
+	bench-reality bench-planner bench-rivals lock clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -108,6 +108,9 @@ bench-scheduler: setup ## pods per second of the real kube-scheduler with and wi
 
 bench-openb: setup ## GPUs allocated by each placement policy on the openb trace, against the FGD paper's figures
 	@$(BIN)/python benchmarks/bench_openb.py
+
+bench-openb-cluster: setup ## the trace's first pods through the real kube-scheduler, against the library's placements (root)
+	@$(BIN)/python benchmarks/bench_openb_cluster.py
 
 bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
 	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))

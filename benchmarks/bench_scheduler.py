@@ -16,8 +16,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,17 +24,12 @@ from pathlib import Path
 import httpx
 import matplotlib
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
 from bench_extender import gpunode
-from extender_world import ROOT, World, now
+from control_plane import open_world
+from extender_world import World, now
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_devcluster import binaries
-from podium_devcluster.cluster import Cluster
-from podium_devcluster.paths import Cache
-from podium_devcluster.progress import Progress
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -206,20 +199,8 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=200)
     options = parser.parse_args()
     os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known
-    cache = Cache.default()
-    binaries.ensure(cache, (*binaries.needed(0), binaries.HELM, binaries.KUBECTL), Progress())
-    cluster = Cluster(f"bench-{os.getpid()}", nodes=0)
-    try:
-        cluster.up()
-        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
-            cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
-        with tempfile.TemporaryDirectory() as folder:
-            world = World(cluster.kubeconfig, Path(folder), lambda name: cache.bin / name)
-            with world.open():
-                sizes = measure(world, [int(size) for size in options.sizes.split(",")], options.pods)
-    finally:
-        cluster.down(purge=True)
+    with open_world() as world:
+        sizes = measure(world, [int(size) for size in options.sizes.split(",")], options.pods)
     plot(sizes)
     told = {str(size.nodes): {"ratio": round(size.ratio, 3), "with": size.with_extender} for size in sizes}
     print("RESULT", json.dumps({"pods_per_second": told, "kept": all(size.ratio >= BAR for size in sizes)}))

@@ -13,20 +13,14 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-from extender_world import ROOT, World, gpu, now
+from control_plane import open_world
+from extender_world import World, gpu, now
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
-from podium_devcluster import binaries
-from podium_devcluster.cluster import Cluster
-from podium_devcluster.paths import Cache
-from podium_devcluster.progress import Progress
 
 BAR = 100.0  # milliseconds
 
@@ -73,20 +67,8 @@ def measure(world: World, rounds: int) -> list[float]:
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
-    cache = Cache.default()
-    binaries.ensure(cache, (*binaries.needed(0), binaries.HELM, binaries.KUBECTL), Progress())
-    cluster = Cluster(f"bench-{os.getpid()}", nodes=0)
-    try:
-        cluster.up()
-        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
-        for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
-            cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
-        with tempfile.TemporaryDirectory() as folder:
-            world = World(cluster.kubeconfig, Path(folder), lambda name: cache.bin / name)
-            with world.open():
-                taken = measure(world, rounds)
-    finally:
-        cluster.down(purge=True)
+    with open_world() as world:
+        taken = measure(world, rounds)
     median = statistics.median(taken)
     told = {"p50_ms": round(median, 1), "max_ms": round(max(taken), 1), "load_average": os.getloadavg()[0]}
     print("RESULT", json.dumps(told))

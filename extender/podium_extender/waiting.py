@@ -107,7 +107,8 @@ class WaitingRoom:
     def due(self, views: Views, now: float) -> tuple[Waiting, ...]:
         """Pods to be tried again now; each leaves the room, and comes back if it is refused again.
 
-        O(changed nodes x kinds of waiting pods), and for a node that has room, all waiting pods.
+        O(changed nodes x kinds of waiting pods), and for a node that has room, all waiting pods. With the budget spent,
+        the nodes that are left are not looked at.
         """
         changed = views.changed_since(self._version)
         if self._all_again_at is not None and now >= self._all_again_at:
@@ -117,6 +118,7 @@ class WaitingRoom:
         nodes = self._left | dict.fromkeys(views.names() if changed is None else changed)
         before, self._left = self._left, {}
         woken: list[Waiting] = []
+        spent = False
         for name in nodes:
             if not views.known(name):
                 self._seen.pop(name, None)
@@ -125,12 +127,14 @@ class WaitingRoom:
             if name not in before and self._seen.get(name) is node.gpus:
                 continue  # a heartbeat: most changes are
             self._seen[name] = node.gpus
-            for waiting in self._fitting(node, now):
+            for waiting in () if spent else self._fitting(node, now):
                 if not self._budget.take(now):
-                    self._left[name] = None
+                    spent = True
                     break
                 self.leaves(waiting.pod)
                 woken.append(waiting)
+            if spent:
+                self._left[name] = None
         return tuple(woken)
 
     def again_at(self, now: float) -> float | None:

@@ -50,6 +50,7 @@ class World:
     scheduler: str = field(default_factory=lambda: f"podium-{uuid.uuid4().hex[:6]}")
     extender_port: int = field(default_factory=free_port)
     health_port: int = field(default_factory=free_port)
+    values: str = ""  # of the chart, beside the scheduler's name and the extender's port
     server: str = ""  # where the extender finds the API server, if not where the kubeconfig says
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
@@ -86,6 +87,7 @@ class World:
             f"--show-only=templates/{template}",
             "--kube-version=1.36.3",  # a helm built from source does not know a default
             f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
+            *([f"--set={self.values}"] if self.values else ()),
         )
 
     def run(self, tool: str, *arguments: str, given: str | None = None) -> str:
@@ -175,16 +177,21 @@ class World:
         lines = (line.rsplit(" ", 1) for line in page.splitlines() if line and not line.startswith("#"))
         return next((float(value) for sample, value in lines if sample == name), 0.0)
 
-    def start_scheduler(self, *, with_extender: bool = True, calls_per_second: int | None = None) -> None:
+    def start_scheduler(
+        self, *, with_extender: bool = True, calls_per_second: int | None = None, patience: str = ""
+    ) -> None:
         """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
 
-        `calls_per_second`: to the API server, in place of the chart's limit.
+        `calls_per_second`: to the API server, in place of the chart's limit. `patience`: with the extender, in place
+        of the chart's `httpTimeout`.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
         config["clientConnection"]["kubeconfig"] = str(self.account)
         if calls_per_second is not None:
             config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
+        for extender in config["extenders"] if patience else ():
+            extender["httpTimeout"] = patience
         if not with_extender:
             del config["extenders"]
         path = self.folder / "scheduler.yaml"

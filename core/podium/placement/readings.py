@@ -44,7 +44,7 @@ class PlacedPod:
     leaving: bool = False  # it was told to end
     gone_by: float | None = None  # when its time to end is over
     began: float | None = None  # when its first container started; None: it has not
-    waits: bool = False  # for a node
+    waits: bool = False  # for a node; a pod behind a scheduling gate does not yet
 
 
 def reported(node: GPUNode) -> Reported:
@@ -75,7 +75,7 @@ def placed(pod: Pod) -> PlacedPod:
         leaving=meta.deletion_timestamp is not None,
         gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         began=_began(pod),
-        waits=not spec.node_name and pod.status.phase not in _OVER,
+        waits=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _OVER,
     )
 
 

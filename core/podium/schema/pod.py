@@ -62,6 +62,7 @@ class PodSpec(ApiModel):
     containers: list[Container] = Field(default_factory=list)
     init_containers: list[Container] = Field(default_factory=list)
     node_name: str = ""
+    scheduling_gates: list[dict[str, Any]] = Field(default_factory=list)
     scheduler_name: str = ""
     priority: int = 0
     affinity: Affinity = Field(default_factory=Affinity)

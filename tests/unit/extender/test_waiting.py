@@ -73,6 +73,26 @@ def test_a_spent_budget_delays_and_loses_nobody() -> None:
     assert waiting.again_at(NOW + 1.0) is None
 
 
+def test_with_a_spent_budget_no_further_node_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand nodes with room and a thousand pods: each look goes through all pods, in the middle of answers."""
+    waiting = WaitingRoom(60.0, Budget(1.0, 1))
+    for number in range(20):
+        waiting.refused(("default", str(number)), ONE, None, NOW)
+    looked: list[str] = []
+
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+        looked.append(node.name)
+        return refuse_believed(need, node, fresh)
+
+    monkeypatch.setattr("podium_extender.waiting.refuse_believed", look)
+    views = Views(view(f"node-{number:02d}") for number in range(10))
+    assert names(waiting.due(views, NOW)) == ["0"]
+    assert looked == ["node-00"]
+    assert names(waiting.due(views, NOW + 0.5)) == []
+    assert looked == ["node-00"] * 2
+    assert [names(waiting.due(views, NOW + second)) for second in (1.0, 2.0, 3.0)] == [["1"], ["2"], ["3"]]
+
+
 def test_no_crowd_fills_the_memory() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
     for number in range(5):

@@ -112,7 +112,9 @@ def test_a_pod_that_could_not_be_told_is_told_again() -> None:
 
 
 def test_who_waits_when_the_extender_starts_is_not_forgotten() -> None:
-    others = [pod("over", "Failed"), pod("placed", node="a"), pod("no gpu", gpus="")]
+    gated = pod("gated")
+    gated["spec"]["schedulingGates"] = [{"name": "quota"}]  # the scheduler does not ask for it: nobody refused it
+    others = [pod("over", "Failed"), pod("placed", node="a"), pod("no gpu", gpus=""), gated]
     server = Server({GPUNODES: [gpunode("Unhealthy")], PODS: [*others, pod("patient"), pod("goes")]})
 
     async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
