@@ -177,6 +177,17 @@ def test_trials_work_on_what_the_quota_lets_podium_lease(site: Site) -> None:
     until(lambda: len(steps(site.node, worker)) > 5, "some steps")
 
 
+def test_another_agent_asks_what_is_leased_before_it_decides(site: Site) -> None:
+    node, (worker,) = site.node, site.node.states()
+    node.kill()
+    node.start()
+    until(lambda: b"announcing 1 shares" in node.log.read_bytes()[node.log_before :], "the new agent's shares")
+    before = len(steps(node, worker))
+    until(lambda: len(steps(node, worker)) > before + 5, "the trial works on")
+    assert b": suspend" not in node.log.read_bytes()[node.log_before :]
+    assert site.lease() is not None
+
+
 def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     site.stranger("plain")
     until(lambda: site.at_work("plain"), "the stranger at work")
