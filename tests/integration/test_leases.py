@@ -29,6 +29,10 @@ PRIORITY_CLASS = {
     "value": -2,
     "preemptionPolicy": "Never",
 }
+# as SAVE does, but that it stands still once it was told to save: no step is printed that is not saved
+SAVE_AND_STAND = SAVE.replace(
+    "; then save; fi", "; then [ $i = 1 ] || s=1; save; [ $s ] && while :; do sleep 0.05; done; fi"
+)
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -191,8 +195,8 @@ def test_another_agent_asks_what_is_leased_before_it_decides(site: Site) -> None
 def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     site.stranger("plain")
     until(lambda: site.at_work("plain"), "the stranger at work")
-    assert site.lease() is None
     assert len(site.node.frozen()) == 1, "what worked is suspended in place"
+    until(lambda: site.lease() is None, "the agent's word that it is not Podium's")
     until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
     told = site.node.get("events", "--field-selector", "reason=LeaseTaken")["items"]
@@ -223,7 +227,7 @@ def test_it_is_given_back_with_the_last_search(site: Site) -> None:
 def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -> None:
     site.job(
         "saves",
-        SAVE,
+        SAVE_AND_STAND,
         trials={"max": 1, "parallel": 1, "maxSteps": 1_000_000},
         suspension={"methods": ["app-checkpoint"], "gracePeriodSeconds": 8},
         checkpoint={"path": "/ckpt", "volume": {"hostPath": {"path": "/var/lib/checkpoints"}}},
@@ -233,11 +237,12 @@ def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -
     site.stranger("another")
     until(lambda: site.runs("another"), "the stranger at work")
     until(lambda: site.phases("saves") == {"Requeued"}, "the trial waits")
-    assert site.trials("saves")["saves-0"]["saved"]["step"] > 3
+    until(lambda: site.trials("saves")["saves-0"]["saved"]["step"] > 3, "what it saved when it was told to go")
+    saved = site.trials("saves")["saves-0"]["saved"]["step"]
     site.leave("another")
     until(lambda: site.trials("saves")["saves-0"].get("attempt") == 1, "another attempt")
     until(lambda: site.phases("saves") == {"Running"}, "it goes on")
-    saved = site.trials("saves")["saves-0"]["saved"]["step"]
-    until(lambda: len(steps(site.node, "saves-0", 1)) > 1, "further steps")
-    assert steps(site.node, "saves-0", 1)[0] == saved + 1
+    until(lambda: steps(site.node, "saves-0", 1), "further steps")
+    assert steps(site.node, "saves-0", 1)[0] == saved + 1, "none is lost, none is done twice"
+    until(lambda: site.trials("saves")["saves-0"].get("lastStep", 0) > saved, "its status goes on as well")
     assert site.trials("saves")["saves-0"].get("losses", {}).get("steps", 0) == 0
