@@ -104,6 +104,9 @@ static result claim(void) {
         fits = fits && bytes[i] <= gpu_free(cuda_mine.state, i);
     if (fits) {
         memcpy(cuda_self->bytes, bytes, sizeof bytes);
+        for (unsigned i = 0; i < cuda_mine.state->gpu_count; i++)
+            cuda_uuid_bytes(cuda_mine.state->gpus[i].uuid, cuda_self->uuids[i]);
+        cuda_homes_map(cuda_mine.state, cuda_self->map);
         cuda_self->gpus = gpus;
         cuda_self->resident = 1;
     } else {
@@ -143,23 +146,26 @@ static result carry_out(uint32_t call) {
 
 static void *serve(void *nothing) {
     for (;;) {
+        cuda_settle();
         uint32_t asked = cuda_load(&cuda_self->asked);
         if (asked == cuda_self->answered) {
-            cuda_futex_wait(&cuda_self->asked, asked, NULL);
+            cuda_futex_wait(&cuda_self->asked, asked, cuda_look_again());
             continue;
         }
-        cuda_self->code = carry_out(cuda_self->call);
+        result r = cuda_take_up();
+        cuda_self->code = r == CUDA_SUCCESS ? carry_out(cuda_self->call) : r;
+        if (cuda_self->state == CHECKPOINT_CHECKPOINTED) cuda_let_go();
         __atomic_store_n(&cuda_self->answered, asked, __ATOMIC_RELEASE);
         cuda_futex_wake(&cuda_self->answered);
     }
     return nothing;
 }
 
-static struct cuda_process *free_entry(struct state *state, uint32_t own_pid, uint64_t start) {
+struct cuda_process *cuda_free_entry(struct state *state, uint32_t own_pid, uint64_t start) {
     struct cuda_process *unused = NULL;
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
-        if (entry->own_pid == own_pid && entry->start_time == start) return entry; /* of before it called exec */
+        if (entry->own_pid == own_pid && entry->start_time != 0 && entry->own_start == start) return entry; /* of before it called exec */
         if (unused == NULL && entry->start_time == 0) unused = entry;
     }
     if (unused == NULL && state->cuda_used < MAX_CUDA_PROCESSES) unused = &state->cuda[state->cuda_used++];
@@ -186,11 +192,13 @@ static result make_entry(void) {
     if (r == CUDA_SUCCESS) r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return r;
     struct state *state = cuda_mine.state;
-    cuda_self = free_entry(state, pid, start);
+    cuda_self = cuda_free_entry(state, pid, start);
     if (cuda_self != NULL) {
         *cuda_self = (struct cuda_process){.made_ns = monotonic_ns(), .own_pid = pid, .resident = 1};
+        for (unsigned i = 0; i < state->gpu_count; i++) cuda_uuid_bytes(state->gpus[i].uuid, cuda_self->uuids[i]);
+        cuda_homes_begin(state);
         if (state->pid_namespace == own_pid_namespace()) cuda_self->pid = pid;
-        cuda_self->start_time = start;
+        cuda_self->start_time = cuda_self->own_start = start;
     }
     state_write_end(&cuda_mine);
     return cuda_self == NULL ? CUDA_ERROR_OUT_OF_MEMORY : wait_for_pid();

@@ -272,6 +272,7 @@ static int show(void) {
     for (unsigned i = 0; i < view.state->gpu_count; i++) {
         struct gpu gpu;
         state_read_gpu(view.state, i, &gpu);
+        cuda_processes_count(view.state, i, &gpu.measured);
         printf("%u %s %s memory %llu/%llu utilization %u%% processes %u%s\n", i, gpu.uuid, gpu.product,
                (unsigned long long)(gpu.measured.memory_used + gpu.faults.memory), (unsigned long long)gpu.memory_total,
                gpu.measured.utilization, gpu.measured.process_count, gpu.faults.lost ? " LOST" : "");

@@ -11,6 +11,8 @@
 #define _GNU_SOURCE
 #include "sampler.h"
 
+#include "entries.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +30,6 @@
 #define ADOLESCENT_CHECK_NS (100 * MS)
 #define LINE_NS (1000 * MS) /* an interval is written at the latest after this, and goes on in the next line */
 #define UTILIZATION_NS (500 * MS)
-#define UNNAMED_NS (10000 * MS) /* a process that holds CUDA and is on none of our GPUs is given up */
 #define GATE_NAME "podium-gate"
 
 enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NEW_PIDS_MAX = 512, ON_THEIR_WAY = 8 };
@@ -69,19 +70,6 @@ struct sampler {
     DIR *proc;
     char environ[ENVIRON_MAX];
 };
-
-static ssize_t read_proc(uint32_t pid, const char *what, char *out, size_t room) {
-    char path[48];
-    snprintf(path, sizeof path, "/proc/%u/%s", pid, what);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    size_t used = 0;
-    ssize_t n;
-    while (used < room - 1 && (n = read(fd, out + used, room - 1 - used)) > 0) used += (size_t)n;
-    close(fd);
-    out[used] = '\0';
-    return (ssize_t)used;
-}
 
 static int64_t cpu_clock_ns(uint32_t pid) {
     struct timespec t;
@@ -175,13 +163,16 @@ static void find_container(uint32_t pid, char out[96]) {
     }
 }
 
-static void classify(struct sampler *sampler, struct process *process, uint64_t now) {
+static void classify(struct sampler *sampler, struct process *process, const struct state *state, uint64_t now) {
     char name[32];
     ssize_t length = read_proc(process->pid, "comm", name, sizeof name);
     if (length > 0 && name[length - 1] == '\n') name[length - 1] = '\0';
     if (length > 0) memcpy(process->name, name, sizeof name);
     ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
     uint32_t gpus = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
+    /* brought here by CRIU: its environment names GPUs of its old node, so the driver says where it is */
+    const struct cuda_process *entry = entries_arrived(state, process->pid);
+    if (entry != NULL) gpus = entry->resident ? entry->gpus : 0;
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;
     if (gpus != process->gpus || start_time != process->start_time) {
         if (process->working) write_interval(sampler, process);
@@ -285,35 +276,6 @@ static void count_memory(const struct sampler *sampler, const struct process *pr
     }
 }
 
-/* A program in a container does not know its pid here: it is the one that was born in the same clock tick and that calls
- * itself by the same pid. The kernel lists a process's pids from the outermost namespace to its own. */
-static void name_cuda_process(const struct process *process, struct state *state) {
-    char text[4096];
-    uint32_t own_pid = 0;
-    for (uint32_t i = 0; i < state->cuda_used; i++) {
-        struct cuda_process *entry = &state->cuda[i];
-        if (entry->pid != 0 || entry->start_time == 0 || entry->start_time != process->start_time) continue;
-        if (own_pid == 0) {
-            const char *line = read_proc(process->pid, "status", text, sizeof text) > 0 ? strstr(text, "\nNSpid:") : NULL;
-            if (line == NULL) return;
-            const char *end = line + 1 + strcspn(line + 1, "\n");
-            while (end > line && !isspace((unsigned char)end[-1])) end--;
-            own_pid = (uint32_t)strtoul(end, NULL, 10);
-        }
-        if (entry->own_pid == own_pid) __atomic_store_n(&entry->pid, process->pid, __ATOMIC_RELEASE);
-    }
-}
-
-/* Entries of processes that are gone, and of those that nobody has found. */
-static void clear_cuda_processes(struct state *state, uint64_t now) {
-    for (uint32_t i = 0; i < state->cuda_used; i++) {
-        struct cuda_process *entry = &state->cuda[i];
-        if (entry->start_time == 0) continue;
-        if (entry->pid == 0 ? now - entry->made_ns < UNNAMED_NS : cuda_process_lives(state, entry)) continue;
-        *entry = (struct cuda_process){0};
-    }
-}
-
 static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t now, struct gpu_measured *measured) {
     struct window *window = &sampler->windows[gpu];
     window->at[window->next % WINDOW] = now;
@@ -335,9 +297,12 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
     uint64_t now = monotonic_ns();
     memset(measured, 0, MAX_GPUS * sizeof *measured);
     list_processes(sampler, now);
+    int unnamed, arrived = entries_any_arrived(state, &unnamed);
     for (uint32_t place = sampler->count; place-- > 0;) {
         struct process *process = &sampler->processes[place];
-        if (now >= process->next_check) classify(sampler, process, now);
+        if (unnamed) entries_name(state, process->pid, process_start_time(process->pid));
+        if (arrived && entries_arrived(state, process->pid) != NULL) process->next_check = now;
+        if (now >= process->next_check) classify(sampler, process, state, now);
         if (process->gpus == 0 || process->ignored) continue;
         int64_t clock = cpu_clock_ns(process->pid);
         if (clock < 0) {
@@ -351,7 +316,7 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
             if (process->gpus & (1u << gpu)) sampler->total_ns[gpu] += worked;
         process->clock_ns = (uint64_t)clock;
         process->read_at = at;
-        name_cuda_process(process, state);
+        entries_name(state, process->pid, process->start_time);
         process->holds_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
     }
     for (uint32_t place = 0; place < sampler->count; place++) {
@@ -359,7 +324,7 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
         if (process->gpus != 0 && !process->ignored) count_memory(sampler, process, measured);
     }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) count_utilization(sampler, gpu, now, &measured[gpu]);
-    clear_cuda_processes(state, now);
+    entries_clear(state, now);
     sampler->sampled_at = now;
     fflush(sampler->log);
 }

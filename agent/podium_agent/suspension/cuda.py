@@ -8,6 +8,8 @@ for the life of the agent: a process per call costs seconds (shared/research/che
 from __future__ import annotations
 
 import ctypes
+import uuid
+from collections.abc import Mapping
 from enum import IntEnum
 
 _RESERVED_BYTES = 64  # each call's arguments: of fixed size, zeroed but for what is used
@@ -34,6 +36,22 @@ class CudaError(Exception):
     def __init__(self, call: str, pid: int, code: int, name: str) -> None:
         super().__init__(f"{call} of process {pid}: {name} ({code})")
         self.code = code
+
+
+class _Pair(ctypes.Structure):
+    """CUcheckpointGpuPair."""
+
+    _fields_ = (("old", ctypes.c_ubyte * 16), ("new", ctypes.c_ubyte * 16))
+
+
+class _RestoreArguments(ctypes.Structure):
+    """CUcheckpointRestoreArgs; with room for what newer drivers read beyond it."""
+
+    _fields_ = (("pairs", ctypes.c_void_p), ("count", ctypes.c_uint), ("reserved", ctypes.c_ubyte * 60))
+
+
+def _bytes(gpu: str) -> ctypes.Array[ctypes.c_ubyte]:
+    return (ctypes.c_ubyte * 16)(*uuid.UUID(gpu.removeprefix("GPU-")).bytes)
 
 
 class CudaDriver:
@@ -70,15 +88,26 @@ class CudaDriver:
         """LOCKED to CHECKPOINTED: what it holds on GPUs is moved to host memory of the process."""
         self._do("Checkpoint", pid, ctypes.create_string_buffer(_RESERVED_BYTES))
 
-    def restore(self, pid: int) -> None:
-        """CHECKPOINTED to LOCKED, on the same GPUs. Without the memory there it is FAILED for good."""
-        self._do("Restore", pid, ctypes.create_string_buffer(_RESERVED_BYTES + 8))
+    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
+        """CHECKPOINTED to LOCKED, on the same GPUs, or what lay on each GPU (uuid) on the one that `onto` gives.
+
+        A map names every GPU that it was on, and needs driver 580. Without the memory there it is FAILED for good.
+        """
+        moves = {old: new for old, new in (onto or {}).items() if old != new}
+        pairs = (_Pair * len(onto or {}))(*(_Pair(_bytes(old), _bytes(new)) for old, new in (onto or {}).items()))
+        arguments = _RestoreArguments(ctypes.cast(pairs, ctypes.c_void_p), len(pairs)) if moves else _RestoreArguments()
+        self._do("Restore", pid, arguments)
 
     def unlock(self, pid: int) -> None:
         """LOCKED to RUNNING."""
         self._do("Unlock", pid, ctypes.create_string_buffer(_RESERVED_BYTES))
 
-    def _do(self, call: str, pid: int, arguments: ctypes.Array[ctypes.c_uint32] | ctypes.Array[ctypes.c_char]) -> None:
+    def _do(
+        self,
+        call: str,
+        pid: int,
+        arguments: ctypes.Array[ctypes.c_uint32] | ctypes.Array[ctypes.c_char] | ctypes.Structure,
+    ) -> None:
         code = self._library[f"cuCheckpointProcess{call}"](pid, ctypes.byref(arguments))
         if code:
             raise CudaError(call.lower(), pid, code, self._name(code))

@@ -8,6 +8,7 @@ A process that the driver calls FAILED is lost for good: it is killed, and the t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -28,6 +29,8 @@ from podium_agent.suspension.processes import LOOK_SECONDS, CudaProcesses, Step,
 log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
+ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
+ARRIVE_PAUSE = 0.02
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -150,6 +153,13 @@ class CudaCheckpoint:
     async def _bring_back(self, targets: Targets) -> Trouble | None:
         """Restore all, then unlock all, from wherever each of them stands."""
         states = await self._processes.of(targets)
+        came, end = sum(self._parked.whole(target.path.name).processes for target in targets), time.monotonic()
+        while len(states) < came:
+            if time.monotonic() >= end + ARRIVE_SECONDS:
+                message = f"the driver knows {len(states)} of the {came} processes that came from another node"
+                return Trouble("NotThereYet", message, pending=True)
+            await asyncio.sleep(ARRIVE_PAUSE)
+            states = await self._processes.of(targets)
         trouble = self._processes.waiting_for(states) or await self._restore_and_unlock(targets, states)
         if trouble is None:
             self._forget(targets)
@@ -157,13 +167,14 @@ class CudaCheckpoint:
 
     async def _restore_and_unlock(self, targets: Targets, states: Mapping[int, ProcessState]) -> Trouble | None:
         trouble = _failed(states)
+        onto = {old: new for target in targets for old, new in self._parked.whole(target.path.name).onto.items()}
         for step, begun in (
             (Step.RESTORE, (ProcessState.CHECKPOINTED,)),
             (Step.UNLOCK, (ProcessState.CHECKPOINTED, ProcessState.LOCKED)),
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked)
+                trouble = await self._processes.make(step, asked, onto)
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble

@@ -64,10 +64,10 @@ class CudaProcesses:
             return None
         return Trouble("DriverHung", f"an earlier call on process {min(stuck)} has not returned", pending=True)
 
-    async def make(self, step: Step, pids: Iterable[int]) -> Trouble | None:
-        """The step by all at once; None: all that still live have made it."""
+    async def make(self, step: Step, pids: Iterable[int], onto: Mapping[str, str] | None = None) -> Trouble | None:
+        """The step by all at once; None: all that still live have made it. `onto`: the map of GPUs of a restore."""
         wanted = sorted(pids)
-        answers = await asyncio.gather(*(self._one(step, pid) for pid in wanted), return_exceptions=True)
+        answers = await asyncio.gather(*(self._one(step, pid, onto) for pid in wanted), return_exceptions=True)
         for pid, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, GivenUpError):
                 return Trouble(f"{step}Timeout", f"the driver's {step.lower()} of process {pid}: {answer}", True)
@@ -78,8 +78,8 @@ class CudaProcesses:
                 raise answer
         return None
 
-    async def _one(self, step: Step, pid: int) -> None:
-        act, amends, seconds = self._calls(step, pid)
+    async def _one(self, step: Step, pid: int, onto: Mapping[str, str] | None) -> None:
+        act, amends, seconds = self._calls(step, pid, onto)
 
         def tracked() -> None:
             try:
@@ -90,7 +90,9 @@ class CudaProcesses:
         self._under_way.add(pid)
         await give_up_after(seconds, tracked, amends)
 
-    def _calls(self, step: Step, pid: int) -> tuple[Callable[[], None], Callable[[], None] | None, float]:
+    def _calls(
+        self, step: Step, pid: int, onto: Mapping[str, str] | None
+    ) -> tuple[Callable[[], None], Callable[[], None] | None, float]:
         """The call, what undoes it if it succeeds after it was given up, and how long it may take.
 
         A restore and an unlock have no amends: they lead to where the trial is wanted.
@@ -108,7 +110,7 @@ class CudaProcesses:
         if step is Step.CHECKPOINT:
             return lambda: driver.checkpoint(pid), go_back, copy
         if step is Step.RESTORE:
-            return lambda: driver.restore(pid), None, copy
+            return lambda: driver.restore(pid, onto), None, copy
         return lambda: driver.unlock(pid), None, copy
 
     async def _lives(self, pid: int) -> bool:
