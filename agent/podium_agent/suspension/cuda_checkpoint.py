@@ -8,6 +8,7 @@ A process that the driver calls FAILED is lost for good: it is killed, and the t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
 NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
+ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
+ARRIVE_PAUSE = 0.02
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -167,6 +170,13 @@ class CudaCheckpoint:
     async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
         """Restore all, then unlock all, from wherever each of them stands."""
         states = await self._processes.of(targets)
+        came, end = sum(self._parked.whole(target.path.name).processes for target in targets), time.monotonic()
+        while len(states) < came:
+            if time.monotonic() >= end + ARRIVE_SECONDS:
+                message = f"the driver knows {len(states)} of the {came} processes that came from another node"
+                return Trouble("NotThereYet", message, pending=True)
+            await asyncio.sleep(ARRIVE_PAUSE)
+            states = await self._processes.of(targets)
         trouble = self._processes.waiting_for(states)
         if trouble is None and onto and list(states.values()) != [ProcessState.CHECKPOINTED]:
             trouble = Trouble("RestoreRefused", f"{len(states)} processes hold CUDA; only one alone can be moved")
@@ -185,10 +195,16 @@ class CudaCheckpoint:
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked, onto)
+                trouble = await self._processes.make(step, asked, self._map(targets, onto))
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble
+
+    def _map(self, targets: Targets, onto: Mapping[str, str]) -> Mapping[str, str]:
+        """For the driver: from the GPUs that the trial left, which may be another node's. Its note says then which of
+        this node's it has instead; `onto` names only GPUs of this node."""
+        came = [self._parked.whole(target.path.name).onto for target in targets]
+        return {left: onto.get(here, here) for one in came for left, here in one.items()} or onto
 
     async def _go_back(self, targets: Targets) -> str:
         """After a suspension that failed: all at work again, but for one that the driver does not let go of.
