@@ -288,8 +288,8 @@ def until(what: str, condition: Callable[[], Any], limit: float = 60.0) -> None:
 def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str, gpu_sizes: str) -> bool:
     good = all(move.exact for move in moves) and all(whole and code != "moved" for code, whole in faults.values())
     rows = "".join(
-        f"| {m.memory} | {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} | {m.pull:.2f} "
-        f"| {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
+        f"| {m.memory} | {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} "
+        f"| {m.pull:.2f} | {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
         for m in moves
     )
     accidents = "".join(f"| {name} | `{code}` | {'yes' if on else 'NO'} |\n" for name, (code, on) in faults.items())
@@ -300,16 +300,18 @@ def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str, g
     }
     text = f"""# bench-moving
 
-`python benchmarks/bench_moving.py --megabytes {sizes} --gpu-megabytes {gpu_sizes}` on {os.cpu_count()} cores, Linux {platform.release()}, load
-average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on this machine.
+`python benchmarks/bench_moving.py --megabytes {sizes} --gpu-megabytes {gpu_sizes}` on {os.cpu_count()} cores, Linux
+{platform.release()}, load average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on
+this machine.
 
 A container that holds so many MB of memory goes from node-1 to node-2. Seconds of: the kubelet's checkpoint (the
 container is paused for the dump, and works while the archive is written), stopping it, pushing the image, pulling it,
 and the rest until the first new line (pod, sandbox, init container, restore). `gap`: without a line that counts.
 `again`: steps that were done twice. `exact`: no step missing, every value follows from all before it, memory and open
-file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first (`gap`
-holds that and three starts of the command, each asked in vain once: at work it is refused `HoldsGpu`, before node-2's GPU
-has room `NoMemory`), and brought back onto the GPU of node-2, where the driver lists just as many bytes then.
+file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first, and
+brought back onto the GPU of node-2, where the driver lists just as many bytes then. `gap` also holds the starts of the
+command, which is asked in vain twice: at work it is refused (`HoldsGpu`), and so before node-2's GPU has room
+(`NoMemory`).
 
 | memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
