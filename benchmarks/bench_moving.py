@@ -57,8 +57,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Seconds by phase; `gap`: from the last line that counts on the old node to the first on the new one."""
+    """Seconds by phase; `gap`: from the last line that counts on the old node to the first on the new one. `memory`:
+    where the megabytes lay, on the host or a GPU."""
 
+    memory: str
     megabytes: int
     archive: int
     checkpoint: float
@@ -182,7 +184,7 @@ class Bench:
             seconds(item["message"]) for item in json.loads(pulled)["items"] if "podium-checkpoints" in item["message"]
         )
         result = Move(
-            megabytes, left["bytes"], left["checkpoint"], left["stop"], left["push"], pull,
+            habit or "host", megabytes, left["bytes"], left["checkpoint"], left["stop"], left["push"], pull,
             first.at - begun - pull, first.at - kept[-1].at, len(before) - len(kept), self.exact(new, kept, after),
         )  # fmt: skip
         self.cluster.kubectl("delete", "pod", old, new, "--wait", "--timeout=60s", timeout=90)
@@ -283,11 +285,11 @@ def until(what: str, condition: Callable[[], Any], limit: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str) -> bool:
+def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str, gpu_sizes: str) -> bool:
     good = all(move.exact for move in moves) and all(whole and code != "moved" for code, whole in faults.values())
     rows = "".join(
-        f"| {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} | {m.pull:.2f} "
-        f"| {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
+        f"| {m.memory} | {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} "
+        f"| {m.pull:.2f} | {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
         for m in moves
     )
     accidents = "".join(f"| {name} | `{code}` | {'yes' if on else 'NO'} |\n" for name, (code, on) in faults.items())
@@ -298,17 +300,21 @@ def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str) -
     }
     text = f"""# bench-moving
 
-`python benchmarks/bench_moving.py --megabytes {sizes}` on {os.cpu_count()} cores, Linux {platform.release()}, load
-average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on this machine.
+`python benchmarks/bench_moving.py --megabytes {sizes} --gpu-megabytes {gpu_sizes}` on {os.cpu_count()} cores, Linux
+{platform.release()}, load average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on
+this machine.
 
 A container that holds so many MB of memory goes from node-1 to node-2. Seconds of: the kubelet's checkpoint (the
 container is paused for the dump, and works while the archive is written), stopping it, pushing the image, pulling it,
 and the rest until the first new line (pod, sandbox, init container, restore). `gap`: without a line that counts.
 `again`: steps that were done twice. `exact`: no step missing, every value follows from all before it, memory and open
-file as they were.
+file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first, and
+brought back onto the GPU of node-2, where the driver lists just as many bytes then. `gap` also holds the starts of the
+command, which is asked in vain twice: at work it is refused (`HoldsGpu`), and so before node-2's GPU has room
+(`NoMemory`).
 
-| MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 | accident | ended with | worked on, no step lost, no archive left |
 | --- | --- | --- |
@@ -327,12 +333,14 @@ RESULT {json.dumps(result)}
 def main() -> None:
     parser = argparse.ArgumentParser(description="Move a live container between two nodes of a cluster of its own.")
     parser.add_argument("--megabytes", default="0,64,512,2048", help="sizes to move, with commas between")
+    parser.add_argument("--gpu-megabytes", default="8,256", help="sizes to move from GPU to GPU")
     options = parser.parse_args()
     cluster = Cluster(CLUSTER, nodes=2)
     bench = Bench(cluster)
     try:
         bench.set_up()
         moves = [bench.move(int(size)) for size in options.megabytes.split(",")]
+        moves += [bench.move(int(size), "gpu") for size in options.gpu_megabytes.split(",")]
         faults = {
             "an open TCP connection": bench.refused("connected", "connect"),
             "a file held open on the volume": bench.refused("writing", "hold"),
@@ -341,7 +349,7 @@ def main() -> None:
         }
     finally:
         cluster.down(purge=True)
-    if not report(moves, faults, options.megabytes):
+    if not report(moves, faults, options.megabytes, options.gpu_megabytes):
         sys.exit("something was lost, or moved that could not be")
 
 

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from podium_agent.cgroups import Freezer, find_containers
 from podium_agent.moving.facts import Node, Pod
+from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.kubelet import Container, Kubelet
 from podium_agent.moving.move import Mover
 from podium_agent.moving.opened import opened_by
@@ -93,7 +94,7 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
         freeze,
         settings.checkpoints_dir,
         settings.move_seconds,
-        await asyncio.to_thread(_cuda, settings) if held else None,
+        await asyncio.to_thread(_off_gpus, settings, parked, freezer) if held else None,
     )
     subject = pod.subject(container.name, opened, off_gpu=bool(held))
     there = target.place(settings.restore_switched_on) if target else None
@@ -127,6 +128,11 @@ async def _bring_back(
     if not outcome.ok:
         raise MoveError(outcome.code, outcome.message)
     return {"back": True, "seconds": outcome.seconds}
+
+
+def _off_gpus(settings: MoveSettings, parked: Parked, freezer: Freezer) -> OffGpus:
+    """Blocking. Its agent gets it back when this command is surely over, also if it was killed."""
+    return OffGpus(_cuda(settings), parked, freezer.path.name, 2 * settings.move_seconds + 60.0)
 
 
 def _cuda(settings: MoveSettings) -> CudaProcesses:

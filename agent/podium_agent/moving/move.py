@@ -11,19 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from podium_agent.cgroups import Freezer
 from podium_agent.moving import archive, image
-from podium_agent.moving.gpus import off_gpus
+from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.judgement import Place, Subject, why_not
 from podium_agent.moving.kubelet import Container, Kubelet
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.registry import Registry
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.processes import CudaProcesses
 
 log = logging.getLogger(__name__)
 REPOSITORY = "podium-checkpoints"
@@ -46,8 +46,8 @@ class Departed:
 class Mover:
     """`folder`: the kubelet's checkpoints as this process sees them (on the node: /var/lib/kubelet/checkpoints).
 
-    `seconds` bounds the checkpoint, and the push, each. `cuda`: for a container that the
-    driver is said to have moved off its GPUs: it is asked.
+    `seconds` bounds the checkpoint, and the push, each. `off_gpus`: of a container that
+    the driver is said to have moved off its GPUs.
     """
 
     def __init__(
@@ -57,10 +57,10 @@ class Mover:
         freeze: Freeze,
         folder: Path,
         seconds: float,
-        cuda: CudaProcesses | None = None,
+        off_gpus: OffGpus | None = None,
     ) -> None:
         self._kubelet, self._registry, self._freeze = kubelet, registry, freeze
-        self._folder, self._seconds, self._cuda = folder, seconds, cuda
+        self._folder, self._seconds, self._gpus = folder, seconds, off_gpus
 
     async def depart(
         self, container: Container, freezer: Freezer, subject: Subject, source: Place, target: Place | None
@@ -73,7 +73,8 @@ class Mover:
         if before in (Standing.GONE, Standing.TORN):
             raise MoveError("ContainerGone", f"{container} does not run here, or is on its way: ask again")
         try:
-            return await self._leave(container, freezer)
+            with self._gpus or nullcontext():
+                return await self._leave(container, freezer)
         except BaseException:
             undone = await (self._freeze.suspend if before is Standing.PARKED else self._freeze.resume)((freezer,))
             if not undone.ok:
@@ -100,7 +101,7 @@ class Mover:
         return Departed(reference, found.bytes, *took, processes)
 
     async def _off_gpus(self, freezer: Freezer) -> int:
-        return 0 if self._cuda is None else await off_gpus(self._cuda, freezer)
+        return 0 if self._gpus is None else await self._gpus.confirm(freezer)
 
     async def _stand(self, freezer: Freezer, *, frozen: bool) -> None:
         done = await (self._freeze.suspend if frozen else self._freeze.resume)((freezer,))

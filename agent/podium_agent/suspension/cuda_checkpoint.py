@@ -100,6 +100,8 @@ class CudaCheckpoint:
     async def _resume(self, targets: Targets) -> Outcome:
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
+        if self._leaves(targets):
+            return Outcome(False, 0.0, "Leaving", "it is being carried to another node; it stays suspended meanwhile")
         short = await self._lacks_memory(targets)
         if short is not None:
             return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
@@ -120,6 +122,8 @@ class CudaCheckpoint:
         standing = self._freeze.standing(targets)
         if standing is Standing.GONE:
             self._forget(targets)
+        elif self._leaves(targets):
+            return Standing.PARKED  # thawed or not: it waits at its next CUDA call
         return Standing.TORN if standing is Standing.WORKING and self._has_note(targets) else standing
 
     async def _is_parked_already(self, targets: Targets) -> bool:
@@ -221,6 +225,9 @@ class CudaCheckpoint:
 
     def _has_note(self, targets: Targets) -> bool:
         return any(self._parked.has(target.path.name) for target in targets)
+
+    def _leaves(self, targets: Targets) -> bool:
+        return any(self._parked.whole(target.path.name).leaving > time.time() for target in targets)
 
     def _noted(self, targets: Targets) -> Mapping[str, int]:
         """Bytes by GPU, of all of them together."""

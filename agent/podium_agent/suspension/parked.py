@@ -28,13 +28,15 @@ class Arrival(BaseModel):
 
 class Note(BaseModel):
     """`held`: bytes by GPU (uuid) of this node. `onto`: of one that came here, what lay on which GPU goes to which.
-    `processes`: of those, how many the driver has to know before they are restored, since they are so all together."""
+    `processes`: of those, how many the driver has to know before they are restored, since they are so all together.
+    `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it."""
 
     model_config = ConfigDict(frozen=True)
 
     held: dict[str, int] = Field(default_factory=dict)
     onto: dict[str, str] = Field(default_factory=dict)
     processes: int = 0
+    leaving: float = 0.0
 
     @model_validator(mode="before")
     @classmethod
@@ -80,6 +82,11 @@ class Parked:
             return Note.model_validate_json((self._folder / container).read_text())
         except (OSError, ValidationError):
             return NOTHING
+
+    def leave(self, container: str, until: float) -> None:
+        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more."""
+        if self.has(container):
+            self._write(container, self.whole(container).model_copy(update={"leaving": until}))
 
     def forget(self, container: str) -> None:
         if container in self._noted:

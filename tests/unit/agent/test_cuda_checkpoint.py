@@ -18,7 +18,7 @@ import pytest
 from cuda_node import until
 
 from podium_agent.cgroups import Freezer
-from podium_agent.moving.gpus import off_gpus
+from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.refusal import MoveError
 from podium_agent.suspension import cuda_checkpoint
 from podium_agent.suspension import processes as cuda_processes
@@ -306,11 +306,11 @@ def test_what_came_waits_for_room(trial: Trial) -> None:
 
 
 def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
-    processes = trial.method._processes
+    parked = Parked(trial.folder / "parked")
 
     def asked(target: Freezer) -> str | int:
         try:
-            return asyncio.run(off_gpus(processes, target))
+            return asyncio.run(OffGpus(trial.method._processes, parked, "", 9.0).confirm(target))
         except MoveError as refused:
             return refused.code
 
@@ -323,3 +323,18 @@ def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
     assert asked(Freezer(empty, first.unified)) == "HoldsGpu", "nobody knows what does not hold CUDA by the driver"
     empty.rmdir()
     assert trial.resume().ok
+
+
+def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
+    assert trial.suspend().ok
+    target = trial.targets[0]
+    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), target.path.name, 60.0)
+    with mover:
+        for one in trial.targets:
+            one.ask(False)
+        until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed for the dump")
+        assert trial.standing is Standing.PARKED
+        assert trial.resume().code == "Leaving"
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.all_work()

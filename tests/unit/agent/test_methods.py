@@ -158,7 +158,12 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
     parked = Parked(tmp_path / "parked")
     arrival = Arrival(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
     parked.arrives("c1", arrival, ("GPU-x", "GPU-y"))
-    whole = {"held": {"GPU-x": 1, "GPU-y": 2}, "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"}, "processes": 2}
+    whole = {
+        "held": {"GPU-x": 1, "GPU-y": 2},
+        "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
+        "processes": 2,
+        "leaving": 0.0,
+    }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
     parked.arrives("c1", arrival, ("GPU-y", "GPU-x"))
     assert parked.whole("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
