@@ -47,6 +47,9 @@ def test_a_trial_without_a_save_goes_on_where_it_was_on_another_node(site: Site)
     there = next(name for name in ("node-1", "node-2") if name != old["spec"]["nodeName"])
 
     left = move(site, old, there)
+    # what it printed last is told by its old agent, which falls silent when that of the next attempt speaks
+    printed = site.evidence.printed(site.log_of(old, "train"), "val_acc", "epoch")
+    site.until("all that it printed is known", lambda: status(site, "carried").get("lastStep") == printed[-1][0], 30)
     site.kubectl("create", "-f", "-", stdin=json.dumps(successor(old, there, left)))
     suspend(site, False)
 
