@@ -7,6 +7,9 @@ pod that names it is made on node-2. What the container printed before and after
 Then what must not work: an open TCP connection, a file on the volume held open, no registry, and a new pod without the
 volume, in which CRIU brings nothing back. The container must work on; in the last case when it is told to (`--undo`).
 
+And one that keeps its values on a GPU (the fake driver's, `moving_gpu.py`): refused at work, carried when suspended by
+`cuda-checkpoint`, brought back onto the GPU of node-2 once that has room.
+
 Prints a table and `RESULT {json}`; both go to benchmarks/results/bench-moving.md with the command and the machine.
 """
 
@@ -26,6 +29,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+from moving_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 
 from podium_devcluster import images, registry
 from podium_devcluster.cluster import Cluster
@@ -52,8 +57,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Seconds by phase; `gap`: from the last line that counts on the old node to the first on the new one."""
+    """Seconds by phase; `gap`: from the last line that counts on the old node to the first on the new one. `memory`:
+    where the megabytes lay, on the host or a GPU."""
 
+    memory: str
     megabytes: int
     archive: int
     checkpoint: float
@@ -69,6 +76,7 @@ class Move:
 class Bench:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.gpus = Gpus(cluster)
         self.image = ""
 
     def set_up(self) -> None:
@@ -78,6 +86,7 @@ class Bench:
         self.image = registry.push(self.cluster, "node-1", IMAGE)
         until("the default account", lambda: self.cluster.kubectl("get", "serviceaccounts", "-o", "name"))
         self.cluster.kubectl("apply", "-f", "-", stdin=SETUP)
+        self.gpus.set_up()
         token = self.cluster.kubectl("create", "token", "mover").strip()
         (self.cluster.paths.run / "mover.token").write_text(token)
         # so that node-2 holds the trial's own image, as it does where trials of one job run everywhere
@@ -92,14 +101,21 @@ class Bench:
     def pod(self, name: str, node: str, image: str, megabytes: int, habit: str = "", volume: bool = True) -> None:
         command = ["python3", "-c", WORK.read_text(), str(megabytes), habit]
         mounts = [{"name": "saves", "mountPath": "/ckpt"}] if volume else []
+        volumes = [{"name": "saves", "persistentVolumeClaim": {"claimName": "moving"}}]
+        environment = []
+        if habit == "gpu":
+            mounts.append({"name": "driver", "mountPath": "/" + DRIVER})
+            volumes.append({"name": "driver", "persistentVolumeClaim": {"claimName": "driver"}})
+            environment.append({"name": "NVIDIA_VISIBLE_DEVICES", "value": self.gpus.uuid(node)})
+        main = {"name": "train", "image": image, "command": command, "volumeMounts": mounts, "env": environment}
         spec = {
             "nodeName": node,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
-            "volumes": [{"name": "saves", "persistentVolumeClaim": {"claimName": "moving"}}],
+            "volumes": volumes,
             "initContainers": [{"name": "gate", "image": self.image, "command": ["true"], "volumeMounts": mounts}],
-            "containers": [{"name": "train", "image": image, "command": command, "volumeMounts": mounts}],
+            "containers": [main],
         }
         manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
         self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -114,18 +130,19 @@ class Bench:
                     found.append(Line(datetime.fromisoformat(at).timestamp(), said["step"], said))
         return found
 
-    def mover(self, pod: str, target: str, *more: str) -> dict[str, Any]:
-        """What `python -m podium_agent.moving` said."""
+    def mover(self, pod: str, target: str, *more: str, node: str = "node-1") -> dict[str, Any]:
+        """What `python -m podium_agent.moving` said on a node."""
         run = self.cluster.paths.run
         environment = {
             **os.environ,
+            **self.gpus.environment(node),
             "PODIUM_REGISTRY": registry.ADDRESS,
             "PODIUM_KUBECONFIG": str(run / "mover.kubeconfig"),
             "PODIUM_KUBELET_AUTHORITY": str(self.cluster.paths.pki / "ca.crt"),
             "PODIUM_KUBELET_TOKEN": str(run / "mover.token"),
-            "PODIUM_CHECKPOINTS_DIR": str(self.cluster.node_root("node-1") / ARCHIVES),
+            "PODIUM_CHECKPOINTS_DIR": str(self.cluster.node_root(node) / ARCHIVES),
         }
-        enter = ["nsenter", f"--net={netns_path(self.cluster.name, 'node-1')}", "--"]
+        enter = ["nsenter", f"--net={netns_path(self.cluster.name, node)}", "--"]
         argv = [*enter, sys.executable, "-m", "podium_agent.moving", "default", pod, "train", target, *more]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=600)
         if not done.stdout.strip():
@@ -136,10 +153,14 @@ class Bench:
     def archives(self) -> list[str]:
         return [file.name for file in (self.cluster.node_root("node-1") / ARCHIVES).glob("*.tar")]
 
-    def move(self, megabytes: int) -> Move:
-        old, new = f"work-{megabytes}-0", f"work-{megabytes}-1"
-        self.pod(old, "node-1", self.image, megabytes)
+    def move(self, megabytes: int, habit: str = "") -> Move:
+        kind = habit or "work"
+        old, new = f"{kind}-{megabytes}-0", f"{kind}-{megabytes}-1"
+        self.pod(old, "node-1", self.image, megabytes, habit)
         until("it works", lambda: len(self.lines(old)) >= 30, 180)
+        if habit == "gpu":
+            self.expect(self.mover(old, "node-2"), "HoldsGpu")
+            self.gpus.suspend(old)
         left = self.mover(old, "node-2")
         if "image" not in left:
             raise RuntimeError(f"not moved: {left}")
@@ -147,7 +168,9 @@ class Bench:
             raise RuntimeError(f"archives are left: {self.archives()}")
         before = self.lines(old)
         begun = time.time()
-        self.pod(new, "node-2", left["image"], megabytes)
+        self.pod(new, "node-2", left["image"], megabytes, habit)
+        if habit == "gpu":
+            self.land(new, left["arrives"])
         until("it goes on", lambda: len(self.lines(new)) >= 30, 300)
         after = self.lines(new)
         if len(self.lines(old)) != len(before):
@@ -161,16 +184,33 @@ class Bench:
             seconds(item["message"]) for item in json.loads(pulled)["items"] if "podium-checkpoints" in item["message"]
         )
         result = Move(
-            megabytes, left["bytes"], left["checkpoint"], left["stop"], left["push"], pull,
+            habit or "host", megabytes, left["bytes"], left["checkpoint"], left["stop"], left["push"], pull,
             first.at - begun - pull, first.at - kept[-1].at, len(before) - len(kept), self.exact(new, kept, after),
         )  # fmt: skip
         self.cluster.kubectl("delete", "pod", old, new, "--wait", "--timeout=60s", timeout=90)
         return result
 
+    def land(self, pod: str, arrives: dict[str, Any]) -> None:
+        """Back onto the GPU of node-2, which has no room at first."""
+        asked = [pod, "node-2", "--arrives", json.dumps(arrives), "--onto", self.gpus.uuid("node-2")]
+        (count,) = arrives["gpus"].values()
+        self.gpus.stranger("node-2", GPU_MEMORY - count + 1)
+        until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")
+        self.expect(self.mover(*asked, node="node-2"), "NoMemory")
+        self.gpus.stranger("node-2", 0)
+        answer = self.mover(*asked, node="node-2")
+        used = [self.gpus.used(node) for node in NODES]
+        if "back" not in answer or used != [0, count]:
+            raise RuntimeError(f"not brought back: {answer}; in use on the nodes' GPUs: {used}")
+
+    def expect(self, answer: dict[str, Any], code: str) -> None:
+        if answer.get("refused") != code:
+            raise RuntimeError(f"wanted {code}, and the mover said {answer}")
+
     def exact(self, new: str, kept: list[Line], after: list[Line]) -> bool:
         """No step is missing or there twice, each value follows from all before, the memory is the same, and the file
         in the container holds each step once."""
-        value, values = b"begin", {}
+        value, values = b"begin".ljust(32), {}
         whole = [*kept, *after]
         for step in range(1, len(whole) + 1):
             value = hashlib.sha256(value).digest()
@@ -245,11 +285,11 @@ def until(what: str, condition: Callable[[], Any], limit: float = 60.0) -> None:
         time.sleep(0.1)
 
 
-def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str) -> bool:
+def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str, gpu_sizes: str) -> bool:
     good = all(move.exact for move in moves) and all(whole and code != "moved" for code, whole in faults.values())
     rows = "".join(
-        f"| {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} | {m.pull:.2f} "
-        f"| {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
+        f"| {m.memory} | {m.megabytes} | {m.archive / 1e6:.1f} | {m.checkpoint:.2f} | {m.stop:.3f} | {m.push:.2f} "
+        f"| {m.pull:.2f} | {m.start:.2f} | {m.gap:.2f} | {m.repeated} | {'yes' if m.exact else 'NO'} |\n"
         for m in moves
     )
     accidents = "".join(f"| {name} | `{code}` | {'yes' if on else 'NO'} |\n" for name, (code, on) in faults.items())
@@ -260,17 +300,21 @@ def report(moves: list[Move], faults: dict[str, tuple[str, bool]], sizes: str) -
     }
     text = f"""# bench-moving
 
-`python benchmarks/bench_moving.py --megabytes {sizes}` on {os.cpu_count()} cores, Linux {platform.release()}, load
-average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on this machine.
+`python benchmarks/bench_moving.py --megabytes {sizes} --gpu-megabytes {gpu_sizes}` on {os.cpu_count()} cores, Linux
+{platform.release()}, load average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on
+this machine.
 
 A container that holds so many MB of memory goes from node-1 to node-2. Seconds of: the kubelet's checkpoint (the
 container is paused for the dump, and works while the archive is written), stopping it, pushing the image, pulling it,
 and the rest until the first new line (pod, sandbox, init container, restore). `gap`: without a line that counts.
 `again`: steps that were done twice. `exact`: no step missing, every value follows from all before it, memory and open
-file as they were.
+file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first, and
+brought back onto the GPU of node-2, where the driver lists just as many bytes then. `gap` also holds the starts of the
+command, which is asked in vain twice: at work it is refused (`HoldsGpu`), and so before node-2's GPU has room
+(`NoMemory`).
 
-| MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 | accident | ended with | worked on, no step lost, no archive left |
 | --- | --- | --- |
@@ -289,12 +333,14 @@ RESULT {json.dumps(result)}
 def main() -> None:
     parser = argparse.ArgumentParser(description="Move a live container between two nodes of a cluster of its own.")
     parser.add_argument("--megabytes", default="0,64,512,2048", help="sizes to move, with commas between")
+    parser.add_argument("--gpu-megabytes", default="8,256", help="sizes to move from GPU to GPU")
     options = parser.parse_args()
     cluster = Cluster(CLUSTER, nodes=2)
     bench = Bench(cluster)
     try:
         bench.set_up()
         moves = [bench.move(int(size)) for size in options.megabytes.split(",")]
+        moves += [bench.move(int(size), "gpu") for size in options.gpu_megabytes.split(",")]
         faults = {
             "an open TCP connection": bench.refused("connected", "connect"),
             "a file held open on the volume": bench.refused("writing", "hold"),
@@ -303,7 +349,7 @@ def main() -> None:
         }
     finally:
         cluster.down(purge=True)
-    if not report(moves, faults, options.megabytes):
+    if not report(moves, faults, options.megabytes, options.gpu_megabytes):
         sys.exit("something was lost, or moved that could not be")
 
 

@@ -41,15 +41,21 @@ result cuda_initialized(void) {
 }
 
 /* A container sees the GPUs that its NVIDIA_VISIBLE_DEVICES names; without it, or with "all", a program sees them all. */
-static int visible(unsigned gpu) {
+static int visible(int home) {
     const char *list = getenv("NVIDIA_VISIBLE_DEVICES");
-    return list == NULL || strcmp(list, "all") == 0 || strstr(list, reading.state->gpus[gpu].uuid) != NULL;
+    return list == NULL || strcmp(list, "all") == 0 || strstr(list, cuda_home_uuid(reading.state, home)) != NULL;
 }
 
 static int gpu_of(int device) {
-    for (unsigned gpu = 0; gpu < reading.state->gpu_count; gpu++)
-        if (visible(gpu) && device-- == 0) return (int)gpu;
+    for (int home = 0; home < cuda_home_count(reading.state); home++)
+        if (visible(home) && device-- == 0) return home;
     return -1;
+}
+
+/* As it lies on the node now. */
+static const struct gpu *gpu_now(int device) {
+    int home = gpu_of(device), now = home < 0 ? -1 : cuda_gpu_now(home);
+    return now < 0 || now >= (int)reading.state->gpu_count ? NULL : &reading.state->gpus[now];
 }
 
 int cuda_gpu_of(int device) {
@@ -78,7 +84,7 @@ EXPORT result cuDeviceGetCount(int *count) {
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
     *count = 0;
-    for (unsigned gpu = 0; gpu < reading.state->gpu_count; gpu++) *count += visible(gpu);
+    for (int home = 0; home < cuda_home_count(reading.state); home++) *count += visible(home);
     return leave(CUDA_SUCCESS);
 }
 
@@ -96,9 +102,9 @@ EXPORT result cuDeviceGetName(char *name, int length, int device) {
     if (name == NULL || length <= 0) return CUDA_ERROR_INVALID_VALUE;
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
-    int gpu = gpu_of(device);
-    if (gpu < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
-    snprintf(name, (size_t)length, "%s", reading.state->gpus[gpu].product);
+    const struct gpu *gpu = gpu_now(device);
+    if (gpu == NULL) return leave(CUDA_ERROR_INVALID_DEVICE);
+    snprintf(name, (size_t)length, "%s", gpu->product);
     return leave(CUDA_SUCCESS);
 }
 
@@ -116,9 +122,9 @@ EXPORT result cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
     if (uuid == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
-    int gpu = gpu_of(device);
-    if (gpu < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
-    cuda_uuid_bytes(reading.state->gpus[gpu].uuid, uuid);
+    const struct gpu *gpu = gpu_now(device);
+    if (gpu == NULL) return leave(CUDA_ERROR_INVALID_DEVICE);
+    cuda_uuid_bytes(gpu->uuid, uuid);
     return leave(CUDA_SUCCESS);
 }
 
@@ -126,9 +132,9 @@ EXPORT result cuDeviceTotalMem_v2(size_t *bytes, int device) {
     if (bytes == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
-    int gpu = gpu_of(device);
-    if (gpu < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
-    *bytes = reading.state->gpus[gpu].memory_total;
+    const struct gpu *gpu = gpu_now(device);
+    if (gpu == NULL) return leave(CUDA_ERROR_INVALID_DEVICE);
+    *bytes = gpu->memory_total;
     return leave(CUDA_SUCCESS);
 }
 

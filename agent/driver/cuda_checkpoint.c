@@ -49,15 +49,26 @@ static int gpu_with_uuid(const struct state *state, const unsigned char uuid[16]
     return -1;
 }
 
-/* Every GPU that the process was on must be named, if any is; each new one once, and of the same product. */
+/* Where the process left it: on its old node, if it came from another. */
+static int gpu_left(const struct cuda_process *process, const unsigned char uuid[16]) {
+    for (int gpu = 0; gpu < MAX_GPUS; gpu++)
+        if (memcmp(process->uuids[gpu], uuid, sizeof process->uuids[gpu]) == 0) return gpu;
+    return -1;
+}
+
+/* Every GPU that the process was on must be named, if any is; each new one once. Without a map they must be here. Of
+ * what product they are the process itself knows. */
 static int read_map(const struct state *state, const struct cuda_process *process, const struct request *request,
                     uint8_t map[MAX_GPUS]) {
     uint32_t named = 0, taken = 0;
-    for (uint8_t i = 0; i < MAX_GPUS; i++) map[i] = i;
+    for (uint8_t i = 0; i < MAX_GPUS; i++) {
+        int used = (process->gpus & (1u << i)) != 0, here = used ? gpu_with_uuid(state, process->uuids[i]) : i;
+        if (here < 0 && request->call == CALL_RESTORE && request->count == 0) return 0;
+        map[i] = (uint8_t)(here < 0 ? i : here);
+    }
     for (unsigned i = 0; i < request->count; i++) {
-        int from = gpu_with_uuid(state, request->pairs[i].from), to = gpu_with_uuid(state, request->pairs[i].to);
+        int from = gpu_left(process, request->pairs[i].from), to = gpu_with_uuid(state, request->pairs[i].to);
         if (from < 0 || to < 0 || (taken & (1u << to)) != 0) return 0;
-        if (strcmp(state->gpus[from].product, state->gpus[to].product) != 0) return 0;
         map[from] = (uint8_t)to;
         named |= 1u << from;
         taken |= 1u << to;

@@ -20,7 +20,7 @@ struct allocation {
 
 static struct allocation *allocations;
 static unsigned retained[MAX_GPUS];
-static _Thread_local int current = -1; /* the GPU of the context that is current in this thread */
+static _Thread_local int current = -1; /* the GPU (its home) of the context that is current in this thread */
 
 /* A context is a handle that names its GPU; never NULL. */
 static void *context_of(int gpu) { return (void *)(uintptr_t)(0xc0de0000u + (unsigned)gpu); }
@@ -41,13 +41,13 @@ static result leave(result r) {
     return r;
 }
 
-static result count(int known_as, size_t size, int more) {
-    unsigned gpu = cuda_place[known_as];
+static result count(int gpu, size_t size, int more) {
     result r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return r;
-    if (!more) cuda_self->bytes[gpu] -= size;
-    else if (gpu_free(cuda_mine.state, gpu) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
-    else cuda_self->bytes[gpu] += size;
+    int now = cuda_gpu_now(gpu);
+    if (!more) cuda_self->bytes[now] -= size;
+    else if (gpu_free(cuda_mine.state, (unsigned)now) < size) r = CUDA_ERROR_OUT_OF_MEMORY;
+    else cuda_self->bytes[now] += size;
     state_write_end(&cuda_mine);
     return r;
 }
@@ -55,14 +55,15 @@ static result count(int known_as, size_t size, int more) {
 EXPORT result cuDevicePrimaryCtxRetain(void **context, int device) {
     if (context == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = cuda_initialized();
-    int gpu = r == CUDA_SUCCESS ? cuda_gpu_of(device) : -1;
+    int gpu = r == CUDA_SUCCESS ? cuda_gpu_of(device) : -1; /* its home */
     if (r == CUDA_SUCCESS && gpu < 0) r = CUDA_ERROR_INVALID_DEVICE;
     if (r == CUDA_SUCCESS) r = cuda_register();
     if (r != CUDA_SUCCESS) return r;
     pthread_mutex_lock(&cuda_gpu_calls);
+    if (cuda_gpu_now(gpu) < 0) return leave(CUDA_ERROR_INVALID_DEVICE);
     r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->gpus |= 1u << cuda_place[gpu];
+    cuda_self->gpus |= 1u << cuda_gpu_now(gpu);
     state_write_end(&cuda_mine);
     retained[gpu]++;
     *context = context_of(gpu);
@@ -90,8 +91,8 @@ EXPORT result cuDevicePrimaryCtxRelease_v2(int device) {
     release_all(gpu);
     result r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return leave(r);
-    cuda_self->bytes[cuda_place[gpu]] = 0;
-    cuda_self->gpus &= ~(1u << cuda_place[gpu]);
+    cuda_self->bytes[cuda_gpu_now(gpu)] = 0;
+    cuda_self->gpus &= ~(1u << cuda_gpu_now(gpu));
     state_write_end(&cuda_mine);
     return leave(CUDA_SUCCESS);
 }
@@ -151,8 +152,9 @@ EXPORT result cuMemGetInfo_v2(size_t *unused, size_t *total) {
     if (unused == NULL || total == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = enter();
     if (r != CUDA_SUCCESS) return r;
-    *unused = gpu_free(cuda_mine.state, cuda_place[current]);
-    *total = cuda_mine.state->gpus[cuda_place[current]].memory_total;
+    int now = cuda_gpu_now(current);
+    *unused = gpu_free(cuda_mine.state, (unsigned)now);
+    *total = cuda_mine.state->gpus[now].memory_total;
     return leave(CUDA_SUCCESS);
 }
 

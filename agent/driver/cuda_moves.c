@@ -31,7 +31,6 @@ static const struct move {
 struct view cuda_mine;
 struct cuda_process *cuda_self;
 pthread_mutex_t cuda_gpu_calls = PTHREAD_MUTEX_INITIALIZER;
-uint8_t cuda_place[MAX_GPUS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 void cuda_pause_ns(long ns) {
     struct timespec time = {.tv_sec = ns / 1000000000l, .tv_nsec = ns % 1000000000l};
@@ -90,7 +89,7 @@ static result checkpoint(void) {
     return CUDA_SUCCESS;
 }
 
-/* Takes the memory first: all of it, on the GPUs that the map gives, or none. */
+/* Takes the memory first: all of it, on the GPUs that the map gives, of the same product, or none. */
 static result claim(void) {
     uint64_t bytes[MAX_GPUS] = {0};
     uint32_t gpus = 0;
@@ -100,12 +99,18 @@ static result claim(void) {
         if (cuda_self->gpus & (1u << i)) gpus |= 1u << cuda_self->map[i];
     }
     if (state_write_begin(&cuda_mine) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    if (!cuda_homes_fit(cuda_mine.state, cuda_self->gpus, cuda_self->map)) {
+        state_write_end(&cuda_mine);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     int fits = 1;
     for (unsigned i = 0; i < cuda_mine.state->gpu_count; i++)
         fits = fits && bytes[i] <= gpu_free(cuda_mine.state, i);
     if (fits) {
         memcpy(cuda_self->bytes, bytes, sizeof bytes);
-        for (unsigned i = 0; i < MAX_GPUS; i++) cuda_place[i] = cuda_self->map[cuda_place[i]];
+        for (unsigned i = 0; i < cuda_mine.state->gpu_count; i++)
+            cuda_uuid_bytes(cuda_mine.state->gpus[i].uuid, cuda_self->uuids[i]);
+        cuda_homes_map(cuda_mine.state, cuda_self->map);
         cuda_self->gpus = gpus;
         cuda_self->resident = 1;
     } else {
@@ -145,23 +150,27 @@ static result carry_out(uint32_t call) {
 
 static void *serve(void *nothing) {
     for (;;) {
+        cuda_settle();
         uint32_t asked = cuda_load(&cuda_self->asked);
         if (asked == cuda_self->answered) {
-            cuda_futex_wait(&cuda_self->asked, asked, NULL);
+            cuda_futex_wait(&cuda_self->asked, asked, cuda_look_again());
             continue;
         }
-        cuda_self->code = carry_out(cuda_self->call);
+        result r = cuda_take_up();
+        cuda_self->code = r == CUDA_SUCCESS ? carry_out(cuda_self->call) : r;
+        if (cuda_self->state == CHECKPOINT_CHECKPOINTED) cuda_let_go();
         __atomic_store_n(&cuda_self->answered, asked, __ATOMIC_RELEASE);
         cuda_futex_wake(&cuda_self->answered);
     }
     return nothing;
 }
 
-static struct cuda_process *free_entry(struct state *state, uint32_t own_pid, uint64_t start) {
+struct cuda_process *cuda_free_entry(struct state *state, uint32_t own_pid, uint64_t start) {
     struct cuda_process *unused = NULL;
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         struct cuda_process *entry = &state->cuda[i];
-        if (entry->own_pid == own_pid && entry->start_time == start) return entry; /* of before it called exec */
+        int own = entry->start_time != 0 && entry->own_pid == own_pid && entry->own_start == start;
+        if (own) return entry; /* of before it called exec */
         if (unused == NULL && entry->start_time == 0) unused = entry;
     }
     if (unused == NULL && state->cuda_used < MAX_CUDA_PROCESSES) unused = &state->cuda[state->cuda_used++];
@@ -194,11 +203,13 @@ static result make_entry(void) {
     if (r == CUDA_SUCCESS) r = cuda_of_errno(state_write_begin(&cuda_mine));
     if (r != CUDA_SUCCESS) return r;
     struct state *state = cuda_mine.state;
-    cuda_self = free_entry(state, pid, start);
+    cuda_self = cuda_free_entry(state, pid, start);
     if (cuda_self != NULL) {
         *cuda_self = (struct cuda_process){.made_ns = monotonic_ns(), .own_pid = pid, .resident = 1};
+        for (unsigned i = 0; i < state->gpu_count; i++) cuda_uuid_bytes(state->gpus[i].uuid, cuda_self->uuids[i]);
+        cuda_homes_begin(state);
         if (state->pid_namespace == own_pid_namespace()) cuda_self->pid = pid;
-        cuda_self->start_time = start;
+        cuda_self->start_time = cuda_self->own_start = start;
     }
     state_write_end(&cuda_mine);
     return cuda_self == NULL ? CUDA_ERROR_OUT_OF_MEMORY : wait_for_pid();

@@ -272,16 +272,20 @@ static int checkpoint(int count, char **words) {
     return 0;
 }
 
-/* The processes that hold CUDA, checkpointed ones too (NVML lists none of those): a line each. */
+/* The processes that hold CUDA, checkpointed ones too (NVML lists none of those): a line each and GPU. */
 static void show_processes(const struct state *state) {
     static const char *const NAMES[] = {"RUNNING", "LOCKED", "CHECKPOINTED", "FAILED"};
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         const struct cuda_process *process = &state->cuda[i];
         if (process->pid == 0 || !cuda_process_lives(state, process)) continue;
-        for (unsigned gpu = 0; gpu < state->gpu_count; gpu++)
-            if (process->gpus & (1u << gpu))
-                printf("process %u on %u %s memory %llu\n", process->pid, gpu, NAMES[process->state & 3],
-                       (unsigned long long)process->bytes[gpu]);
+        int came = process->moved && !process->resident; /* what it counts are GPUs of its old node */
+        for (unsigned gpu = 0; gpu < MAX_GPUS; gpu++) {
+            if ((process->gpus & (1u << gpu)) == 0) continue;
+            char index[16] = "-";
+            if (!came) snprintf(index, sizeof index, "%u", gpu);
+            printf("process %u on %s %s memory %llu\n", process->pid, index, NAMES[process->state & 3],
+                   (unsigned long long)process->bytes[gpu]);
+        }
     }
 }
 

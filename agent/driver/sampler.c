@@ -11,6 +11,8 @@
 #define _GNU_SOURCE
 #include "sampler.h"
 
+#include "entries.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
@@ -28,7 +30,6 @@
 #define ADOLESCENT_CHECK_NS (100 * MS)
 #define LINE_NS (1000 * MS) /* an interval is written at the latest after this, and goes on in the next line */
 #define UTILIZATION_NS (500 * MS)
-#define UNNAMED_NS (10000 * MS) /* a process that holds CUDA and is on none of our GPUs is given up */
 #define GATE_NAME "podium-gate"
 
 enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NEW_PIDS_MAX = 512, ON_THEIR_WAY = 8 };
@@ -36,8 +37,8 @@ enum { PID_LIMIT = 4194304, ENVIRON_MAX = 65536, WINDOW = 64, NOT_FOUND = -1, NE
 struct process {
     uint32_t pid;
     uint32_t listed; /* the listing in which it was last seen */
-    uint32_t named;  /* bits: the GPUs that its environment names; 0: not ours */
-    uint32_t gpus;   /* where it works: on those, or where a restore has put it */
+    uint32_t named;  /* bits: the GPUs that its environment names */
+    uint32_t gpus;   /* where it works: on those, or where the driver has put it; 0: not ours */
     int ignored;     /* the gate: waits, uses no GPU */
     int holds_cuda;  /* it has made a context */
     uint64_t start_time, first_seen, next_check;
@@ -70,19 +71,6 @@ struct sampler {
     DIR *proc;
     char environ[ENVIRON_MAX];
 };
-
-static ssize_t read_proc(uint32_t pid, const char *what, char *out, size_t room) {
-    char path[48];
-    snprintf(path, sizeof path, "/proc/%u/%s", pid, what);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    size_t used = 0;
-    ssize_t n;
-    while (used < room - 1 && (n = read(fd, out + used, room - 1 - used)) > 0) used += (size_t)n;
-    close(fd);
-    out[used] = '\0';
-    return (ssize_t)used;
-}
 
 static int64_t cpu_clock_ns(uint32_t pid) {
     struct timespec t;
@@ -176,21 +164,22 @@ static void find_container(uint32_t pid, char out[96]) {
     }
 }
 
-static void classify(struct sampler *sampler, struct process *process, uint64_t now) {
+static void classify(struct sampler *sampler, struct process *process, const struct state *state, uint64_t now) {
     char name[32];
     ssize_t length = read_proc(process->pid, "comm", name, sizeof name);
     if (length > 0 && name[length - 1] == '\n') name[length - 1] = '\0';
     if (length > 0) memcpy(process->name, name, sizeof name);
     ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
-    uint32_t gpus = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
+    process->named = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
+    uint32_t gpus = entries_gpus(state, process->pid, process->named);
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;
-    if (gpus != process->named || start_time != process->start_time) {
+    if (gpus != process->gpus || start_time != process->start_time) {
         if (process->working) write_interval(sampler, process);
         const char *memory = gpus != 0 ? variable(sampler->environ, (size_t)n, "PODIUM_GPU_MEMORY_BYTES") : NULL;
         int64_t clock = gpus != 0 ? cpu_clock_ns(process->pid) : NOT_FOUND;
         /* born since the last sample: all it has done was done in this one. Else its past was not the GPU's. */
         int newborn = process->first_seen == now;
-        process->named = process->gpus = gpus;
+        process->gpus = gpus;
         process->start_time = start_time;
         process->memory = memory != NULL ? strtoull(memory, NULL, 10) : 0;
         process->clock_ns = newborn || clock < 0 ? 0 : (uint64_t)clock;
@@ -286,36 +275,6 @@ static void count_memory(const struct sampler *sampler, const struct process *pr
     }
 }
 
-/* A program in a container does not know its pid here: it is the one that was born in the same clock tick and that calls
- * itself by the same pid. The kernel lists a process's pids from the outermost namespace to its own. */
-static void name_cuda_process(const struct process *process, struct state *state) {
-    char text[4096];
-    uint32_t own_pid = 0;
-    for (uint32_t i = 0; i < state->cuda_used; i++) {
-        struct cuda_process *entry = &state->cuda[i];
-        if (entry->pid != 0 || entry->start_time == 0 || entry->start_time != process->start_time) continue;
-        if (own_pid == 0) {
-            const char *line = read_proc(process->pid, "status", text, sizeof text) > 0 ? strstr(text, "\nNSpid:") : NULL;
-            if (line == NULL) return;
-            const char *end = line + 1 + strcspn(line + 1, "\n");
-            while (end > line && !isspace((unsigned char)end[-1])) end--;
-            own_pid = (uint32_t)strtoul(end, NULL, 10);
-        }
-        if (entry->own_pid == own_pid) __atomic_store_n(&entry->pid, process->pid, __ATOMIC_RELEASE);
-    }
-}
-
-/* Entries of processes that are gone, and of those that nobody has found. */
-static void clear_cuda_processes(struct state *state, uint64_t now) {
-    for (uint32_t i = 0; i < state->cuda_used; i++) {
-        struct cuda_process *entry = &state->cuda[i];
-        if (entry->start_time == 0) continue;
-        /* made while this sample was taken, it is younger than `now` */
-        if (entry->pid == 0 ? now < entry->made_ns + UNNAMED_NS : cuda_process_lives(state, entry)) continue;
-        *entry = (struct cuda_process){0};
-    }
-}
-
 static void count_utilization(struct sampler *sampler, unsigned gpu, uint64_t now, struct gpu_measured *measured) {
     struct window *window = &sampler->windows[gpu];
     window->at[window->next % WINDOW] = now;
@@ -337,9 +296,12 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
     uint64_t now = monotonic_ns();
     memset(measured, 0, MAX_GPUS * sizeof *measured);
     list_processes(sampler, now);
+    int unnamed = entries_any_unnamed(state);
     for (uint32_t place = sampler->count; place-- > 0;) {
         struct process *process = &sampler->processes[place];
-        if (now >= process->next_check) classify(sampler, process, now);
+        if (unnamed) entries_name(state, process->pid, process_start_time(process->pid));
+        if (entries_gpus(state, process->pid, process->named) != process->gpus) process->next_check = now;
+        if (now >= process->next_check) classify(sampler, process, state, now);
         if (process->gpus == 0 || process->ignored) continue;
         int64_t clock = cpu_clock_ns(process->pid);
         if (clock < 0) {
@@ -353,19 +315,15 @@ void sampler_sample(struct sampler *sampler, struct state *state, struct gpu_mea
             if (process->gpus & (1u << gpu)) sampler->total_ns[gpu] += worked;
         process->clock_ns = (uint64_t)clock;
         process->read_at = at;
-        name_cuda_process(process, state);
-        const struct cuda_process *cuda = cuda_process_find(state, process->pid, process->start_time);
-        process->holds_cuda = cuda != NULL;
-        uint32_t gpus = cuda != NULL && (cuda->gpus & ~process->named) != 0 ? cuda->gpus : process->named;
-        if (gpus != process->gpus && process->working) write_interval(sampler, process);
-        process->gpus = gpus;
+        entries_name(state, process->pid, process->start_time);
+        process->holds_cuda = cuda_process_find(state, process->pid, process->start_time) != NULL;
     }
     for (uint32_t place = 0; place < sampler->count; place++) {
         struct process *process = &sampler->processes[place];
         if (process->gpus != 0 && !process->ignored) count_memory(sampler, process, measured);
     }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) count_utilization(sampler, gpu, now, &measured[gpu]);
-    clear_cuda_processes(state, now);
+    entries_clear(state, now);
     sampler->sampled_at = now;
     fflush(sampler->log);
 }

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #define STATE_MAGIC "PODFAKE"
-#define STATE_VERSION 2u
+#define STATE_VERSION 3u
 #define STATE_PATH_ENV "PODIUM_FAKE_DRIVER_STATE"
 #define STATE_PATH_DEFAULT "/var/lib/podium-fake-driver/state"
 #define DRIVER_VERSION "610.43.02"
@@ -81,6 +81,7 @@ struct gpu {
  * cgroup freezer has stopped answers nobody, as with the real driver. */
 struct cuda_process {
     uint64_t start_time; /* 0: free; so that a pid used again is another process */
+    uint64_t own_start;  /* as it sees itself: CRIU gives what it brings back a clock of its own (a time namespace) */
     uint64_t made_ns;    /* CLOCK_MONOTONIC */
     uint32_t pid;        /* as the daemon sees it, who finds that out; 0: not yet */
     uint32_t own_pid;    /* as it sees itself */
@@ -88,6 +89,7 @@ struct cuda_process {
     uint32_t thread;     /* that carries out */
     uint32_t gpus;       /* bits: where it has a context */
     uint32_t resident;   /* 1: its bytes lie on the GPUs */
+    uint32_t moved;      /* 1: it came checkpointed from another node, or back from one (CRIU) */
     uint32_t asked;      /* serial number of the last request: a futex of the thread */
     uint32_t answered;   /* of the last one carried out: a futex of whoever asked */
     uint32_t call;       /* enum checkpoint_call */
@@ -95,6 +97,7 @@ struct cuda_process {
     int32_t code;        /* the last answer, a CUresult */
     uint8_t map[MAX_GPUS]; /* of a restore: what lay on GPU i goes to map[i] */
     uint64_t bytes[MAX_GPUS];
+    uint8_t uuids[MAX_GPUS][16]; /* of the GPUs that `gpus` and `bytes` count: of its old node until it is restored */
 };
 
 /* What goes wrong with moves, and how long they take. A set of calls has the bit 1 << call. */

@@ -93,10 +93,18 @@ def saw(account: Account, mark: Mark, node: str, attempt: int, now: float) -> Ac
 
 
 def taken_over(
-    account: Account, said: Said | None, node: str, attempt: int, reached: float | None, spent: float, now: float
+    account: Account,
+    said: Said | None,
+    node: str,
+    attempt: int,
+    reached: float | None,
+    spent: float,
+    now: float,
+    *,
+    carried: bool = False,
 ) -> Account:
     """The account as an attempt begins: what the one before lost is counted. `reached`: the step at which it ended,
-    `spent`: the GPU-seconds it reported.
+    `spent`: the GPU-seconds it reported. `carried`: its process goes on in this attempt, so nothing is lost.
 
     A hold that nobody ended was on a node that died: it lasted for what was reported of it.
     """
@@ -106,6 +114,8 @@ def taken_over(
         ended = replace(last, end=last.start + part)
         settled = account.settled + ended.seconds(now)
         account = replace(account, holds=(*account.holds[:-1], ended), settled=settled)
+    if carried:
+        return account
     save = going_on_from(said, account.saved, node, attempt, reached, account.settled, now)
     losses = count(account.losses, save, attempt, reached, account.settled, now)
     return replace(account, saved=save, losses=losses)

@@ -224,6 +224,7 @@ class Observer:
             record.ended = over
             return Work.ENDED if over else Work.NOT_STARTED
         try:
+            self._note_arrival(record)
             standing = self._methods.standing(record.freezers)
         except (OSError, ValueError) as error:
             log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
@@ -240,6 +241,14 @@ class Observer:
         record.whole = True
         record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
         return record.work
+
+    def _note_arrival(self, record: Record) -> None:
+        """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole."""
+        if record.pod.arrival is None or record.arrived or not record.gpus:
+            return
+        for freezer in record.freezers:
+            self._methods.arrives(freezer, record.pod.arrival, record.gpus)
+        record.arrived = True
 
     def _incomplete(self, record: Record) -> bool:
         return record.pod.starting or not record.pod.running <= record.containers.keys()

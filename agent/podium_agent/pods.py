@@ -14,11 +14,13 @@ from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.parking import CPU_ANNOTATION, from_annotation
 from podium.schema.quantity import to_thousandths
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
+from podium_agent.suspension.parked import Arrival
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
+ARRIVES_ANNOTATION = "podium.dev/arrives"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -108,6 +110,7 @@ class TrialPod:
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
     and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
+    `arrival`: of one that was carried here from another node, what it held on GPUs there.
     `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
     """
 
@@ -133,6 +136,7 @@ class TrialPod:
     methods: tuple[str, ...] = (FREEZE,)
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
+    arrival: Arrival | None = None
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -147,6 +151,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
     cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
+    came = meta.annotations.get(ARRIVES_ANNOTATION)
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
@@ -171,6 +176,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
         cpu=cpu,
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
+        arrival=None if came is None else Arrival.model_validate_json(came),
     )
 
 

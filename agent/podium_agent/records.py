@@ -44,6 +44,7 @@ class Record:
     method: str = ""  # by which it was suspended last; empty: not by this agent
     containers: dict[str, Container] = field(default_factory=dict)
     whole: bool = False  # all of its containers were found once: from then on it can be suspended
+    arrived: bool = False  # what it held on GPUs of the node that it came from is noted
     work: Work = Work.THAWED  # what the kernel said last
     torn: bool = False  # some of it is stopped, some works
     searched: float = 0.0

@@ -130,8 +130,10 @@ class TrialWriter:
         if not mine:
             said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
             spent = status.gpu_seconds
-            account = taken_over(account, said, book.node, pod.attempt, reached(status), spent, time.time())
-            begins_at = account.saved.step if account.saved is not None else 0.0
+            at, carried = reached(status), pod.arrival is not None
+            account = taken_over(account, said, book.node, pod.attempt, at, spent, time.time(), carried=carried)
+            save = at if carried else account.saved.step if account.saved is not None else None
+            begins_at = save or 0.0
             book.touch()
         position = position_from(status, pod.uid, self.container)
         book.load(account, curve_from(status, position, begins_at), position)

@@ -3,6 +3,9 @@ image. Run by hand in the agent of its node; prints one line of JSON, `{"image":
 
 The container is left frozen. A pod like its own that names the image instead of its own goes on from there; when that
 works, delete the old pod. `--undo` lets the old one go on instead. SIGTERM and SIGINT undo what was begun.
+
+One that the driver had moved off its GPUs (`"arrives": {...}` is printed too) waits in its new pod to be brought back
+onto GPUs: by the agent, if it is a trial's pod with that as its annotation `podium.dev/arrives`; else by `--arrives`.
 """
 
 from __future__ import annotations
@@ -17,15 +20,22 @@ from dataclasses import asdict
 
 from pydantic import ValidationError
 
-from podium_agent.cgroups import find_containers
+from podium_agent.cgroups import Freezer, find_containers
 from podium_agent.moving.facts import Node, Pod
+from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.kubelet import Container, Kubelet
 from podium_agent.moving.move import Mover
 from podium_agent.moving.opened import opened_by
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.registry import Registry
 from podium_agent.moving.settings import MoveSettings
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.capability import read_facts, why_not_mapped
+from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import NODES, PODS
 
@@ -37,6 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("container")
     parser.add_argument("target", nargs="?", help="the node that it is to go on at: judged as well")
     parser.add_argument("--undo", action="store_true", help="let a container that was stopped go on here")
+    parser.add_argument(
+        "--arrives", type=Arrival.model_validate_json, metavar="JSON", help="bring back one that came here; with --onto"
+    )
+    parser.add_argument("--onto", default="", metavar="UUID,...", help="the GPUs of this node that it is to have")
     asked = parser.parse_args(arguments)
     try:
         print(json.dumps(asyncio.run(carry_out(MoveSettings(), asked))))
@@ -69,6 +83,10 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
     if asked.undo:
         outcome = await freeze.resume((freezer,))
         return {"undone": outcome.ok, "code": outcome.code, "message": outcome.message}
+    parked = Parked(settings.parked_dir)
+    if asked.arrives is not None:
+        return await _bring_back(settings, parked, freezer, asked.arrives, tuple(filter(None, asked.onto.split(","))))
+    held = _moved_off(parked, freeze, freezer)
     opened = await asyncio.to_thread(opened_by, freezer.processes(), settings.proc)
     mover = Mover(
         Kubelet(source.address, source.port, settings.kubelet_authority, settings.kubelet_token),
@@ -76,10 +94,53 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
         freeze,
         settings.checkpoints_dir,
         settings.move_seconds,
+        await asyncio.to_thread(_off_gpus, settings, parked, freezer) if held else None,
     )
+    subject = pod.subject(container.name, opened, off_gpu=bool(held))
     there = target.place(settings.restore_switched_on) if target else None
-    departed = await mover.depart(container, freezer, pod.subject(container.name, opened), source.place(), there)
-    return {"image" if key == "reference" else key: value for key, value in asdict(departed).items()}
+    departed = await mover.depart(container, freezer, subject, source.place(), there)
+    said: dict[str, object] = {"image" if key == "reference" else key: one for key, one in asdict(departed).items()}
+    return {**said, "arrives": Arrival(gpus=held, processes=departed.processes).model_dump()} if held else said
+
+
+def _moved_off(parked: Parked, freeze: Freeze, freezer: Freezer) -> dict[str, int]:
+    """Bytes by GPU of one that stands still with its agent's note; empty: its memory lies where it worked."""
+    name = freezer.path.name
+    return dict(parked.read(name)) if freeze.standing((freezer,)) is Standing.PARKED else {}
+
+
+async def _bring_back(
+    settings: MoveSettings, parked: Parked, freezer: Freezer, arrival: Arrival, gpus: tuple[str, ...]
+) -> dict[str, object]:
+    """As an agent resumes a trial that is suspended."""
+    if len(gpus) != len(arrival.gpus):
+        raise MoveError("GpusUnfit", f"--onto names {len(gpus)} GPUs, and it was on {len(arrival.gpus)}: name as many")
+    facts = await asyncio.to_thread(read_facts, settings.proc)
+    too_old = None if set(gpus) == set(arrival.gpus) else why_not_mapped(facts.driver)
+    if too_old is not None:
+        code, _, message = too_old.partition(": ")
+        raise MoveError(code, message)
+    if parked.whole(freezer.path.name).onto:
+        parked.forget(freezer.path.name)  # an earlier try, perhaps onto other GPUs
+    parked.arrives(freezer.path.name, arrival, gpus)
+    cuda = await asyncio.to_thread(_cuda, settings)
+    outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), parked).resume((freezer,))
+    if not outcome.ok:
+        raise MoveError(outcome.code, outcome.message)
+    return {"back": True, "seconds": outcome.seconds}
+
+
+def _off_gpus(settings: MoveSettings, parked: Parked, freezer: Freezer) -> OffGpus:
+    """Blocking. Its agent gets it back when this command is surely over, also if it was killed."""
+    return OffGpus(_cuda(settings), parked, freezer.path.name, 2 * settings.move_seconds + 60.0)
+
+
+def _cuda(settings: MoveSettings) -> CudaProcesses:
+    """Blocking."""
+    try:
+        return CudaProcesses(CudaDriver(), settings.cuda_lock_seconds, settings.cuda_copy_seconds)
+    except CudaMissingError as error:
+        raise MoveError("DriverMissing", f"{error}: run this where the agent finds the driver") from error
 
 
 async def _pod(api: Api, container: Container) -> Pod:

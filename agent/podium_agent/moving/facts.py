@@ -65,7 +65,7 @@ class Pod(StatusModel):
         found = (one.container_id for one in self.status.container_statuses if one.name == name)
         return next(found, "").rpartition("/")[2]
 
-    def subject(self, name: str, opened: Opened) -> Subject:
+    def subject(self, name: str, opened: Opened, *, off_gpu: bool) -> Subject:
         """An init container that goes on beside the others (a sidecar) counts as one of them."""
         sidecars = (one.name for one in self.spec.init_containers if one.restart_policy == "Always")
         images = (one.image_id for one in self.status.container_statuses if one.name == name)
@@ -77,6 +77,7 @@ class Pod(StatusModel):
             self.spec.host_network or self.spec.host_pid or self.spec.host_ipc,
             tuple(mounts),
             opened,
+            off_gpu,
         )
 
 

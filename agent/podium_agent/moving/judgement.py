@@ -18,7 +18,8 @@ from podium_agent.moving.refusal import MoveError
 TRAVELS = frozenset(
     {"configMap", "csi", "downwardAPI", "fc", "iscsi", "nfs", "persistentVolumeClaim", "projected", "secret"}
 )
-GPU_MARKS = ("/dev/nvidia", "libcuda.so", "libnvidia-ml.so", "/dev/kfd", "/dev/dri/")
+GPU_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/")
+GPU_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
 NOTHING_OPENED = Opened()
 IO_URING = "anon_inode:[io_uring]"
 
@@ -36,7 +37,8 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is to move. `containers`: those that run beside each other; `volumes`: name and kind of each;
-    `image_id`: what its status says it runs from; `mounts`: where its volumes are in it; `opened`: by its processes."""
+    `image_id`: what its status says it runs from; `mounts`: where its volumes are in it; `opened`: by its processes.
+    `off_gpu`: it is suspended and the driver has moved what it held on GPUs to its own memory (`cuda-checkpoint`)."""
 
     containers: tuple[str, ...]
     volumes: tuple[tuple[str, str], ...]
@@ -44,6 +46,7 @@ class Subject:
     host_namespaces: bool = False
     mounts: tuple[str, ...] = ()
     opened: Opened = NOTHING_OPENED
+    off_gpu: bool = False
 
 
 def why_not(subject: Subject, source: Place, target: Place | None) -> MoveError | None:
@@ -57,7 +60,7 @@ def _reasons(subject: Subject, source: Place, target: Place | None) -> Iterable[
     if target is not None:
         yield _places(source, target, runs)
     yield _pod(subject)
-    yield _processes(subject.opened.all)
+    yield _processes(subject.opened.all, subject.off_gpu)
     yield _written(subject)
 
 
@@ -96,10 +99,12 @@ def _pod(subject: Subject) -> MoveError | None:
     return None
 
 
-def _processes(opened: Iterable[str]) -> MoveError | None:
+def _processes(opened: Iterable[str], off_gpu: bool) -> MoveError | None:
+    marks = GPU_DEVICES if off_gpu else GPU_DEVICES + GPU_LIBRARIES
     for path in sorted(opened):
-        if any(mark in path for mark in GPU_MARKS):
-            message = f"a process of it holds {path}: state of a GPU is in no container checkpoint; use app-checkpoint"
+        if any(mark in path for mark in marks):
+            cure = "use app-checkpoint" if off_gpu else "suspend it by cuda-checkpoint first, or use app-checkpoint"
+            message = f"a process of it holds {path}: state of a GPU is in no container checkpoint; {cure}"
             return MoveError("HoldsGpu", message)
         if path == IO_URING:
             message = "a process of it uses io_uring, which CRIU does not know; turn it off (UV_USE_IO_URING=0, say)"

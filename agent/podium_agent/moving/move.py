@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from podium_agent.cgroups import Freezer
 from podium_agent.moving import archive, image
+from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.judgement import Place, Subject, why_not
 from podium_agent.moving.kubelet import Container, Kubelet
 from podium_agent.moving.refusal import MoveError
@@ -31,24 +33,34 @@ REPOSITORY = "podium-checkpoints"
 class Departed:
     """`reference`: the image, by digest. Seconds by phase: `checkpoint` from asking the kubelet until the archive is
     written (paused for the dump, at work in the rest); `stop` until it is frozen; `push` until the image is in the
-    registry. `bytes`: of the archive."""
+    registry. `bytes`: of the archive. `processes`: of it that hold CUDA, checkpointed by the driver."""
 
     reference: str
     bytes: int
     checkpoint: float
     stop: float
     push: float
+    processes: int = 0
 
 
 class Mover:
     """`folder`: the kubelet's checkpoints as this process sees them (on the node: /var/lib/kubelet/checkpoints).
 
-    `seconds` bounds the checkpoint, and the push, each.
+    `seconds` bounds the checkpoint, and the push, each. `off_gpus`: of a container that
+    the driver is said to have moved off its GPUs.
     """
 
-    def __init__(self, kubelet: Kubelet, registry: Registry, freeze: Freeze, folder: Path, seconds: float) -> None:
+    def __init__(
+        self,
+        kubelet: Kubelet,
+        registry: Registry,
+        freeze: Freeze,
+        folder: Path,
+        seconds: float,
+        off_gpus: OffGpus | None = None,
+    ) -> None:
         self._kubelet, self._registry, self._freeze = kubelet, registry, freeze
-        self._folder, self._seconds = folder, seconds
+        self._folder, self._seconds, self._gpus = folder, seconds, off_gpus
 
     async def depart(
         self, container: Container, freezer: Freezer, subject: Subject, source: Place, target: Place | None
@@ -61,7 +73,8 @@ class Mover:
         if before in (Standing.GONE, Standing.TORN):
             raise MoveError("ContainerGone", f"{container} does not run here, or is on its way: ask again")
         try:
-            return await self._leave(container, freezer)
+            with self._gpus or nullcontext():
+                return await self._leave(container, freezer)
         except BaseException:
             undone = await (self._freeze.suspend if before is Standing.PARKED else self._freeze.resume)((freezer,))
             if not undone.ok:
@@ -73,8 +86,10 @@ class Mover:
     async def _leave(self, container: Container, freezer: Freezer) -> Departed:
         begun = time.monotonic()
         await self._stand(freezer, frozen=False)  # the runtime pauses it itself, and cannot pause a frozen one
+        processes = await self._off_gpus(freezer)
         written = await self._kubelet.checkpoint(container, self._seconds)
         checkpointed = time.monotonic()
+        await self._off_gpus(freezer)  # nobody has given it a GPU meanwhile
         await self._stand(freezer, frozen=True)
         stopped = time.monotonic()
         found = await asyncio.to_thread(archive.read, self._folder / written.name)
@@ -82,7 +97,11 @@ class Mover:
         repository = f"{REPOSITORY}/{container.namespace}/{container.pod}"
         reference = await self._registry.push(repository, made, found, self._seconds)
         pushed = time.monotonic()
-        return Departed(reference, found.bytes, checkpointed - begun, stopped - checkpointed, pushed - stopped)
+        took = checkpointed - begun, stopped - checkpointed, pushed - stopped
+        return Departed(reference, found.bytes, *took, processes)
+
+    async def _off_gpus(self, freezer: Freezer) -> int:
+        return 0 if self._gpus is None else await self._gpus.confirm(freezer)
 
     async def _stand(self, freezer: Freezer, *, frozen: bool) -> None:
         done = await (self._freeze.suspend if frozen else self._freeze.resume)((freezer,))

@@ -16,6 +16,7 @@ import pynvml
 
 OLDEST_DRIVER = 570
 OLDEST_DRIVER_ARM = 595
+OLDEST_DRIVER_MAPS = 580
 OLDEST_DRIVER_SEVERAL_GPUS = 610  # before, the second rank that NCCL joins to the first is never locked
 MPS_PROCESS = "nvidia-cuda-mps"  # as the kernel cuts the names of its daemon and its servers
 
@@ -54,6 +55,16 @@ def why_not_several(driver: str) -> str | None:
     return (
         f"DriverTooOldForSeveral: driver {driver} does not lock processes that NCCL joins; install "
         f"{OLDEST_DRIVER_SEVERAL_GPUS} or newer, or use one GPU a trial"
+    )
+
+
+def why_not_mapped(driver: str) -> str | None:
+    """The same for a process that is to come back on another GPU than it left."""
+    if _branch(driver) >= OLDEST_DRIVER_MAPS:
+        return None
+    return (
+        f"DriverTooOldForMaps: driver {driver} brings a process back on its own GPUs only; install "
+        f"{OLDEST_DRIVER_MAPS} or newer"
     )
 
 

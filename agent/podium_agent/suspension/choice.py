@@ -12,7 +12,7 @@ from podium_agent.cgroups import Freezer
 from podium_agent.suspension.base import Outcome, Standing, SuspensionMethod
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked import Arrival, Parked
 
 
 class Methods:
@@ -79,6 +79,11 @@ class Methods:
             for uuid, count in self._parked.read(target.path.name).items():
                 total[uuid] = total.get(uuid, 0) + count
         return total
+
+    def arrives(self, target: Freezer, arrival: Arrival, gpus: tuple[str, ...]) -> None:
+        """A container was found that came checkpointed from another node: it is torn until it is resumed. OSError."""
+        if self._parked is not None:
+            self._parked.arrives(target.path.name, arrival, gpus)
 
     def standing(self, targets: tuple[Freezer, ...]) -> Standing:
         return self._last.standing(targets)

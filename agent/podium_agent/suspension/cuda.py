@@ -88,10 +88,10 @@ class CudaDriver:
     def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
         """CHECKPOINTED to LOCKED. Without the memory there it is FAILED for good.
 
-        `onto`: where each GPU (uuid) goes, of all that the process was on, to others of the same product; None: back to
-        where it was. Driver 580 or newer.
+        `onto`: for each GPU (uuid) that the process was on the one, of the same product, that it comes back on. None,
+        or all to themselves: back to where it was. Any other needs driver 580 or newer.
         """
-        if not onto:
+        if not onto or all(old == new for old, new in onto.items()):
             _do(bindings.cuCheckpointProcessRestore, pid, None)
             return
         arguments = bindings.CUcheckpointRestoreArgs()

@@ -8,6 +8,7 @@ A process that the driver calls FAILED is lost for good: it is killed, and the t
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
 NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
+ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
+ARRIVE_PAUSE = 0.02
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -104,6 +107,8 @@ class CudaCheckpoint:
             return refused
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
+        if self._leaves(targets):
+            return Outcome(False, 0.0, "Leaving", "it is being carried to another node; it stays suspended meanwhile")
         short = await self._lacks_memory(targets, onto)
         if short is not None:
             return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
@@ -124,6 +129,8 @@ class CudaCheckpoint:
         standing = self._freeze.standing(targets)
         if standing is Standing.GONE:
             self._forget(targets)
+        elif self._leaves(targets):
+            return Standing.PARKED  # thawed or not: it waits at its next CUDA call
         return Standing.TORN if standing is Standing.WORKING and self._has_note(targets) else standing
 
     async def _is_parked_already(self, targets: Targets) -> bool:
@@ -167,6 +174,13 @@ class CudaCheckpoint:
     async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
         """Restore all, then unlock all, from wherever each of them stands."""
         states = await self._processes.of(targets)
+        came, end = sum(self._parked.whole(target.path.name).processes for target in targets), time.monotonic()
+        while len(states) < came:
+            if time.monotonic() >= end + ARRIVE_SECONDS:
+                message = f"the driver knows {len(states)} of the {came} processes that came from another node"
+                return Trouble("NotThereYet", message, pending=True)
+            await asyncio.sleep(ARRIVE_PAUSE)
+            states = await self._processes.of(targets)
         trouble = self._processes.waiting_for(states)
         if trouble is None and onto and list(states.values()) != [ProcessState.CHECKPOINTED]:
             trouble = Trouble("RestoreRefused", f"{len(states)} processes hold CUDA; only one alone can be moved")
@@ -185,10 +199,16 @@ class CudaCheckpoint:
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked, onto)
+                trouble = await self._processes.make(step, asked, self._map(targets, onto))
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble
+
+    def _map(self, targets: Targets, onto: Mapping[str, str]) -> Mapping[str, str]:
+        """For the driver: from the GPUs that the trial left, which may be another node's. Its note says then which of
+        this node's it has instead; `onto` names only GPUs of this node."""
+        came = [self._parked.whole(target.path.name).onto for target in targets]
+        return {left: onto.get(here, here) for one in came for left, here in one.items()} or onto
 
     async def _go_back(self, targets: Targets) -> str:
         """After a suspension that failed: all at work again, but for one that the driver does not let go of.
@@ -232,6 +252,9 @@ class CudaCheckpoint:
 
     def _has_note(self, targets: Targets) -> bool:
         return any(self._parked.has(target.path.name) for target in targets)
+
+    def _leaves(self, targets: Targets) -> bool:
+        return any(self._parked.whole(target.path.name).leaving > time.time() for target in targets)
 
     def _noted(self, targets: Targets) -> Mapping[str, int]:
         """Bytes by GPU, of all of them together."""

@@ -3,20 +3,49 @@
 Written by the method `cuda-checkpoint` before its first step, read before it restores, removed after its last. The
 driver does not tell what a checkpointed process needs, and a restore without the memory is the end of it
 (cuda-checkpoint issue 44). An agent that starts anew finds the files, and by them what the one before left half-done.
+A container that was carried here from another node gets its note when it is found: `arrives`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from pydantic import RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 
-class _Note(RootModel[dict[str, int]]):
-    """Bytes by GPU (uuid)."""
+class Arrival(BaseModel):
+    """Of a container that comes checkpointed from another node: bytes by GPU (uuid) there, and how many processes of it
+    hold CUDA. As JSON on the pod that it comes in."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    gpus: dict[str, int] = Field(min_length=1)
+    processes: int = Field(ge=1)
+
+
+class Note(BaseModel):
+    """`held`: bytes by GPU (uuid) of this node. `onto`: of one that came here, what lay on which GPU goes to which.
+    `processes`: of those, how many the driver has to know before they are restored, since they are so all together.
+    `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    held: dict[str, int] = Field(default_factory=dict)
+    onto: dict[str, str] = Field(default_factory=dict)
+    processes: int = 0
+    leaving: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_agents(cls, value: Any) -> Any:
+        """They wrote `held` alone."""
+        return value if not isinstance(value, dict) or "held" in value else {"held": value}
+
+
+NOTHING = Note()
 
 
 class Parked:
@@ -32,22 +61,41 @@ class Parked:
 
     def note(self, container: str, held: Mapping[str, int]) -> None:
         """Whole or not at all, also if the agent dies over it. Raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._folder.with_name(f"{self._folder.name}.new")
-        fresh.write_text(json.dumps(dict(held)))
-        os.replace(fresh, self._folder / container)
-        self._noted.add(container)
+        self._write(container, Note(held=dict(held)))
+
+    def arrives(self, container: str, arrival: Arrival, gpus: tuple[str, ...]) -> None:
+        """The GPUs of this node that it has now, in the order of those that it left. One that has a note keeps it."""
+        if self.has(container):
+            return
+        onto = dict(zip(sorted(arrival.gpus), gpus, strict=False))  # too few: the driver refuses the map, and says so
+        held = {new: arrival.gpus[old] for old, new in onto.items()}
+        self._write(container, Note(held=held, onto=onto, processes=arrival.processes))
 
     def read(self, container: str) -> Mapping[str, int]:
         """Bytes by GPU; empty if nothing is noted."""
+        return self.whole(container).held
+
+    def whole(self, container: str) -> Note:
         if container not in self._noted:
-            return {}
+            return NOTHING
         try:
-            return _Note.model_validate_json((self._folder / container).read_text()).root
+            return Note.model_validate_json((self._folder / container).read_text())
         except (OSError, ValidationError):
-            return {}
+            return NOTHING
+
+    def leave(self, container: str, until: float) -> None:
+        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more."""
+        if self.has(container):
+            self._write(container, self.whole(container).model_copy(update={"leaving": until}))
 
     def forget(self, container: str) -> None:
         if container in self._noted:
             (self._folder / container).unlink(missing_ok=True)
             self._noted.discard(container)
+
+    def _write(self, container: str, note: Note) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        fresh = self._folder.with_name(f"{self._folder.name}.new")
+        fresh.write_text(note.model_dump_json())
+        os.replace(fresh, self._folder / container)
+        self._noted.add(container)

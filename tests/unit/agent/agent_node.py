@@ -19,6 +19,7 @@ from podium_agent.passages import Passages
 from podium_agent.pods import TrialPod
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.parked import Parked
 from podium_agent.trials import LocalTrial
 
 
@@ -38,7 +39,8 @@ class Node(Machine):
         self._start_agent()
 
     def _start_agent(self) -> None:
-        settings, methods = self.settings(), Methods(Freeze(1.0))
+        settings, self.parked = self.settings(), Parked(self.folder / "parked")
+        methods = Methods(Freeze(1.0), parked=self.parked)
         self.gates = Gates(settings.proc, lambda: None)
         passages = Passages(settings.passages_dir)
         self.observer = Observer(settings, self.gates, passages, methods, lambda: None)

@@ -18,13 +18,16 @@ import pytest
 from cuda_node import until
 
 from podium_agent.cgroups import Freezer
+from podium_agent.moving.gpus import OffGpus
+from podium_agent.moving.refusal import MoveError
+from podium_agent.suspension import cuda_checkpoint
 from podium_agent.suspension import processes as cuda_processes
 from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -301,4 +304,110 @@ def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
     asyncio.run(cancel())
     trial.node.clear_faults()
     until(lambda: trial.resume().ok, "made whole")
+    assert trial.all_work()
+
+
+def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
+    """Suspended, and found as a container is that has come from another node; (the GPU that it left, the one here)."""
+    memory = read_memory()
+    if len(memory.free) < 2:
+        pytest.skip("it takes two GPUs to come back on another one")
+    (old,) = memory.of(frozenset(program.pid for program in trial.programs))
+    new = next(uuid for uuid in memory.free if uuid != old)
+    assert trial.suspend().ok
+    left = Parked(trial.folder / "parked")
+    for target in trial.targets:
+        arrival = Arrival(gpus=dict(left.read(target.path.name)), processes=known)
+        left.forget(target.path.name)
+        left.arrives(target.path.name, arrival, (new,))
+        target.ask(False)
+    trial.method = trial.fresh()
+    until(lambda: trial.standing is Standing.TORN, "its processes run and wait for their GPU")
+    return old, new
+
+
+@pytest.mark.parametrize("suspended_again", [False, True])
+def test_what_came_from_another_node_comes_back_onto_the_gpus_that_it_has_here(
+    trial: Trial, suspended_again: bool
+) -> None:
+    held = trial.held()
+    old, new = carried(trial)
+    if suspended_again:
+        assert trial.suspend().ok
+        assert trial.standing is Standing.PARKED
+    assert trial.resume().ok
+    now = read_memory().of(frozenset(program.pid for program in trial.programs))
+    assert (dict(now), trial.standing) == ({new: held}, Standing.WORKING), old
+    assert trial.all_work()
+    assert trial.suspend().ok, "from now on it is suspended and resumed as any other"
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Trial) -> None:
+    """Its note names the GPU that it has here, the caller another one; the driver is told where it was."""
+    targets, (left, here) = trial.targets[:1], trial.two_gpus()
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    parked, name = Parked(trial.folder / "parked"), targets[0].path.name
+    arrival = Arrival(gpus=dict(parked.read(name)), processes=1)
+    parked.forget(name)
+    parked.arrives(name, arrival, (here,))
+    trial.method = trial.fresh()
+    moved = asyncio.run(trial.method.resume(targets, {here: left}))
+    assert (moved.ok, moved.code) == (True, "Moved"), moved
+    assert set(read_memory().of(frozenset({trial.programs[0].pid}))) == {left}
+    assert trial.all_work()
+
+
+def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    carried(trial, known=2)
+    assert trial.resume().code == "NotThereYet"
+    assert trial.standing is Standing.TORN
+    assert trial.held() == 0
+
+
+def test_what_came_waits_for_room(trial: Trial) -> None:
+    held = trial.held()
+    _, new = carried(trial)
+    full = read_memory().free[new] - held + 1
+    trial.node.stranger(1, full)
+    assert trial.resume().code == "NoMemory"
+    trial.node.stranger(1, 0)
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
+    parked = Parked(trial.folder / "parked")
+
+    def asked(target: Freezer) -> str | int:
+        try:
+            return asyncio.run(OffGpus(trial.method._processes, parked, "", 9.0).confirm(target))
+        except MoveError as refused:
+            return refused.code
+
+    first, empty = trial.targets[0], trial.targets[0].path / "empty"
+    empty.mkdir()
+    assert asked(first) == "HoldsGpu"
+    assert trial.suspend().ok
+    first.ask(False)
+    assert asked(first) == 1
+    assert asked(Freezer(empty, first.unified)) == "HoldsGpu", "nobody knows what does not hold CUDA by the driver"
+    empty.rmdir()
+    assert trial.resume().ok
+
+
+def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
+    assert trial.suspend().ok
+    target = trial.targets[0]
+    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), target.path.name, 60.0)
+    with mover:
+        for one in trial.targets:
+            one.ask(False)
+        until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed for the dump")
+        assert trial.standing is Standing.PARKED
+        assert trial.resume().code == "Leaving"
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
     assert trial.all_work()

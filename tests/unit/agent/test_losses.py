@@ -69,6 +69,8 @@ def test_only_the_last_ones_are_listed() -> None:
 def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
     account = Account(holds=(Hold(("A", "B"), "far", 0.0, 10.0), Hold(("A", "B"), "far", 100.0)), settled=20.0)
     after = taken_over(account, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
+    carried = taken_over(account, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
+    assert (carried.holds, carried.losses) == (after.holds, account.losses), "its process goes on: nothing is lost"
     assert after.holds[-1].end == 115.0
     assert (after.gpu_seconds(9000.0), after.losses.gpu_seconds, after.losses.steps) == (50.0, 50.0, 4.0)
 

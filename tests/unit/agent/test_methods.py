@@ -17,14 +17,14 @@ from podium_agent.cgroups import Freezer
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.calls import GivenUpError, give_up_after
-from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_several
+from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
 from podium_agent.suspension.opening import Opening
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -177,6 +177,28 @@ def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
     assert (after.has("c1"), after.has("c2"), after.read("c1"), after.read("c2")) == (True, False, {"A": 5}, {})
     after.forget("c1")
     assert not Parked(folder).has("c1")
+    (folder / "c3").write_text('{"GPU-a": 7}')
+    assert Parked(folder).read("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
+
+
+def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None:
+    parked = Parked(tmp_path / "parked")
+    arrival = Arrival(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2)
+    parked.arrives("c1", arrival, ("GPU-x", "GPU-y"))
+    whole = {
+        "held": {"GPU-x": 1, "GPU-y": 2},
+        "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
+        "processes": 2,
+        "leaving": 0.0,
+    }
+    assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
+    parked.arrives("c1", arrival, ("GPU-y", "GPU-x"))
+    assert parked.whole("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
+
+
+@pytest.mark.parametrize(("driver", "can"), [("575.51.03", False), ("580.95.05", True), ("610.43.02", True)])
+def test_which_drivers_take_a_map_of_gpus(driver: str, can: bool) -> None:
+    assert (why_not_mapped(driver) is None) is can
 
 
 def test_a_call_that_is_given_up_is_made_up_for_when_it_succeeds_after_all() -> None:

@@ -79,6 +79,8 @@ def test_which_runtimes_can(said: str, writes: str | None, restores: str | None,
         (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "nothing"),
         (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "HoldsGpu", "/lib/libcuda.so.570"),
         (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "HoldsGpu", "/dev/nvidia0"),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"})), off_gpu=True), THERE, None, ""),
+        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"})), off_gpu=True), THERE, "HoldsGpu", "/dev/nvidia0"),
         (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "UsesIoUring", "io_uring"),
         (replace(FIT, opened=Opened(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
         (replace(FIT, mounts=("/ckpt",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
@@ -129,8 +131,9 @@ def test_a_pod_and_a_node_as_the_api_writes_them() -> None:
     )
     assert pod.container_id("train") == "abc"
     assert pod.container_id("gate") == ""
-    assert pod.subject("train", Opened(frozenset({"/x"}))) == Subject(
-        ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), Opened(frozenset({"/x"}))
+    opened = Opened(frozenset({"/x"}))
+    assert pod.subject("train", opened, off_gpu=True) == Subject(
+        ("train", "proxy"), (("a", "emptyDir"), ("b", "secret")), "i@sha256:1", True, ("/b",), opened, True
     )
     node = Node.model_validate(
         {

@@ -20,6 +20,7 @@ from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
 from podium_agent.pods import parse
 from podium_agent.settings import AgentSettings
+from podium_agent.suspension.parked import Arrival
 from podium_agent.trials import Acting
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -201,3 +202,31 @@ def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[...,
         assert node.steps(order("a"), deleted, now=102.0) == {"resume a-0 Deleted"}
 
     on_node(scene)
+
+
+def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        freezer = node.run(pod(), TRAIN, os.getpid())
+        came = pod(running=frozenset({TRAIN}), arrival=Arrival(gpus={"GPU-of-there": 7}, processes=1))
+        assert node.state(came) is TrialState.RUNNING
+        note = node.parked.whole(freezer.path.name)
+        assert (note.held, note.onto) == ({"G": 7}, {"GPU-of-there": "G"})
+        node.parked.forget(freezer.path.name)
+        node.look(came)
+        assert not node.parked.has(freezer.path.name), "it was brought back: it does not come twice"
+
+    on_node(scene)
+
+
+def test_a_pod_says_what_comes_in_it() -> None:
+    owner = {"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}
+    meta = {
+        "name": "a-1",
+        "namespace": "demo",
+        "uid": "p",
+        "labels": {"podium.dev/trial": "a"},
+        "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
+        "ownerReferences": [owner],
+    }
+    assert parse({"metadata": meta}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": {**meta, "annotations": {}}}).arrival is None

@@ -36,11 +36,13 @@ def test_utilisation_and_memory_follow_the_container_that_works(gpud: Any, until
     """Two processes of one container (here: one cgroup) hold its declared memory once."""
     gpud.work(gpud.uuid(0), memory=3 * GI)
     gpud.work(gpud.uuid(0), memory=3 * GI)
-    until(lambda: readings(gpud)[0][0] > 30, "utilisation")
-    (busy, memory, processes), idle = readings(gpud)
-    assert 30 < busy <= 100
-    assert (memory, processes) == (3, 2)
-    assert idle == [0, 0, 0]
+
+    def both_seen() -> bool:
+        busy, memory, processes = readings(gpud)[0]
+        return 30 < busy <= 100 and (memory, processes) == (3, 2)
+
+    until(both_seen, "utilisation, and the memory once")
+    assert readings(gpud)[1] == [0, 0, 0]
 
 
 def test_everything_is_given_back_when_the_process_ends(gpud: Any, until: Until) -> None:
