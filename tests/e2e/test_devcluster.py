@@ -164,10 +164,10 @@ def test_node_survives_restarts_and_down_ends_frozen_containers(noded: Cluster) 
     (log,) = pods.glob("default_frozen_*/count/0.log")
     noded.restart("containerd", "node-1")
     noded.restart("kubelet", "node-1")
-    until(noded.healthy, 60, "node Ready after the restarts")
+    until(noded.healthy, 120, "node Ready after the restarts")
     before = log.stat().st_ino, log.stat().st_size
-    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 20, "the container goes on and its log grows")
-    until(lambda: can_exec(noded), 60, "kubectl exec works again")
+    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container goes on and its log grows")
+    until(lambda: can_exec(noded), 180, "kubectl exec works again")
 
     frozen = freeze(noded)
     assert frozen, "no container to freeze"

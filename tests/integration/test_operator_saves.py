@@ -112,7 +112,11 @@ def test_the_reason_for_a_requeue_is_on_the_pod_and_in_the_trial(perform: Callab
     async def play(stage: Stage) -> None:
         await stage.claim("runs", "ReadWriteMany")
         await stage.submit(**SAVES, trials={"max": 1, "parallel": 1, "maxSteps": 10})
-        await stage.until("it is at the GPU", lambda: running(stage, "sweep-0"))
+
+        async def works() -> bool:
+            return (await stage.phases()).get("sweep-0") == "Running"
+
+        await stage.until("it works: who has not begun leaves at once", works)
         keep = {"metadata": {"finalizers": ["test/kept"]}}
         await stage.api.patch(PODS, "sweep-0-0", stage.name, keep, manager="test")
         drains = {"metadata": {"name": stage.node}, "spec": {"draining": True}}
