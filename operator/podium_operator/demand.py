@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.gpu_lease import LeaseFacts, LeaseState, derive
@@ -80,21 +80,33 @@ def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wis
     return Wish(Demand(len(need.placed) + free, most), tuple(nodes))
 
 
-def leases_of(seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float) -> tuple[Lease, ...]:
-    """Held are those whose GPU an agent names. What a lease would cost is the number of trials that it moves."""
-    held = {gpu.lease: gpu for node in nodes for gpu in node.status.gpus if gpu.lease is not None}
-    return tuple(_lease(one, held.get(one.path), now) for one in seen)
+def leases_of(
+    seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
+) -> tuple[Lease, ...]:
+    """Held are those whose GPU an agent names. What a lease would cost is the number of trials that it moves. What a
+    `silent` node's agent said of trials that end may never change.
+    """
+    held = {
+        gpu.lease: (gpu, node.metadata.name in silent)
+        for node in nodes
+        for gpu in node.status.gpus
+        if gpu.lease is not None
+    }
+    nothing = (None, False)
+    return tuple(_lease(one, *held.get(one.path, nothing), now=now) for one in seen)
 
 
-def _lease(seen: SeenLease, gpu: GpuStatus | None, now: float) -> Lease:
+def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Lease:
+    trials = gpu.trials if gpu is not None else []
     return Lease(
         name=seen.name,
         pool=seen.pool,
         state=state_of(seen, gpu),
         since=seen.created,
-        idle_since=now if gpu is not None and not gpu.trials else None,
-        loss=float(len(gpu.trials)) if gpu is not None else 0.0,
+        idle_since=now if gpu is not None and not trials else None,
+        loss=float(len(trials)),
         unneeded_since=seen.unneeded_since,
+        in_use=not silent and any(trial.namespace == seen.pool.namespace for trial in trials),
     )
 
 

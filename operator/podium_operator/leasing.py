@@ -62,13 +62,14 @@ class Leasing:
         self._taken: dict[Pool, _Taken] = {}
         self._counted: set[str] = set()  # uids whose end was looked at
         self._given_back: set[str] = set()
+        self._seen: Mapping[str, SeenLease] | None = None  # by uid, at the last look; None: there was none yet
 
     async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
         """Each job's word on its leases, and when to look again if nothing happens before."""
         asks = self._settings.gpu_source == "leases"
         wished = wishes(snapshot, self._settings.lease_most) if asks else {}
         demand = {pool: wish.demand for pool, wish in wished.items()}
-        leases = leases_of(world.leases, world.nodes, world.now)
+        leases = leases_of(world.leases, world.nodes, world.now, world.silent)
         await self._look_at_ends(world)
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
         planned = plan_leases(demand, leases, evicted, world.now)
@@ -98,9 +99,17 @@ class Leasing:
 
     async def _look_at_ends(self, world: World) -> None:
         """Who ended a lease, once; and placeholders that are over without being told to end are taken away."""
-        there = {one.uid for one in world.leases}
-        self._counted &= there
-        self._given_back &= there
+        there = {one.uid: one for one in world.leases}
+        if self._seen is None:
+            # an operator before this one may have given them back; who lost a GPU to others is told so by the cluster
+            self._given_back |= {one.uid for one in world.leases if one.deleting and not one.taken}
+        known = self._counted | self._given_back
+        between = [one for uid, one in (self._seen or {}).items() if uid not in there and uid not in known]
+        self._seen = there
+        self._counted &= there.keys()
+        self._given_back &= there.keys()
+        for one in between:  # ended and gone since the last look
+            await self._was_taken(world, one)
         for one in world.leases:
             if one.over and not one.deleting:
                 await self._delete(one)
@@ -114,7 +123,7 @@ class Leasing:
         steps = sum(t.status.last_step or 0.0 for t in world.trials if t.metadata.namespace == one.pool.namespace)
         before = self._taken.get(one.pool)
         in_a_row = before.evicted.in_a_row + 1 if before is not None and steps <= before.steps else 1
-        by = one.taken or "it was deleted"
+        by = one.taken or ("it has ended" if one.over else "it was deleted")
         self._taken[one.pool] = _Taken(Evicted(in_a_row, world.now), steps, by)
         self._metrics.lease_events.labels("taken").inc()
         again = retry_delay(in_a_row)
