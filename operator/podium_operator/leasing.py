@@ -122,7 +122,11 @@ class Leasing:
     async def _was_taken(self, world: World, one: SeenLease) -> None:
         steps = sum(t.status.last_step or 0.0 for t in world.trials if t.metadata.namespace == one.pool.namespace)
         before = self._taken.get(one.pool)
-        in_a_row = before.evicted.in_a_row + 1 if before is not None and steps <= before.steps else 1
+        in_a_row = 1
+        if before is not None and steps <= before.steps:
+            last = before.evicted
+            # none was asked for within the pause: this one was lost together with the last one, not after it
+            in_a_row = last.in_a_row + (world.now >= last.last + retry_delay(last.in_a_row))
         by = one.taken or ("it has ended" if one.over else "it was deleted")
         self._taken[one.pool] = _Taken(Evicted(in_a_row, world.now), steps, by)
         self._metrics.lease_events.labels("taken").inc()

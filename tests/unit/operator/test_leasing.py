@@ -254,6 +254,16 @@ def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() ->
     assert desk.wire.calls == ["mark 0"], "needed again"
 
 
+def test_several_that_are_lost_at_once_are_one_loss() -> None:
+    desk, node = Desk(), leasing_node()
+    taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
+    desk.cycle(TWO, node, leases=tuple(taken[:2]))
+    assert desk.wire.calls == ["create LeaseTaken"] * 2
+    assert desk.wake == NOW + 2
+    desk.cycle(TWO, node, leases=tuple(taken), now=1.0)
+    assert desk.wake == NOW + 3, "for one pod with several GPUs"
+
+
 def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
     desk = Desk()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
