@@ -21,6 +21,10 @@ def pool_of(job: JobView) -> Pool:
     return Pool(job.key.namespace, "", tuple(sorted(job.products)))
 
 
+def asks_for_gpus(job: JobView) -> bool:
+    return job.accepted and not job.finished and job.gpus_per_trial > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere."""
@@ -53,7 +57,7 @@ def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
         trials.setdefault(trial.job, []).append(trial)
     needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
-        if job.accepted and not job.finished and job.gpus_per_trial:
+        if asks_for_gpus(job):
             _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
     idle = Counter(gpu.leased_by for gpu in snapshot.gpus if gpu.leased_by and not gpu.trials)
     return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}

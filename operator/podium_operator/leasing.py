@@ -20,7 +20,7 @@ from podium.planning.gpu_leases import Ask, Evicted, GiveBack, Lease, Mark, Pool
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_operator.announcements import emit
-from podium_operator.demand import leases_of, pool_of, wishes
+from podium_operator.demand import asks_for_gpus, leases_of, pool_of, wishes
 from podium_operator.lease_condition import Leased, leased
 from podium_operator.lease_pod import UNNEEDED_ANNOTATION, make_lease_pod
 from podium_operator.metrics import Metrics
@@ -49,6 +49,11 @@ class _Taken:
     evicted: Evicted
     steps: float
     by: str
+
+    @property
+    def again_at(self) -> float:
+        """None is asked for before."""
+        return self.evicted.last + retry_delay(self.evicted.in_a_row)
 
 
 class Leasing:
@@ -89,12 +94,12 @@ class Leasing:
                 wanted,
                 [lease for lease in leases if lease.pool == pool],
                 self._refused[pool].message if pool in self._refused else "",
-                self._taken[pool].by if pool in self._taken else "",
+                taken.by if (taken := self._taken.get(pool)) is not None and world.now < taken.again_at else "",
                 next((one.unscheduled for one in world.leases if one.pool == pool and one.unscheduled), ""),
             )
             for pool, wanted in demand.items()
         }
-        told = {job.key: words[pool] for job in snapshot.jobs if not job.finished and (pool := pool_of(job)) in words}
+        told = {job.key: words[pool] for job in snapshot.jobs if asks_for_gpus(job) and (pool := pool_of(job)) in words}
         return told, min(wakes, default=None)
 
     async def _look_at_ends(self, world: World) -> None:
@@ -124,9 +129,8 @@ class Leasing:
         before = self._taken.get(one.pool)
         in_a_row = 1
         if before is not None and steps <= before.steps:
-            last = before.evicted
             # none was asked for within the pause: this one was lost together with the last one, not after it
-            in_a_row = last.in_a_row + (world.now >= last.last + retry_delay(last.in_a_row))
+            in_a_row = before.evicted.in_a_row + (world.now >= before.again_at)
         by = one.taken or ("it has ended" if one.over else "it was deleted")
         self._taken[one.pool] = _Taken(Evicted(in_a_row, world.now), steps, by)
         self._metrics.lease_events.labels("taken").inc()

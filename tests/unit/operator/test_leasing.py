@@ -229,8 +229,9 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,))
     assert desk.wire.calls == ["create LeaseTaken"]
     assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 2)
-    desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
+    said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "told once"
+    assert said and said.reason == "Asking"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second in a row"
@@ -300,6 +301,12 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     assert desk.wire.calls == calls
     desk.cycle(leasing_node("lab/podium-lease-x-0"), leases=(seen(0),), now=1.0)
     assert desk.wire.calls == ["delete 0"]
+
+
+def test_a_job_without_gpus_says_nothing_of_leases() -> None:
+    world = make_world(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
+    told, _ = asyncio.run(Desk().leasing.once(world, build_snapshot(world, observe(world))))
+    assert set(told) == {JOB}
 
 
 def test_each_namespace_has_its_own_of_the_same_name() -> None:
