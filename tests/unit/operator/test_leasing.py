@@ -231,7 +231,8 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 2)
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "told once"
-    assert said and said.reason == "Asking"
+    assert said
+    assert said.reason == "Asking"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second in a row"
