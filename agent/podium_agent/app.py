@@ -110,7 +110,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         placeholders: WatchCache[Placeholder] = WatchCache(
             api, PODS, parse_placeholder, labels=LEASE_LABEL, fields=f"spec.nodeName={node}"
         )
-        leases = Leases(settings, placeholders) if settings.gpu_source == "leases" else None
+        leases = Leases(settings, placeholders, everyone) if settings.gpu_source == "leases" else None
         conductor = Conductor(
             settings,
             pods,

@@ -44,6 +44,28 @@ class LeasedGpu:
         return "/".join(self.pod)
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Devices that the kubelet has given a pod. `uid`: of that pod, empty: the API has not shown it yet."""
+
+    uid: str
+    devices: frozenset[str]
+
+
+def believed(
+    before: Mapping[PodName, Given], answer: Mapping[PodName, frozenset[str]], alive: Mapping[PodName, str]
+) -> Mapping[PodName, Given]:
+    """What pods have, after an answer of the kubelet's. `alive`: uids of this node's pods that are not over, as the API
+    server shows them.
+
+    A pod has its devices as long as it lives. A kubelet that has just started lists none of the pods that work on until
+    the API server has told it of them; what it leaves out of those that are there stands.
+    """
+    now = {name: Given(alive.get(name, ""), devices) for name, devices in answer.items()}
+    stand = {name: one for name, one in before.items() if one.uid and alive.get(name) == one.uid}
+    return {**stand, **now}
+
+
 def leased_gpus(listed: Mapping[PodName, Collection[str]], pods: Iterable[Placeholder]) -> Mapping[str, LeasedGpu]:
     """By uuid. `listed`: devices of `nvidia.com/gpu` by pod, as the kubelet says; other pods than placeholders count
     for nothing, nor do placeholders whose device the kubelet has not named.

@@ -22,7 +22,8 @@ from podium.domain.gpu_lease import LeaseState
 from podium.schema.base import ObjectMeta, StatusModel
 from podium_agent.cgroups import find_containers
 from podium_agent.conductor import View
-from podium_agent.leased import LeasedGpu, Placeholder, evacuated, leased_gpus
+from podium_agent.exclusive import UrgentPod
+from podium_agent.leased import Given, LeasedGpu, Placeholder, believed, evacuated, leased_gpus
 from podium_agent.podresources import KubeletAwayError, PodName, devices_of_pods
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -58,15 +59,17 @@ def parse_placeholder(payload: Mapping[str, Any]) -> Placeholder:
 
 
 class Leases:
-    """`pods`: the placeholders of this node."""
+    """`pods`: the placeholders of this node, `everyone`: all of its pods."""
 
-    def __init__(self, settings: AgentSettings, pods: WatchCache[Placeholder]) -> None:
+    def __init__(self, settings: AgentSettings, pods: WatchCache[Placeholder], everyone: WatchCache[UrgentPod]) -> None:
         self._settings = settings
         self._pods = pods
+        self._everyone = everyone
         self._listeners: list[Callable[[], None]] = []
         self.known = asyncio.Event()
         self.given: frozenset[str] = frozenset()  # shares that pods have, by device id
-        self._listed: Mapping[PodName, frozenset[str]] = {}
+        self._holders: Mapping[PodName, Given] = {}  # of whole GPUs
+        self._sharers: Mapping[PodName, Given] = {}
         self._gpus: Mapping[str, LeasedGpu] = {}
         self._event = asyncio.Event()
         self._ended: dict[str, float] = {}
@@ -87,6 +90,7 @@ class Leases:
 
     async def run(self) -> None:
         await self._pods.wait_synced()
+        await self._everyone.wait_synced()
         while True:
             self._event.clear()
             await self.look()
@@ -95,20 +99,31 @@ class Leases:
                     await self._event.wait()
 
     async def look(self) -> None:
-        """Ask the kubelet once; with it away the devices stay as they were last known."""
+        """Ask the kubelet once; with it away, or just started, the devices stay as they were last known."""
         before = (self.known.is_set(), self.held, self.given)
         socket, share = self._settings.pod_resources_socket, self._settings.resource
         try:
-            self._listed, given = await devices_of_pods(socket, LEASED_RESOURCE, share)
-            self.given = frozenset(device for devices in given.values() for device in devices)
+            whole, shares = await devices_of_pods(socket, LEASED_RESOURCE, share)
+            alive = {name: pod.uid for name in self._names(whole, shares) if (pod := self._alive(name)) is not None}
+            self._holders = believed(self._holders, whole, alive)
+            self._sharers = believed(self._sharers, shares, alive)
+            self.given = frozenset(device for one in self._sharers.values() for device in one.devices)
             self.known.set()
         except KubeletAwayError as error:
             log.warning("which GPUs are leased is not asked: %s", error)
-        self._gpus = leased_gpus(self._listed, self._pods.values())
+        listed = {name: one.devices for name, one in self._holders.items()}
+        self._gpus = leased_gpus(listed, self._pods.values())
         if before != (self.known.is_set(), self.held, self.given):
             log.info("leased: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
             for listener in self._listeners:
                 listener()
+
+    def _names(self, *answers: Mapping[PodName, frozenset[str]]) -> set[PodName]:
+        return {name for named in (*answers, self._holders, self._sharers) for name in named}
+
+    def _alive(self, name: PodName) -> UrgentPod | None:
+        pod = self._everyone.get(*name)
+        return None if pod is None or pod.ended else pod
 
     def heed(self, view: View) -> None:
         """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""

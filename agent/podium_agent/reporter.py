@@ -82,8 +82,11 @@ class Reporter:
         return trial.since if since is None else since
 
     async def run(self) -> None:
-        """Nothing before the first look: what the agent before this one wrote tells it where the trials are."""
+        """Nothing before the first look: what the agent before this one wrote tells it where the trials are. Nor before
+        the driver was asked, which takes seconds: a node without GPUs is one without trials on them.
+        """
         await self._conductor.looked.wait()
+        await self._telemetry.asked.wait()
         pause = 0.5
         while True:
             await self._event.wait()

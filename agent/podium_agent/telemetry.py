@@ -27,6 +27,7 @@ class Telemetry:
         self._driver: Driver | None = None
         self._listeners: list[Callable[[], None]] = []
         self.reading = Reading(trouble="DriverNotRead: the driver has not been asked yet")
+        self.asked = asyncio.Event()  # once: `reading` is what the driver said, or why it says nothing
 
     def subscribe(self, listener: Callable[[], None]) -> None:
         self._listeners.append(listener)
@@ -44,11 +45,15 @@ class Telemetry:
                         log.warning("telemetry: %s", trouble)
                     self.reading = unknown(self.reading, trouble)
                     pause = min(pause * 2, LONGEST_PAUSE)
-                for listener in self._listeners:
-                    listener()
+                self._tell()
                 await asyncio.sleep(pause)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _tell(self) -> None:
+        self.asked.set()
+        for listener in self._listeners:
+            listener()
 
     async def _look(self, pool: ThreadPoolExecutor) -> str | None:
         """One sample; None, or the sentence that says why there is none."""
@@ -58,8 +63,7 @@ class Telemetry:
         except TimeoutError:
             # the thread cannot be ended: wait for it, however long, before the driver is asked again
             self.reading = unknown(self.reading, f"DriverHung: no answer within {self._timeout:g} s")
-            for listener in self._listeners:
-                listener()
+            self._tell()
             while not job.done():  # noqa: ASYNC110 - a thread sets it
                 await asyncio.sleep(self._seconds)
             return f"DriverHung: the driver took longer than {self._timeout:g} s to answer"

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.gpu_lease import LeaseFacts, LeaseState, derive
@@ -19,6 +19,10 @@ from podium_operator.seen_lease import SeenLease
 
 def pool_of(job: JobView) -> Pool:
     return Pool(job.key.namespace, "", tuple(sorted(job.products)))
+
+
+def asks_for_gpus(job: JobView) -> bool:
+    return job.accepted and not job.finished and job.gpus_per_trial > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
         trials.setdefault(trial.job, []).append(trial)
     needs: dict[Pool, _Need] = {}
     for job in snapshot.jobs:
-        if job.accepted and not job.finished and job.gpus_per_trial:
+        if asks_for_gpus(job):
             _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
     idle = Counter(gpu.leased_by for gpu in snapshot.gpus if gpu.leased_by and not gpu.trials)
     return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}
@@ -80,21 +84,33 @@ def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wis
     return Wish(Demand(len(need.placed) + free, most), tuple(nodes))
 
 
-def leases_of(seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float) -> tuple[Lease, ...]:
-    """Held are those whose GPU an agent names. What a lease would cost is the number of trials that it moves."""
-    held = {gpu.lease: gpu for node in nodes for gpu in node.status.gpus if gpu.lease is not None}
-    return tuple(_lease(one, held.get(one.path), now) for one in seen)
+def leases_of(
+    seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
+) -> tuple[Lease, ...]:
+    """Held are those whose GPU an agent names. What a lease would cost is the number of trials that it moves. What a
+    `silent` node's agent said of trials that end may never change.
+    """
+    held = {
+        gpu.lease: (gpu, node.metadata.name in silent)
+        for node in nodes
+        for gpu in node.status.gpus
+        if gpu.lease is not None
+    }
+    nothing = (None, False)
+    return tuple(_lease(one, *held.get(one.path, nothing), now=now) for one in seen)
 
 
-def _lease(seen: SeenLease, gpu: GpuStatus | None, now: float) -> Lease:
+def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Lease:
+    trials = gpu.trials if gpu is not None else []
     return Lease(
         name=seen.name,
         pool=seen.pool,
         state=state_of(seen, gpu),
         since=seen.created,
-        idle_since=now if gpu is not None and not gpu.trials else None,
-        loss=float(len(gpu.trials)) if gpu is not None else 0.0,
+        idle_since=now if gpu is not None and not trials else None,
+        loss=float(len(trials)),
         unneeded_since=seen.unneeded_since,
+        in_use=not silent and any(trial.namespace == seen.pool.namespace for trial in trials),
     )
 
 

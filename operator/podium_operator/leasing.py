@@ -20,7 +20,7 @@ from podium.planning.gpu_leases import Ask, Evicted, GiveBack, Lease, Mark, Pool
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_operator.announcements import emit
-from podium_operator.demand import leases_of, pool_of, wishes
+from podium_operator.demand import asks_for_gpus, leases_of, pool_of, wishes
 from podium_operator.lease_condition import Leased, leased
 from podium_operator.lease_pod import UNNEEDED_ANNOTATION, make_lease_pod
 from podium_operator.metrics import Metrics
@@ -50,6 +50,11 @@ class _Taken:
     steps: float
     by: str
 
+    @property
+    def again_at(self) -> float:
+        """None is asked for before."""
+        return self.evicted.last + retry_delay(self.evicted.in_a_row)
+
 
 class Leasing:
     """Where GPUs are Podium's own it gives back what an operator before this one, told otherwise, has left."""
@@ -62,13 +67,14 @@ class Leasing:
         self._taken: dict[Pool, _Taken] = {}
         self._counted: set[str] = set()  # uids whose end was looked at
         self._given_back: set[str] = set()
+        self._seen: Mapping[str, SeenLease] | None = None  # by uid, at the last look; None: there was none yet
 
     async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
         """Each job's word on its leases, and when to look again if nothing happens before."""
         asks = self._settings.gpu_source == "leases"
         wished = wishes(snapshot, self._settings.lease_most) if asks else {}
         demand = {pool: wish.demand for pool, wish in wished.items()}
-        leases = leases_of(world.leases, world.nodes, world.now)
+        leases = leases_of(world.leases, world.nodes, world.now, world.silent)
         await self._look_at_ends(world)
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
         planned = plan_leases(demand, leases, evicted, world.now)
@@ -88,19 +94,27 @@ class Leasing:
                 wanted,
                 [lease for lease in leases if lease.pool == pool],
                 self._refused[pool].message if pool in self._refused else "",
-                self._taken[pool].by if pool in self._taken else "",
+                taken.by if (taken := self._taken.get(pool)) is not None and world.now < taken.again_at else "",
                 next((one.unscheduled for one in world.leases if one.pool == pool and one.unscheduled), ""),
             )
             for pool, wanted in demand.items()
         }
-        told = {job.key: words[pool] for job in snapshot.jobs if not job.finished and (pool := pool_of(job)) in words}
+        told = {job.key: words[pool] for job in snapshot.jobs if asks_for_gpus(job) and (pool := pool_of(job)) in words}
         return told, min(wakes, default=None)
 
     async def _look_at_ends(self, world: World) -> None:
         """Who ended a lease, once; and placeholders that are over without being told to end are taken away."""
-        there = {one.uid for one in world.leases}
-        self._counted &= there
-        self._given_back &= there
+        there = {one.uid: one for one in world.leases}
+        if self._seen is None:
+            # an operator before this one may have given them back; who lost a GPU to others is told so by the cluster
+            self._given_back |= {one.uid for one in world.leases if one.deleting and not one.taken}
+        known = self._counted | self._given_back
+        between = [one for uid, one in (self._seen or {}).items() if uid not in there and uid not in known]
+        self._seen = there
+        self._counted &= there.keys()
+        self._given_back &= there.keys()
+        for one in between:  # ended and gone since the last look
+            await self._was_taken(world, one)
         for one in world.leases:
             if one.over and not one.deleting:
                 await self._delete(one)
@@ -113,8 +127,11 @@ class Leasing:
     async def _was_taken(self, world: World, one: SeenLease) -> None:
         steps = sum(t.status.last_step or 0.0 for t in world.trials if t.metadata.namespace == one.pool.namespace)
         before = self._taken.get(one.pool)
-        in_a_row = before.evicted.in_a_row + 1 if before is not None and steps <= before.steps else 1
-        by = one.taken or "it was deleted"
+        in_a_row = 1
+        if before is not None and steps <= before.steps:
+            # none was asked for within the pause: this one was lost together with the last one, not after it
+            in_a_row = before.evicted.in_a_row + (world.now >= before.again_at)
+        by = one.taken or ("it has ended" if one.over else "it was deleted")
         self._taken[one.pool] = _Taken(Evicted(in_a_row, world.now), steps, by)
         self._metrics.lease_events.labels("taken").inc()
         again = retry_delay(in_a_row)

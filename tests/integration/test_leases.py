@@ -79,8 +79,8 @@ class Site:
 
     def lease(self) -> str | None:
         """The placeholder that holds the GPU, as the agent says."""
-        name: str | None = self.node.gpunode()["status"]["gpus"][0].get("lease")
-        return name
+        gpus = self.node.gpunode()["status"].get("gpus", [])
+        return gpus[0].get("lease") if gpus else None
 
     def trials(self, job: str) -> dict[str, dict[str, Any]]:
         items = self.node.get("hyperparamtrials", "-l", f"podium.dev/job={job}")["items"]
@@ -171,10 +171,13 @@ def test_trials_work_on_what_the_quota_lets_podium_lease(site: Site) -> None:
     memory = {"perTrial": 1, "memory": "16Mi"}
     site.job("sweep", COUNT, suspension={"methods": ["cuda-checkpoint"]}, gpus=memory)
     until(lambda: site.lease(), "a GPU that is leased")
-    until(lambda: "1 of 2 GPUs" in site.condition("sweep", "Leased").get("message", ""), "the job's word")
-    told = site.condition("sweep", "Leased")
-    assert (told["status"], told["reason"]) == ("False", "QuotaExceeded")
-    assert "exceeded quota: gpus" in told["message"]
+
+    def word() -> bool:
+        told = site.condition("sweep", "Leased")
+        refused = told.get("reason") == "QuotaExceeded" and "exceeded quota: gpus" in told["message"]
+        return refused and told["status"] == "False" and "1 of 2 GPUs" in told["message"]
+
+    until(word, "the job's word")
     assert len(site.placeholders()) == 1
     until(lambda: "Running" in site.node.states().values(), "one of them at work")
     (worker,) = site.node.states()
@@ -189,7 +192,7 @@ def test_another_agent_asks_what_is_leased_before_it_decides(site: Site) -> None
     before = len(steps(node, worker))
     until(lambda: len(steps(node, worker)) > before + 5, "the trial works on")
     assert b": suspend" not in node.log.read_bytes()[node.log_before :]
-    assert site.lease() is not None
+    until(lambda: site.lease(), "the new agent says so, too")
 
 
 def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
@@ -200,7 +203,8 @@ def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
     told = site.node.get("events", "--field-selector", "reason=LeaseTaken")["items"]
-    assert any("PreemptionByScheduler" in event["message"] for event in told), told
+    # an operator that was too slow to see it end has no other word for it
+    assert any("PreemptionByScheduler" in event["message"] or "it was deleted" in event["message"] for event in told)
     assert site.runs("plain"), "Podium's lease takes nothing from anybody"
 
 
@@ -219,9 +223,13 @@ def test_with_the_lease_they_go_on_and_no_step_is_lost(site: Site) -> None:
 
 
 def test_it_is_given_back_with_the_last_search(site: Site) -> None:
+    before = len(site.node.log.read_bytes())
     site.node.cluster.kubectl("delete", "hyperparamjob", "sweep", "--wait=true")
-    until(lambda: not site.placeholders(), "no placeholder is left")
+    until(lambda: not site.placeholders(), "no placeholder is left", 120)  # a grace period or two
     until(lambda: site.lease() is None, "nothing is leased")
+    until(lambda: not site.node.get("pods", "-l", "podium.dev/trial")["items"], "no trial is left")
+    said = site.node.log.read_bytes()[before:]
+    assert b"suspend (LeaseEnded)" not in said, "it ended while the GPU was Podium's"
 
 
 def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -> None:
@@ -237,8 +245,13 @@ def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -
     site.stranger("another")
     until(lambda: site.runs("another"), "the stranger at work")
     until(lambda: site.phases("saves") == {"Requeued"}, "the trial waits")
-    until(lambda: site.trials("saves")["saves-0"]["saved"]["step"] > 3, "what it saved when it was told to go")
-    saved = site.trials("saves")["saves-0"]["saved"]["step"]
+
+    def asked() -> int:
+        """The step that it saved because it was asked: by itself it does so once, after the first."""
+        step = int(site.trials("saves")["saves-0"].get("saved", {}).get("step", 0))
+        return step if step > 3 else 0
+
+    saved = until(asked, "its save")
     site.leave("another")
     until(lambda: site.trials("saves")["saves-0"].get("attempt") == 1, "another attempt")
     until(lambda: site.phases("saves") == {"Running"}, "it goes on")

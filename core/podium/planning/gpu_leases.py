@@ -40,6 +40,7 @@ class Demand:
 class Lease:
     """`idle_since`: no trial has a share of it since then, None: some have. `loss`: GPU-seconds that its end would cost
     the trials on it. `unneeded_since`: the pool has had more than it needs since then (kept on the placeholder).
+    `in_use`: trials of its own namespace sit on it, at work or suspended, even if their search is over.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Lease:
     idle_since: float | None = None
     loss: float = 0.0
     unneeded_since: float | None = None
+    in_use: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,9 @@ def plan_leases(
         mine = [lease for lease in leases if lease.pool == pool and lease.state in _COUNTS]
         demand = demands.get(pool)
         if demand is None:
-            actions += [GiveBack(lease, "NoSearch", "No search is left that uses it.") for lease in mine]
+            # pods of a search that has just ended save and end on the GPU, not beside its next user
+            over = [lease for lease in mine if not lease.in_use]
+            actions += [GiveBack(lease, "NoSearch", "No search is left that uses it.") for lease in over]
             continue
         wanted = min(demand.gpus, demand.most)
         if len(mine) < wanted:

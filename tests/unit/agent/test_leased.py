@@ -19,11 +19,13 @@ from podium_agent.arbiter import Entry, Orders, decide
 from podium_agent.conductor import View
 from podium_agent.deviceplugin.leased import LeasedShares
 from podium_agent.deviceplugin.shares import RefusedError
+from podium_agent.exclusive import UrgentPod
 from podium_agent.gpus import Gpu, Reading, Sample
 from podium_agent.leased import Placeholder, announced, evacuated, leased_gpus
 from podium_agent.leases import Leases, parse_placeholder
 from podium_agent.nodestatus import build
 from podium_agent.podresources import KubeletAwayError, PodName
+from podium_agent.reservations import parse_pod
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.telemetry import Telemetry
@@ -121,8 +123,9 @@ class Desk:
         self.listed: Mapping[PodName, frozenset[str]] | None = {}
         self.given: Mapping[PodName, frozenset[str]] = {}
         self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
+        self.everyone = WatchCache(cast(Api, None), PODS, parse_pod)
         patch.setattr(podium_agent.leases, "devices_of_pods", self._ask)
-        self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods)
+        self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods, self.everyone)
         self.news = 0
         self.leases.subscribe(self._hear)
 
@@ -138,6 +141,12 @@ class Desk:
         about = {"namespace": NAME[0], "name": NAME[1], "uid": "u", **meta}
         status = {"phase": "Running", "containerStatuses": [{"containerID": f"containerd://{'c' * 64}"}]}
         self.pods._items = {NAME: parse_placeholder({"metadata": about, "status": status})}
+
+    def lives(self, **uids: str) -> None:
+        """Pods of the namespace by name, as the API shows them; `over`: it has ended."""
+        self.everyone._items = {
+            ("lab", name.replace("_", "-")): UrgentPod(uid, ended=uid == "over") for name, uid in uids.items()
+        }
 
     def look(self) -> Mapping[str, str]:
         asyncio.run(self.leases.look())
@@ -163,6 +172,19 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
     assert desk.look() == {"A": "lab/podium-lease-0"}, "with the kubelet away it stays"
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     assert desk.look() == {}, "the API's word is heard all the same"
+
+
+def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
+    desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
+    desk.hear()
+    desk.lives(podium_lease_0="u", t_0="t")
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
+    desk.listed, desk.given = {}, {}
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
+    desk.lives(podium_lease_0="u", t_0="over")
+    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-lease-0"}, frozenset()), "nothing is left of it"
+    desk.lives(podium_lease_0="another", t_0="t")
+    assert (desk.look(), desk.leases.given) == ({}, frozenset()), "another pod of that name has nothing yet"
 
 
 def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,10 @@ from podium_agent.telemetry import Telemetry
 from podium_cluster.client import Api
 
 
-def test_nothing_is_told_before_the_first_look(tmp_path: Path) -> None:
-    """The agent before this one has written where the trials are: with the kubelet away nobody else knows."""
+def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path) -> None:
+    """The agent before this one has written where the trials are: with the kubelet away nobody else knows. What the
+    driver has not said yet is no word that there are no GPUs.
+    """
     written: list[dict[str, Any]] = []
 
     async def main() -> None:
@@ -31,7 +33,7 @@ def test_nothing_is_told_before_the_first_look(tmp_path: Path) -> None:
 
         conductor = SimpleNamespace(looked=asyncio.Event(), view=View(), subscribe=lambda _: None)
         heard: list[Any] = []
-        telemetry = SimpleNamespace(subscribe=heard.append, reading=Reading())
+        telemetry = SimpleNamespace(subscribe=heard.append, reading=Reading(), asked=asyncio.Event())
         reporter = Reporter(
             Machine(tmp_path).settings(),
             cast(Api, SimpleNamespace(apply_status=apply_status)),
@@ -44,10 +46,11 @@ def test_nothing_is_told_before_the_first_look(tmp_path: Path) -> None:
         task = asyncio.ensure_future(reporter.run())
         (wake,) = heard
         wake()
-        for _ in range(20):
-            await asyncio.sleep(0.005)
-        assert written == []
-        conductor.looked.set()
+        for event in (conductor.looked, telemetry.asked):
+            for _ in range(20):
+                await asyncio.sleep(0.005)
+            assert written == []
+            event.set()
         await told.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

@@ -92,6 +92,7 @@ CASES = {
     "evicted before that": (plan(1, [], evicted=Evicted(1, NOW - 2.0)), ["ask"]),
     "evicted again and again": (plan(1, [], evicted=Evicted(6, NOW - 30.0)), []),
     "the last search of the pool has ended: at once": (plan_leases({}, [lease(0)], {}, NOW), ["back l0 NoSearch"]),
+    "but not under pods of it that are still there": (plan_leases({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoSearch"]),
 }  # fmt: skip
 
 

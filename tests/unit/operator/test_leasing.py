@@ -175,11 +175,12 @@ class Desk:
         given = {"gpu_source": "leases", "image": "i", **settings}
         self.leasing = Leasing(cast(Api, self.wire), OperatorSettings(**given), Metrics())
         self.wake: float | None = None
+        self.silent: frozenset[str] = frozenset()
 
     def cycle(self, *objects: Any, leases: tuple[SeenLease, ...] = (), now: float = 0.0) -> Leased | None:
         """The job's word; the calls of this cycle alone are kept."""
         self.wire.calls.clear()
-        world: World = replace(make_world(*objects, now=NOW + now), leases=leases)
+        world: World = replace(make_world(*objects, now=NOW + now), leases=leases, silent=self.silent)
         told, self.wake = asyncio.run(self.leasing.once(world, build_snapshot(world, observe(world))))
         return told.get(JOB)
 
@@ -228,8 +229,10 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,))
     assert desk.wire.calls == ["create LeaseTaken"]
     assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 2)
-    desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
+    said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "told once"
+    assert said
+    assert said.reason == "Asking"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second in a row"
@@ -251,6 +254,60 @@ def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() ->
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
     desk.cycle(one, node, leases=(marked,), now=LINGER + 2)
     assert desk.wire.calls == ["mark 0"], "needed again"
+
+
+def test_several_that_are_lost_at_once_are_one_loss() -> None:
+    desk, node = Desk(), leasing_node()
+    taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
+    desk.cycle(TWO, node, leases=tuple(taken[:2]))
+    assert desk.wire.calls == ["create LeaseTaken"] * 2
+    assert desk.wake == NOW + 2
+    desk.cycle(TWO, node, leases=tuple(taken), now=1.0)
+    assert desk.wake == NOW + 3, "for one pod with several GPUs"
+
+
+def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
+    desk = Desk()
+    job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
+    desk.cycle(job, leasing_node("lab/podium-lease-x-0"), leases=(seen(0),))
+    said = desk.cycle(job, leasing_node(), now=1.0)
+    assert desk.wire.calls == ["create LeaseTaken"]
+    assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 3)
+    desk.cycle(job, leasing_node(), now=1.5)
+    assert desk.wire.calls == [], "told once"
+
+
+def test_what_the_operator_before_gave_back_is_no_loss_and_what_others_took_is() -> None:
+    job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
+    for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create LeaseTaken"])):
+        desk = Desk()
+        desk.cycle(job, leasing_node(), leases=(seen(0, deleting=True, conditions=conditions),))
+        assert desk.wire.calls == calls
+
+
+@pytest.mark.parametrize(
+    ("namespace", "silent", "calls"), [("lab", False, []), ("lab", True, ["delete 0"]), ("other", False, ["delete 0"])]
+)
+def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
+    namespace: str, silent: bool, calls: list[str]
+) -> None:
+    desk = Desk()
+    node = leasing_node("lab/podium-lease-x-0", trials={"sweep-0": "Running"})
+    (gpu,) = node.status.gpus
+    there = [gpu.trials[0].model_copy(update={"namespace": namespace})]
+    gpus = [gpu.model_copy(update={"trials": there})]
+    node = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
+    desk.silent = frozenset({node.metadata.name}) if silent else frozenset()
+    desk.cycle(node, leases=(seen(0),))
+    assert desk.wire.calls == calls
+    desk.cycle(leasing_node("lab/podium-lease-x-0"), leases=(seen(0),), now=1.0)
+    assert desk.wire.calls == ["delete 0"]
+
+
+def test_a_job_without_gpus_says_nothing_of_leases() -> None:
+    world = make_world(TWO, make_job("plain", gpus={"perTrial": 0}), leasing_node())
+    told, _ = asyncio.run(Desk().leasing.once(world, build_snapshot(world, observe(world))))
+    assert set(told) == {JOB}
 
 
 def test_each_namespace_has_its_own_of_the_same_name() -> None:
