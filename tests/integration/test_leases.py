@@ -73,6 +73,10 @@ class Site:
         found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/lease")["items"]
         return found
 
+    def told(self, reason: str) -> list[str]:
+        """The sentences of events."""
+        return [event["message"] for event in self.node.get("events", "--field-selector", f"reason={reason}")["items"]]
+
     def lease(self) -> str | None:
         """The placeholder that holds the GPU, as the agent says."""
         name: str | None = self.node.gpunode()["status"]["gpus"][0].get("lease")
@@ -191,12 +195,11 @@ def test_another_agent_asks_what_is_leased_before_it_decides(site: Site) -> None
 def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     site.stranger("plain")
     until(lambda: site.at_work("plain"), "the stranger at work")
-    assert site.lease() is None
     assert len(site.node.frozen()) == 1, "what worked is suspended in place"
+    until(lambda: site.lease() is None, "the agent says so")
     until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
-    told = site.node.get("events", "--field-selector", "reason=LeaseTaken")["items"]
-    assert any("PreemptionByScheduler" in event["message"] for event in told), told
+    until(lambda: any("PreemptionByScheduler" in word for word in site.told("LeaseTaken")), "the event says by whom")
     assert site.runs("plain"), "Podium's lease takes nothing from anybody"
 
 
@@ -233,7 +236,7 @@ def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -
     site.stranger("another")
     until(lambda: site.runs("another"), "the stranger at work")
     until(lambda: site.phases("saves") == {"Requeued"}, "the trial waits")
-    assert site.trials("saves")["saves-0"]["saved"]["step"] > 3
+    until(lambda: site.trials("saves")["saves-0"].get("saved", {}).get("step", 0) > 3, "a save of what it had done")
     site.leave("another")
     until(lambda: site.trials("saves")["saves-0"].get("attempt") == 1, "another attempt")
     until(lambda: site.phases("saves") == {"Running"}, "it goes on")
