@@ -129,6 +129,11 @@ class Scene:
         path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}-*"))
         return path
 
+    def let_go(self, name: str) -> None:
+        """Trials of the mode `held` may end from now on; each has trained already."""
+        for trial in self.trials(name):
+            (self.folder(name, trial["metadata"]["name"]) / "go").touch()
+
     def freezer(self, pod: dict[str, Any]) -> Path:
         """The cgroup of a pod's main container that the agent freezes."""
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]

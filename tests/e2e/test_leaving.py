@@ -67,8 +67,7 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
     scene.site.podium("drain", NODE, "--wait", "0")
     scene.until(witness, f"{NODE} is empty", lambda: not there(scene), 120)
     scene.site.podium("drain", NODE, "--undo")
-    for trial in scene.trials(JOB):
-        (scene.folder(JOB, trial["metadata"]["name"]) / "go").touch()
+    scene.let_go(JOB)
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     trials, told = scene.trials(JOB), requeues(scene)
