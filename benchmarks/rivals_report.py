@@ -110,7 +110,7 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
             f"{size}, {budget:g} s on {cores} cores = {budget * cores:g} core-seconds each.",
             "The clock starts with the contender's process: imports, Ray's own cluster, searcher and planner count.",
             "ray-asha: ASHA, Ray's default settings, actors reused. optuna: TPE and median pruner, as `create_study`",
-            "makes it. podium: the cluster's planner on processes, SIGSTOP as the suspension; hermes is the default",
+            "makes it. podium: the cluster's planner on processes, SIGSTOP as the suspension; envelope is the default",
             "policy. Ray and Podium search at random and try the same points in the same order; Optuna chooses",
             "its own.\n",
             "Means over the searches; in brackets what is counted from the contender's first trial on.\n",

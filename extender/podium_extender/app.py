@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from fastapi import FastAPI, Request, Response
@@ -18,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
-from podium.placement.readings import PlacedPod
+from podium.placement.readings import placed
 from podium.placement.scores import MIDDLE
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
@@ -134,7 +135,7 @@ def _filter(
             else:
                 waiting.refused(name, question.need, args.names, telemetry.clock())
         if len(decided.passed) == 1:  # then there is nothing to score
-            _expect(args, question, decided.passed[0], telemetry)
+            _expect(args, decided.passed[0], telemetry)
     except BadPodError as error:
         decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
     for code, count in Counter(why.code for why in decided.failed.values()).items():
@@ -154,13 +155,14 @@ def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[
         return [MIDDLE] * len(args.names)
     ranking = judge.prioritize(question, args.names, telemetry.views(), telemetry.clock())
     if ranking.favourite is not None:
-        _expect(args, question, args.names[ranking.favourite], telemetry)
+        _expect(args, args.names[ranking.favourite], telemetry)
     return ranking.scores
 
 
-def _expect(args: ExtenderArgs, question: Question, node: str, telemetry: Telemetry) -> None:
+def _expect(args: ExtenderArgs, node: str, telemetry: Telemetry) -> None:
+    """Whole, as the watch will show it: a preemption may name it before its binding is seen."""
     meta = args.pod.metadata
-    telemetry.expect((meta.namespace, meta.name), PlacedPod(meta.uid, node, question.need))
+    telemetry.expect((meta.namespace, meta.name), replace(placed(args.pod), node=node))
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:

@@ -129,8 +129,13 @@ class Telemetry:
         self._changed.update(self._assumed.place(key, pod, self.clock()))
 
     def occupants(self, name: str) -> dict[str, Occupant]:
-        """The scheduler's own pods on a node by uid, with what each would lose. O(pods of that node)."""
-        return {pod.uid: self._occupant(pod) for pod in self._on_node.get(name, {}).values()}
+        """The scheduler's own pods on a node by uid, with what each would lose; also those of which the binding was not
+        seen yet: the scheduler may propose them, and to refuse would park the pod that asks. O(pods of that node).
+        """
+        return {pod.uid: self._occupant(pod) for pod in self._there(name).values()}
+
+    def _there(self, name: str) -> Mapping[Key, PlacedPod]:
+        return {**self._on_node.get(name, {}), **self._assumed.on(name)}
 
     def _occupant(self, pod: PlacedPod) -> Occupant:
         trial = self._trials.get(*pod.trial) if pod.trial else None
@@ -150,7 +155,7 @@ class Telemetry:
             self._views.drop(name)
             return
         # in one order, whether they are seen there or assumed: a binding that was expected changes nothing
-        pods = {**self._on_node.get(name, {}), **self._assumed.on(name)}
+        pods = self._there(name)
         gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
         self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock()))
 

@@ -6,6 +6,7 @@ disturbed, and keeps its images for the next session. It is ended afterwards, un
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -121,9 +122,9 @@ class Site:
         ]
         return bool(statuses) and all(status["restartCount"] >= 1 and status["ready"] for status in statuses)
 
-    def kill_program(self, program: str) -> int:
-        """SIGKILL every process of this cluster's containers that runs `program`; how many there were."""
-        killed = 0
+    def processes(self, program: str) -> list[int]:
+        """Those of this cluster's containers that run `program`."""
+        found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 words = (folder / "cmdline").read_bytes().split(b"\0")
@@ -132,9 +133,16 @@ class Site:
                 continue
             ours = f"devcluster-{self.cluster.name}/" in cgroup
             if ours and any(Path(word.decode(errors="replace")).name == program for word in words[:2]):
-                os.kill(int(folder.name), signal.SIGKILL)
-                killed += 1
-        return killed
+                found.append(int(folder.name))
+        return found
+
+    def kill_program(self, program: str) -> int:
+        """SIGKILL every process of this cluster's containers that runs `program`; how many there were."""
+        found = self.processes(program)
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
+        return len(found)
 
 
 @pytest.fixture(scope="session")

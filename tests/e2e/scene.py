@@ -129,6 +129,11 @@ class Scene:
         path: Path = next(self.site.cluster.paths.shared.glob(f"*-{name}-{uid}/{trial}-*"))
         return path
 
+    def let_go(self, name: str) -> None:
+        """Trials of the mode `held` may end from now on; each has trained already."""
+        for trial in self.trials(name):
+            (self.folder(name, trial["metadata"]["name"]) / "go").touch()
+
     def freezer(self, pod: dict[str, Any]) -> Path:
         """The cgroup of a pod's main container that the agent freezes."""
         container = pod["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
@@ -146,7 +151,7 @@ class Scene:
         self.site.until(
             f"{witness.job}: the agents' last words",
             lambda: all(self.last_step(trial) == LAST for trial in self.trials(witness.job)),
-            30,
+            90,
         )
         for trial in self.trials(witness.job):
             name, status = trial["metadata"]["name"], trial["status"]
@@ -171,7 +176,7 @@ class Scene:
 
     def nothing_leaks(self, name: str) -> None:
         """After the search: nothing frozen, no pod that works, every share free."""
-        self.site.until(f"{name}: nothing is frozen", lambda: not self.site.frozen(), 30)
+        self.site.until(f"{name}: nothing is frozen", lambda: not self.site.frozen(), 90)
         alive = [pod["metadata"]["name"] for pod in self.pods(name) if pod["status"]["phase"] in ("Running", "Pending")]
         assert alive == []
         self.site.until(
@@ -179,7 +184,7 @@ class Scene:
             lambda: all(
                 not gpu.get("trials") for node in self.site.objects("gpunodes") for gpu in node["status"]["gpus"]
             ),
-            30,
+            90,
         )
 
     @staticmethod

@@ -18,7 +18,7 @@ Scene = Any
 def test_the_operator_is_killed_ten_times_and_the_agents_five(scene: Scene) -> None:
     """Each time within 50 ms of an order: in the middle of suspensions and resumptions."""
     chance = random.Random(4)
-    witness = scene.search("killed", trials=8, seconds=0.3)
+    witness = scene.search("killed", "held", trials=8, seconds=0.3)
     scene.until(witness, "the first suspension", lambda: scene.suspensions("killed") >= 1, 120)
     killed = {"operator": 0, "agent": 0}
     for round_ in range(10):
@@ -33,6 +33,8 @@ def test_the_operator_is_killed_ten_times_and_the_agents_five(scene: Scene) -> N
             killed[who] += scene.kill(f"podium-{who}", who) > 0
     assert scene.phase("killed") not in FINAL, "it went on all the while"
     assert killed == {"operator": 10, "agent": 5}
+    scene.until(witness, "all have begun", lambda: min(map(scene.last_step, scene.trials("killed"))) > 0, 120)
+    scene.let_go("killed")
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     assert scene.judge(witness) == 0, "who dies is Podium: no trial loses anything"
     assert len({pod["metadata"]["labels"]["podium.dev/trial"] for pod in scene.pods("killed")}) == 8
@@ -41,7 +43,7 @@ def test_the_operator_is_killed_ten_times_and_the_agents_five(scene: Scene) -> N
 
 
 def test_pods_are_deleted_while_running_suspended_and_gated(scene: Scene) -> None:
-    witness = scene.search("deleted", trials=6)
+    witness = scene.search("deleted", "held", trials=6)
     for phase in ("Gated", "Running", "Suspended", "Running", "Suspended"):
         pod = scene.until(witness, phase, lambda phase=phase: scene.in_phase("deleted", phase), 60)
         scene.site.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
@@ -52,6 +54,8 @@ def test_pods_are_deleted_while_running_suspended_and_gated(scene: Scene) -> Non
             lambda gone=gone: gone not in {p["metadata"]["uid"] for p in scene.pods("deleted")},
             60,
         )
+    scene.until(witness, "all have begun", lambda: min(map(scene.last_step, scene.trials("deleted"))) > 0, 120)
+    scene.let_go("deleted")
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     assert scene.judge(witness) == 0, "each was saved within its grace period"
     assert all(trial["status"]["failures"] == 0 for trial in scene.trials("deleted")), "no deletion is a failure"

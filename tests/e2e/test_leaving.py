@@ -42,7 +42,7 @@ GUESTS = {
 
 
 def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
-    witness = scene.search(JOB, trials=8, seconds=0.5, cpu="250m")
+    witness = scene.search(JOB, "held", trials=8, seconds=0.5, cpu="250m")
     scene.until(witness, "steps", lambda: min(map(scene.last_step, scene.trials(JOB)), default=0) >= 3, 120)
 
     pod = scene.until(witness, "a frozen trial", lambda: scene.in_phase(JOB, "Suspended"), 60)
@@ -67,6 +67,7 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
     scene.site.podium("drain", NODE, "--wait", "0")
     scene.until(witness, f"{NODE} is empty", lambda: not there(scene), 120)
     scene.site.podium("drain", NODE, "--undo")
+    scene.let_go(JOB)
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     trials, told = scene.trials(JOB), requeues(scene)

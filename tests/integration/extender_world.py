@@ -293,12 +293,17 @@ class World:
         found: str = self.wait(lambda: self.pod(name)["spec"].get("nodeName"), f"{name} is bound")
         return found.removeprefix(f"{self.scheduler}-")
 
-    def why_not(self, name: str) -> str:
+    def why_not(self, name: str, *words: str) -> str:
+        """Why the pod waits, once one of these words is in it (any text, without them): what it is told first may be
+        that the scheduler has not seen its node yet.
+        """
+
         def message() -> str:
             conditions = self.pod(name).get("status", {}).get("conditions", [])
-            return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+            text: str = next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
+            return text if not words or any(word in text for word in words) else ""
 
-        found: str = self.wait(message, f"{name} is told why it waits")
+        found: str = self.wait(message, f"{name} is told why it waits ({' or '.join(words)})")
         return found
 
     def clear(self) -> None:

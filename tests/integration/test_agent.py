@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +118,23 @@ def test_when_the_holder_ends_the_next_goes_on_at_once(node: Node) -> None:
 def test_a_suspended_trial_that_is_deleted_hears_its_sigterm(node: Node) -> None:
     node.order("count-2", "count-1")
     until(lambda: node.states().get("count-2") == "Running", "count-2 at work")
-    begin = time.monotonic()
-    node.cluster.kubectl("delete", "pod", "count-1-0", "--wait=true")
-    assert time.monotonic() - begin < 7, "it was left to the SIGKILL at the end of its grace period"
+    # so that its end can be read before it is gone
+    node.cluster.kubectl("patch", "pod", "count-1-0", "--type=merge", "-p", finalizers('["podium.dev/test"]'))
+    node.cluster.kubectl("delete", "pod", "count-1-0", "--wait=false")
+
+    def ended() -> list[int]:
+        states = [one["state"] for one in node.get("pod", "count-1-0")["status"]["containerStatuses"]]
+        return [state["terminated"]["exitCode"] for state in states if "terminated" in state]
+
+    codes = until(ended, "its end")
+    node.cluster.kubectl("patch", "pod", "count-1-0", "--type=merge", "-p", finalizers("null"))
+    until(lambda: "count-1-0" not in {pod["metadata"]["name"] for pod in node.get("pods")["items"]}, "it is gone")
+    assert codes == [0], "137: it was left to the SIGKILL at the end of its grace period"
     until(lambda: node.frozen() == set(), "the holder goes on")
+
+
+def finalizers(names: str) -> str:
+    return f'{{"metadata": {{"finalizers": {names}}}}}'
 
 
 def test_a_deleted_pod_saves_first_and_the_next_one_counts_what_was_lost(node: Node, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def world(
     world = World(kubeconfig, tmp_path_factory.mktemp("extender"), binary, server=wire.address)
     with world.open():
         world.start_extender()
-        world.start_scheduler()
+        world.start_scheduler(patience="5s")  # an answer that is late on a busy machine is no answer to the scheduler
         yield world
 
 
@@ -66,6 +66,11 @@ def seen_by_the_scheduler(world: World, *nodes: str) -> None:
         assert world.bound(f"first-on-{node}") == node
 
 
+def seen_by_the_extender(world: World) -> None:
+    """Every binding until now, and so whatever became of pods before those."""
+    world.wait(lambda: world.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
+
+
 @pytest.mark.parametrize("blind", [False, True], ids=["seen", "not_seen_bound"])
 def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World, wire: HeldWire, blind: bool) -> None:
     """kube-scheduler asks for the next pod before the last one's binding is written. `blind`: the extender sees no
@@ -74,19 +79,19 @@ def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World, wi
     for number, node in enumerate("ab"):
         world.add_node(node, gpu(number, shares=8), shares=8)
     seen_by_the_scheduler(world, "a", "b")
+    seen_by_the_extender(world)  # and that the pods of the same names, of the burst before, are gone
     names = [f"burst-{i}" for i in range(6)]
     with wire.held() if blind else contextlib.nullcontext():
         world.add_pod(*names)
         places = [world.bound(name) for name in names]
     assert sorted(places) == ["a", "a", "a", "b", "b", "b"]
-    world.wait(lambda: world.metric("podium_extender_assumed_pods") == 0, "the extender has seen every binding")
+    seen_by_the_extender(world)
 
 
 def test_a_broken_gpu_is_refused_and_the_pod_says_why(world: World) -> None:
     world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
     world.add_pod("careful", on="broken")
-    message = world.why_not("careful")
-    assert "Unhealthy" in message
+    message = world.why_not("careful", "Unhealthy")
     assert "Xid 79" in message
     assert "preemption" in message.lower()  # unresolvable: the scheduler does not even look for victims
     world.add_node("idle", gpu(2))
@@ -98,16 +103,18 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
     world.add_node("idle", gpu(1))
     world.add_pod("picky", on="idle", annotations={"podium.dev/gpu-products": "NVIDIA-H100"})
     world.add_pod("huge", on="idle", annotations={"podium.dev/gpu-memory": str(100 * GIB)})
-    assert "WrongProduct" in world.why_not("picky")
-    assert "TooLittleMemory" in world.why_not("huge")
+    world.why_not("picky", "WrongProduct")
+    world.why_not("huge", "TooLittleMemory")
 
 
 def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
         world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+    for name in ("first", "second", "third"):
         world.add_pod(name, on="idle")
         assert world.bound(name) == "idle"
+    seen_by_the_extender(world)
     world.add_pod("urgent", on="idle", urgent=True)
     world.wait(lambda: world.pod("second")["metadata"].get("deletionTimestamp"), "the trial that saved last leaves")
     assert world.wait(lambda: world.pod("urgent")["status"].get("nominatedNodeName"), "its share is kept for the pod")
@@ -121,7 +128,7 @@ def test_a_refused_pod_is_woken_when_the_gpu_recovers(world: World) -> None:
     """kube-scheduler does not watch GPUNodes: by itself it would try again after five minutes."""
     world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"))
     world.add_pod("patient", on="broken")
-    assert "Unhealthy" in world.why_not("patient")
+    world.why_not("patient", "Unhealthy")
     world.add_node("broken", gpu(1))
     assert world.bound("patient") == "broken"
     assert ROOM_ANNOTATION in world.pod("patient")["metadata"]["annotations"]
@@ -146,8 +153,7 @@ def test_behind_a_frozen_extender_others_are_placed_and_trials_go_on_after_it(wo
     frozen.send_signal(signal.SIGSTOP)
     try:
         world.add_pod("trial")
-        message = world.why_not("trial")
-        assert "deadline exceeded" in message or "Timeout" in message, message
+        world.why_not("trial", "deadline exceeded", "Timeout")
         world.add_pod("plain", gpus=0)
         assert world.bound("plain") == "idle"
         assert not world.pod("trial")["spec"].get("nodeName")

@@ -77,6 +77,10 @@ class Site:
         found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/lease")["items"]
         return found
 
+    def told(self, reason: str) -> list[str]:
+        """The sentences of events."""
+        return [event["message"] for event in self.node.get("events", "--field-selector", f"reason={reason}")["items"]]
+
     def lease(self) -> str | None:
         """The placeholder that holds the GPU, as the agent says."""
         gpus = self.node.gpunode()["status"].get("gpus", [])
@@ -202,9 +206,9 @@ def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     until(lambda: site.lease() is None, "the agent's word that it is not Podium's")
     until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
-    told = site.node.get("events", "--field-selector", "reason=LeaseTaken")["items"]
     # an operator that was too slow to see it end has no other word for it
-    assert any("PreemptionByScheduler" in event["message"] or "it was deleted" in event["message"] for event in told)
+    words = ("PreemptionByScheduler", "it was deleted")
+    until(lambda: any(word in told for told in site.told("LeaseTaken") for word in words), "the event says by whom")
     assert site.runs("plain"), "Podium's lease takes nothing from anybody"
 
 

@@ -154,7 +154,11 @@ def test_losses_are_told_and_summed(perform: Callable[[Play], None]) -> None:
         await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         loss = {"attempt": 1, "at": now(), "step": 5, "resumedFrom": 2, "steps": 3, "gpuSeconds": 2.5}
         await stage.report("sweep-0", 0.1, 0.2)
-        await asyncio.sleep(1)  # the operator has seen it once without a loss
+
+        async def seen() -> bool:
+            return bool((await stage.status()).get("best", {}).get("value") == pytest.approx(0.2))
+
+        await stage.until("the operator has seen it once without a loss", seen)
         await stage.report("sweep-0", 0.1, 0.2, losses={"count": 1, "steps": 3, "gpuSeconds": 2.5, "recent": [loss]})
 
         async def told() -> bool:

@@ -101,11 +101,12 @@ class EqualTraining:
         best = running_best(curve, sign, self.grid)
         if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
             best[self.grid > curve[-1].step] = self._top[row]
-        old = self.best[row]
+        old, gain = self.best[row], gains(best)
         self._stale |= (best != old) & ~(np.isnan(best) & np.isnan(old))
+        self._stale |= gain != self.gain[row]  # of a thinned curve a value may stay while the one before it goes
         reached = np.flatnonzero(~np.isnan(best))
         self.best[row] = best
-        self.gain[row] = gains(best)
+        self.gain[row] = gain
         self.rung[row] = reached[-1] if len(reached) else -1
 
     def _extend(self, row: int, curve: Sequence[Point], sign: float, top: float) -> None:

@@ -15,6 +15,8 @@ step = json.loads(marker.read_text())["step"] if marker.exists() else 0
 value = int((folder / f"value-{step}").read_text()) if step else 1
 while step < steps.LAST:
     time.sleep(steps.SECONDS)
+    if steps.held(step):
+        continue
     step += 1
     value = steps.following(step, value)
     steps.record(step, value)

@@ -16,6 +16,7 @@ sys.path.append(os.environ.get("PODIUM_PYTHON", "/podium/python"))
 LAST = 60
 SECONDS = 0.1
 EVERY = 5  # steps between saves that nobody asked for
+HELD_AT = 53  # no step of a save
 
 
 def following(step: int, value: int) -> int:
@@ -28,6 +29,11 @@ def record(step: int, value: int) -> None:
         file.write(f"{os.environ['PODIUM_ATTEMPT']} {step} {value} {clocks}\n")
 
 
+def held(step: int) -> bool:
+    """The first attempt goes no further: its pod is to be deleted, and on a slow machine it would end before that."""
+    return os.environ["PODIUM_ATTEMPT"] == "0" and step >= HELD_AT
+
+
 def run() -> Iterator[tuple[int, int]]:
     """Each step and its value, from the save on; what the caller does with them belongs to the step."""
     from podium import trial
@@ -37,10 +43,11 @@ def run() -> Iterator[tuple[int, int]]:
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < LAST:
         time.sleep(SECONDS)
-        step += 1
-        value = following(step, value)
-        yield step, value
-        record(step, value)
+        if not held(step):
+            step += 1
+            value = following(step, value)
+            yield step, value
+            record(step, value)
         if trial.should_save() or step % EVERY == 0:
             text = str(value)
             trial.save(step, lambda folder, text=text: (folder / "value").write_text(text))

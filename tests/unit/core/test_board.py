@@ -82,6 +82,22 @@ def test_a_board_that_was_kept_equals_a_new_one(
             assert table.ratio[column] == fresh.ratio[column]
 
 
+def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:
+    """Its last value stays, the one a doubling before it is gone: the scales of its rung are others."""
+    job, kept = make_job(max_steps=8.0), Board(True)
+    whole = tuple(Point(step, value, step) for step, value in ((4.0, 0.1), (6.0, 0.8), (8.0, 0.9)))
+    table = EqualTraining(0, 8.0)
+    for points in (whole, whole[1:]):
+        trials = [replace(make_trial(0), curve=points)]
+        kept.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+        table = kept.keep("table", partial(EqualTraining, 1, 8.0))
+        table.refresh(kept)
+    fresh = EqualTraining(1, 8.0)
+    fresh.refresh(kept)
+    assert table.lead_gain[-1] == fresh.lead_gain[-1]
+    assert table.ratio[-1] == fresh.ratio[-1]
+
+
 @given(cycles(), st.booleans(), st.integers(1, 3))
 @settings(max_examples=80, deadline=None)
 def test_medians_of_running_means_that_were_kept_are_those_of_their_definition(

@@ -160,7 +160,15 @@ class Stage:
         await self.servers[PODS].events.join()
 
     async def ask(self, verb: str, asked: Json, *names: str) -> Any:
-        body = {"Pod": asked, "Nodes": None, "NodeNames": list(names)}
+        return await self._post(verb, {"Pod": asked, "Nodes": None, "NodeNames": list(names)})
+
+    async def preempt(self, asked: Json, node: str, *victims: str) -> Any:
+        """The node and the victims that the extender agrees to, by uid."""
+        proposed = {node: {"Pods": [{"UID": uid} for uid in victims], "NumPDBViolations": 0}}
+        answer = await self._post("preempt", {"Pod": asked, "NodeNameToMetaVictims": proposed})
+        return {name: [one["UID"] for one in told["Pods"]] for name, told in answer["NodeNameToMetaVictims"].items()}
+
+    async def _post(self, verb: str, body: Json) -> Any:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(self.app), base_url="http://extender") as client:
             answer = await client.post(f"/{verb}", json=body)
         assert answer.status_code == 200, answer.text
@@ -248,6 +256,20 @@ def test_declared_memory_of_an_assumed_pod_is_taken() -> None:
         assert stage.open == 2
         refused = await stage.ask("filter", pod("r", gpu_memory=large), "a", "b")
         assert sorted(refused["FailedNodes"]) == ["a", "b"]
+
+    play(part)
+
+
+def test_an_assumed_trial_may_be_preempted() -> None:
+    """kube-scheduler's own cache has it on its node already, so it is proposed; the watch has not shown it yet."""
+
+    async def part(stage: Stage) -> None:
+        trial, urgent = pod("p"), pod("urgent")
+        trial["metadata"]["labels"] = {"podium.dev/trial": "p"}
+        urgent["spec"]["priority"] = 1000
+        assert await stage.schedule(trial) == "a"
+        assert stage.open == 1
+        assert await stage.preempt(urgent, "a", "uid-p") == {"a": ["uid-p"]}
 
     play(part)
 
