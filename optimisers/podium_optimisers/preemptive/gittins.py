@@ -19,6 +19,8 @@ import numpy as np
 from podium_optimisers.engine.simulation import JobState
 from podium_optimisers.engine.workload import Floats
 
+ALIKE = 1e-9  # of the later of two services
+
 
 @dataclass(frozen=True, slots=True)
 class GittinsTable:
@@ -45,6 +47,8 @@ def gittins_table(services: Floats, steps: int = 64) -> GittinsTable:
         raise ValueError(f"BadSetting: steps is {steps}; give 1 or more.")
     levels = np.linspace(0.0, 1.0, steps + 1)
     ends = np.unique(np.quantile(services, levels[1:], method="higher"))
+    # of ends that are alike the last: a step that the sums below do not feel has no index
+    ends = ends[np.append(np.diff(ends) > ALIKE * ends[1:], True)]
     ages = np.concatenate([[0.0], ends])
     share = np.concatenate([[0.0], np.searchsorted(np.sort(services), ends, side="right") / len(services)])
     survival = 1.0 - 0.5 * (share[1:] + share[:-1])  # durations are spread evenly within a step

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 from engine_checks import cases, deterministic, eighths, feasible, work_conserving
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from podium_optimisers.engine.cluster import Cluster, Costs
@@ -112,6 +112,7 @@ def test_bad_settings_are_named(call: object, field: str) -> None:
 
 
 @settings(deadline=None)
+@example([1.0, 1e6, 999999.9999999999], 2)
 @given(st.lists(st.floats(0.01, 1e6), min_size=1, max_size=60), st.integers(1, 20))
 def test_a_gittins_table_is_a_table(services: list[float], steps: int) -> None:
     table = gittins_table(np.array(services), steps)
