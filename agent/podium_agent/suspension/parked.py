@@ -44,6 +44,12 @@ class Note(BaseModel):
         """They wrote `held` alone."""
         return value if not isinstance(value, dict) or "held" in value else {"held": value}
 
+    @property
+    def left(self) -> Mapping[str, int]:
+        """Bytes by GPU that the driver counts it on: one that came here and was not brought back is still on those of
+        its old node."""
+        return {old: self.held[new] for old, new in self.onto.items()} or self.held
+
 
 NOTHING = Note()
 
@@ -95,7 +101,8 @@ class Parked:
 
     def _write(self, container: str, note: Note) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._folder.with_name(f"{self._folder.name}.new")
+        # of each container its own: the mover writes here too, beside the agent
+        fresh = self._folder.with_name(f"{self._folder.name}.{container}.new")
         fresh.write_text(note.model_dump_json())
         os.replace(fresh, self._folder / container)
         self._noted.add(container)
