@@ -367,6 +367,25 @@ def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytes
     assert trial.held() == 0
 
 
+def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
+    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    old, new = carried(trial)
+    assert trial.resume().ok
+    trial.programs[1].end()
+    full = read_memory().free[new]
+    trial.node.stranger(1, full)
+    after = Parked(trial.folder / "parked")
+    for target in trial.targets:
+        after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.standing is Standing.WORKING
+    assert trial.programs[0].goes_on()
+    trial.node.stranger(1, 0)
+
+
 def test_what_came_waits_for_room(trial: Trial) -> None:
     held = trial.held()
     _, new = carried(trial)
