@@ -146,6 +146,24 @@ def test_a_checkpoint_takes_a_program_and_its_bytes_off_the_gpu_and_a_restore_pu
     assert program.steps()[: len(steps)] == steps
 
 
+def test_a_checkpointed_program_holds_no_file_of_the_driver(cuda: Cuda, cuda_node: Any) -> None:
+    """Else CRIU would have to bring it back on another node."""
+    program = cuda_node.start(MI)
+
+    def held() -> set[str]:
+        paths = {str(entry.readlink()) for entry in Path(f"/proc/{program.pid}/fd").iterdir()}
+        return {path for path in paths if path.startswith(driver)}
+
+    driver = "/dev/nvidia" if cuda_node.folder is None else str(cuda_node.folder / "state")
+    assert held(), "at work"
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    assert held() == set()
+    for call in ("Restore", "Unlock"):
+        assert cuda.move(call, program.pid) == OK
+    assert program.goes_on()
+
+
 def test_a_locked_program_computes_nothing_and_each_has_a_state_of_its_own(cuda: Cuda, cuda_node: Any) -> None:
     locked, free = cuda_node.start(MI), cuda_node.start(MI)
     assert cuda.move("Lock", locked.pid) == OK
