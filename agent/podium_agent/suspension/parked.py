@@ -90,8 +90,9 @@ class Parked:
             return NOTHING
 
     def leave(self, container: str, until: float) -> None:
-        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more."""
-        if self.has(container):
+        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more. The agent forgets it
+        meanwhile if the container ends."""
+        if self.has(container) and (self._folder / container).exists():
             self._write(container, self.whole(container).model_copy(update={"leaving": until}))
 
     def forget(self, container: str) -> None:

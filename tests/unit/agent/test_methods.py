@@ -204,6 +204,17 @@ def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_dri
     assert parked.whole("c1").left == {"GPU-a": 1, "GPU-b": 2}
 
 
+def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_path: Path) -> None:
+    agent = Parked(tmp_path / "parked")
+    agent.note("c1", {"GPU-a": 1})
+    mover = Parked(tmp_path / "parked")
+    mover.leave("c1", 2e9)
+    assert agent.whole("c1").leaving == 2e9
+    agent.forget("c1")
+    mover.leave("c1", 0.0)
+    assert not Parked(tmp_path / "parked").has("c1")
+
+
 def test_the_mover_and_the_agent_write_notes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent, mover = Parked(tmp_path / "parked"), Parked(tmp_path / "parked")
     replace = os.replace
