@@ -272,7 +272,8 @@ static int checkpoint(int count, char **words) {
     return 0;
 }
 
-/* The processes that hold CUDA, checkpointed ones too (NVML lists none of those): a line each and GPU. */
+/* The processes that hold CUDA, checkpointed ones too (NVML lists none of those): a line each and GPU. It ends in "off"
+ * where the bytes are not on the GPU: one that is CHECKPOINTED without it is being copied back. */
 static void show_processes(const struct state *state) {
     static const char *const NAMES[] = {"RUNNING", "LOCKED", "CHECKPOINTED", "FAILED"};
     for (uint32_t i = 0; i < state->cuda_used; i++) {
@@ -283,8 +284,8 @@ static void show_processes(const struct state *state) {
             if ((process->gpus & (1u << gpu)) == 0) continue;
             char index[16] = "-";
             if (!came) snprintf(index, sizeof index, "%u", gpu);
-            printf("process %u on %s %s memory %llu\n", process->pid, index, NAMES[process->state & 3],
-                   (unsigned long long)process->bytes[gpu]);
+            printf("process %u on %s %s memory %llu%s\n", process->pid, index, NAMES[process->state & 3],
+                   (unsigned long long)process->bytes[gpu], process->resident ? "" : " off");
         }
     }
 }

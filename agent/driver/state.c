@@ -22,7 +22,7 @@ const char *state_path(void) {
 
 void view_close(struct view *view) {
     if (view->state != NULL) munmap(view->state, sizeof *view->state);
-    if (view->state != NULL) close(view->fd);
+    if (view->state != NULL && view->fd >= 0) close(view->fd);
     view->state = NULL;
 }
 
@@ -44,6 +44,10 @@ static int map(struct view *view, const char *path, int writable) {
     if (why != 0) {
         close(fd);
         return why;
+    }
+    if (!writable) { /* only a writer locks it; and what is checkpointed must hold no file open */
+        close(fd);
+        fd = -1;
     }
     *view = (struct view){.fd = fd, .writable = writable, .inode = file.st_ino, .device = file.st_dev, .state = state};
     return 0;

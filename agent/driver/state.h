@@ -129,7 +129,7 @@ struct state {
 
 /* A mapping that follows the file: when the daemon has made a new one, the next `view_refresh` maps that. */
 struct view {
-    int fd;
+    int fd; /* -1: one that only reads, or lets go of the file for now */
     int writable;
     uint64_t inode;
     uint64_t device;

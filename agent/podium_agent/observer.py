@@ -243,11 +243,12 @@ class Observer:
         return record.work
 
     def _note_arrival(self, record: Record) -> None:
-        """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole."""
-        if record.pod.arrival is None or record.arrived or not record.gpus:
+        """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole. One
+        container comes, the pod's first: others that run beside it here (a sidecar) began here."""
+        main = record.containers.get(record.pod.main)
+        if record.pod.arrival is None or record.arrived or not record.gpus or main is None:
             return
-        for freezer in record.freezers:
-            self._methods.arrives(freezer, record.pod.arrival, record.gpus)
+        self._methods.arrives(main.freezer, record.pod.arrival, record.gpus)
         record.arrived = True
 
     def _incomplete(self, record: Record) -> bool:

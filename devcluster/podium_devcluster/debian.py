@@ -10,10 +10,11 @@ from pathlib import Path
 
 from podium_devcluster import locks
 from podium_devcluster.progress import Progress
-from podium_devcluster.shell import run
+from podium_devcluster.shell import CommandError, run
 from podium_devcluster.streaming import run_logged
 
 SOURCES = Path("/etc/apt")
+APT_LOCK = Path("/run/podium-devcluster-apt.lock")  # two apt-get at once: the second is refused, it does not wait
 
 
 class PackageError(RuntimeError):
@@ -51,7 +52,7 @@ def install_packages(packages: Sequence[str], progress: Progress, only_if: bool 
         raise PackageError(f"missing: {names}. Install these packages (here is no apt-get that root could run)")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     log = Path("/var/log/podium-devcluster-apt.log")
-    with locks.held(Path("/run/podium-devcluster-apt.lock"), timeout=900, waiting=progress.say):
+    with locks.held(APT_LOCK, timeout=900, waiting=progress.say):
         for attempt in ("as listed", "after apt-get update"):
             with progress.step(f"apt-get install {names} ({attempt})") as step:
                 try:
@@ -63,6 +64,19 @@ def install_packages(packages: Sequence[str], progress: Progress, only_if: bool 
                         raise
                     step.note("not found, updating the lists")
                     run(["apt-get", "update"], timeout=300, env=environment, check=False)
+
+
+def download_package(package: str, folder: Path) -> Path:
+    """The package's file, fetched into the empty `folder`; nothing is installed. Raises CommandError."""
+    apt = ["apt-get", "-o", "Acquire::Retries=3"]
+    with locks.held(APT_LOCK, timeout=900):
+        try:
+            run([*apt, "download", package], cwd=folder, timeout=300)
+        except CommandError:  # a machine whose lists are missing or old
+            run([*apt, "update"], timeout=300, check=False)
+            run([*apt, "download", package], cwd=folder, timeout=300)
+    (file,) = folder.glob("*.deb")
+    return file
 
 
 def bootstrap(suite: str, packages: Sequence[str], out: Path, log: Path, progress: Progress, title: str) -> None:

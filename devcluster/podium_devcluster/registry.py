@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from podium_devcluster import locks
+from podium_devcluster import debian, locks
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.network import netns_path
 from podium_devcluster.paths import Cache
-from podium_devcluster.shell import CommandError, run
+from podium_devcluster.shell import run
 from podium_devcluster.startup import ClusterError
 
 ADDRESS = "localhost:5000"
@@ -30,12 +30,7 @@ def ensure(cache: Cache) -> Path:
     with locks.held(cache.root / "bin.lock", timeout=900):
         if not program.exists():
             with TemporaryDirectory(prefix="podium-registry-") as folder:
-                try:
-                    run(["apt-get", "download", PACKAGE], cwd=Path(folder), timeout=300)
-                except CommandError:  # a machine whose lists are missing or old
-                    run(["apt-get", "update"], timeout=300, check=False)
-                    run(["apt-get", "download", PACKAGE], cwd=Path(folder), timeout=300)
-                (package,) = Path(folder).glob("*.deb")
+                package = debian.download_package(PACKAGE, Path(folder))
                 run(["dpkg", "-x", str(package), f"{folder}/root"], timeout=60)
                 temporary = program.with_suffix(".tmp")
                 temporary.write_bytes((Path(folder) / "root/usr/bin" / PROGRAM).read_bytes())

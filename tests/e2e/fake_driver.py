@@ -12,11 +12,13 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process with CUDA: its state (RUNNING, LOCKED, CHECKPOINTED, FAILED) and the bytes that it holds or gave up."""
+    """A process with CUDA: its state (RUNNING, LOCKED, CHECKPOINTED, FAILED), the bytes that it holds or gave up, and
+    whether they are on the GPU."""
 
     pid: int
     state: str
     bytes: int
+    resident: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,8 @@ class FakeDriver:
         lines = [line.split() for line in self._call("show").splitlines()]
         gpu = next(words for words in lines if words[0] == "0")
         used, total = gpu[gpu.index("memory") + 1].split("/")
-        holders = (Holder(int(words[1]), words[4], int(words[6])) for words in lines if words[0] == "process")
+        said = [words for words in lines if words[0] == "process"]
+        holders = (Holder(int(words[1]), words[4], int(words[6]), words[-1] != "off") for words in said)
         return Seen(int(used), int(total), tuple(holders))
 
     def stranger(self, memory: int) -> None:

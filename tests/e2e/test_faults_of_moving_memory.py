@@ -52,9 +52,8 @@ def test_the_agents_die_while_memory_is_moved(scene: Scene, slow_copies: Any) ->
 
 
 def standings(seen: Any) -> set[str]:
-    """A copy out is under way while the process is LOCKED; one back, while it is CHECKPOINTED and its memory taken."""
+    """A copy out is under way while the process is LOCKED; one back, while it is CHECKPOINTED and has its memory."""
     found = {"on the way out"} if "LOCKED" in seen.states else set()
-    at_rest = sum(holder.bytes for holder in seen.holders if holder.state != "CHECKPOINTED")
-    if "CHECKPOINTED" in seen.states and seen.used > at_rest:
+    if any(holder.state == "CHECKPOINTED" and holder.resident for holder in seen.holders):
         found.add("on the way back")
     return found

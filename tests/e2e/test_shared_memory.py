@@ -40,12 +40,12 @@ def small_gpus(scene: Scene) -> Iterator[None]:
     before = memory(scene)
     make_gpus(scene, str(TOTAL))
     try:
-        scene.site.until("small GPUs", lambda: set(memory(scene)) == {TOTAL}, 90)
+        scene.site.until("small GPUs", lambda: set(memory(scene)) == {TOTAL}, 150)
         yield
     finally:
         scene.site.driver(NODE).stranger(0)
         make_gpus(scene, str(before[0]))
-        scene.site.until("the GPUs of before", lambda: memory(scene) == before, 90)
+        scene.site.until("the GPUs of before", lambda: memory(scene) == before, 150)
 
 
 def search(scene: Scene) -> Any:

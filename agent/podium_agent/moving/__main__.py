@@ -106,7 +106,7 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
 def _moved_off(parked: Parked, freeze: Freeze, freezer: Freezer) -> dict[str, int]:
     """Bytes by GPU of one that stands still with its agent's note; empty: its memory lies where it worked."""
     name = freezer.path.name
-    return dict(parked.read(name)) if freeze.standing((freezer,)) is Standing.PARKED else {}
+    return dict(parked.whole(name).left) if freeze.standing((freezer,)) is Standing.PARKED else {}
 
 
 async def _bring_back(

@@ -109,6 +109,9 @@ class CudaCheckpoint:
             return await self._freeze.resume(targets)
         if self._leaves(targets):
             return Outcome(False, 0.0, "Leaving", "it is being carried to another node; it stays suspended meanwhile")
+        if await self._is_back(targets):
+            self._forget(targets)
+            return Outcome(True, 0.0, "Thawed")
         short = await self._lacks_memory(targets, onto)
         if short is not None:
             return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
@@ -139,6 +142,14 @@ class CudaCheckpoint:
         if standing is Standing.TORN:
             await self._freeze.resume(targets)
         return standing is Standing.PARKED
+
+    async def _is_back(self, targets: Targets) -> bool:
+        """It came from another node and an agent before this one brought it back: that it came is noted again by each.
+        It may hold less than it came with by now, in fewer processes."""
+        came = any(self._parked.whole(target.path.name).onto for target in targets)
+        if not came or self._freeze.standing(targets) is not Standing.WORKING:
+            return False
+        return set((await self._processes.of(targets)).values()) == {ProcessState.RUNNING}
 
     def _note(self, targets: Targets, states: Mapping[int, ProcessState], memory: GpuMemory) -> None:
         """What each container is about to give back. Of one that has begun to, the note is there already."""

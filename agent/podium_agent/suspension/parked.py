@@ -44,6 +44,12 @@ class Note(BaseModel):
         """They wrote `held` alone."""
         return value if not isinstance(value, dict) or "held" in value else {"held": value}
 
+    @property
+    def left(self) -> Mapping[str, int]:
+        """Bytes by GPU that the driver counts it on: one that came here and was not brought back is still on those of
+        its old node."""
+        return {old: self.held[new] for old, new in self.onto.items()} or self.held
+
 
 NOTHING = Note()
 
@@ -84,8 +90,9 @@ class Parked:
             return NOTHING
 
     def leave(self, container: str, until: float) -> None:
-        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more."""
-        if self.has(container):
+        """Of one that has a note: the mover, a process of its own, has it until then; 0: no more. The agent forgets it
+        meanwhile if the container ends."""
+        if self.has(container) and (self._folder / container).exists():
             self._write(container, self.whole(container).model_copy(update={"leaving": until}))
 
     def forget(self, container: str) -> None:
@@ -95,7 +102,8 @@ class Parked:
 
     def _write(self, container: str, note: Note) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._folder.with_name(f"{self._folder.name}.new")
+        # of each container its own: the mover writes here too, beside the agent
+        fresh = self._folder.with_name(f"{self._folder.name}.{container}.new")
         fresh.write_text(note.model_dump_json())
         os.replace(fresh, self._folder / container)
         self._noted.add(container)

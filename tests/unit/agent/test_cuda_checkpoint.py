@@ -31,6 +31,7 @@ from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
+ENDLESS = ("hang=", "busy=")
 V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 
@@ -44,10 +45,16 @@ class Trial:
     programs: list[Any]
     targets: tuple[Freezer, ...]
     method: CudaCheckpoint
+    waits: tuple[float, float] = (20.0, 60.0)  # seconds, for a lock and for a copy: also where the machine is busy
+
+    def gives_up_soon(self) -> None:
+        """For a fault whose call never ends."""
+        self.waits = (0.2, 0.5)
+        self.method = self.fresh()
 
     def fresh(self) -> CudaCheckpoint:
         """The method of an agent that has just started: it has the notes of the one before."""
-        processes = CudaProcesses(CudaDriver(self.node.library), lock_seconds=0.2, copy_seconds=0.5)
+        processes = CudaProcesses(CudaDriver(self.node.library), *self.waits)
         return CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"))
 
     def suspend(self) -> Outcome:
@@ -135,6 +142,8 @@ def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) ->
 )
 def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) -> None:
     trial.fault(fault)
+    if fault.startswith(ENDLESS):
+        trial.gives_up_soon()
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.programs[0].goes_on(), "the one without a fault works again at once"
@@ -159,6 +168,8 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
 def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, code: str, standing: Standing) -> None:
     assert trial.suspend().ok
     trial.fault(fault)
+    if fault.startswith(ENDLESS):
+        trial.gives_up_soon()
     outcome = trial.resume()
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.standing is standing
@@ -365,6 +376,25 @@ def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytes
     assert trial.resume().code == "NotThereYet"
     assert trial.standing is Standing.TORN
     assert trial.held() == 0
+
+
+def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
+    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    old, new = carried(trial)
+    assert trial.resume().ok
+    trial.programs[1].end()
+    full = read_memory().free[new]
+    trial.node.stranger(1, full)
+    after = Parked(trial.folder / "parked")
+    for target in trial.targets:
+        after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.standing is Standing.WORKING
+    assert trial.programs[0].goes_on()
+    trial.node.stranger(1, 0)
 
 
 def test_what_came_waits_for_room(trial: Trial) -> None:

@@ -196,6 +196,40 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
     assert parked.whole("c1").model_dump() == whole, "half-done, or suspended here since: that note is right"
 
 
+def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_driver_knows(tmp_path: Path) -> None:
+    parked = Parked(tmp_path / "parked")
+    parked.note("c0", {"GPU-a": 3})
+    assert parked.whole("c0").left == {"GPU-a": 3}
+    parked.arrives("c1", Arrival(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
+    assert parked.whole("c1").left == {"GPU-a": 1, "GPU-b": 2}
+
+
+def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_path: Path) -> None:
+    agent = Parked(tmp_path / "parked")
+    agent.note("c1", {"GPU-a": 1})
+    mover = Parked(tmp_path / "parked")
+    mover.leave("c1", 2e9)
+    assert agent.whole("c1").leaving == 2e9
+    agent.forget("c1")
+    mover.leave("c1", 0.0)
+    assert not Parked(tmp_path / "parked").has("c1")
+
+
+def test_the_mover_and_the_agent_write_notes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent, mover = Parked(tmp_path / "parked"), Parked(tmp_path / "parked")
+    replace = os.replace
+
+    def interrupted(fresh: Path, note: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        mover.note("c2", {"GPU-b": 2})
+        replace(fresh, note)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    agent.note("c1", {"GPU-a": 1})
+    after = Parked(tmp_path / "parked")
+    assert (after.read("c1"), after.read("c2")) == ({"GPU-a": 1}, {"GPU-b": 2})
+
+
 @pytest.mark.parametrize(("driver", "can"), [("575.51.03", False), ("580.95.05", True), ("610.43.02", True)])
 def test_which_drivers_take_a_map_of_gpus(driver: str, can: bool) -> None:
     assert (why_not_mapped(driver) is None) is can

@@ -206,9 +206,14 @@ def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[...,
 
 def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
+        beside = node.run(pod(), SIDECAR, os.getppid())
+        arrival = Arrival(gpus={"GPU-of-there": 7}, processes=1)
+        came = pod(containers=("train", "logs"), running=frozenset({SIDECAR}), arrival=arrival)
+        node.look(came)
         freezer = node.run(pod(), TRAIN, os.getpid())
-        came = pod(running=frozenset({TRAIN}), arrival=Arrival(gpus={"GPU-of-there": 7}, processes=1))
+        came = replace(came, running=frozenset({SIDECAR, TRAIN}), main=TRAIN)
         assert node.state(came) is TrialState.RUNNING
+        assert not node.parked.has(beside.path.name), "it began here"
         note = node.parked.whole(freezer.path.name)
         assert (note.held, note.onto) == ({"G": 7}, {"GPU-of-there": "G"})
         node.parked.forget(freezer.path.name)

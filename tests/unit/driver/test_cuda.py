@@ -146,6 +146,24 @@ def test_a_checkpoint_takes_a_program_and_its_bytes_off_the_gpu_and_a_restore_pu
     assert program.steps()[: len(steps)] == steps
 
 
+def test_a_checkpointed_program_holds_no_file_of_the_driver(cuda: Cuda, cuda_node: Any) -> None:
+    """Else CRIU would have to bring it back on another node."""
+    program = cuda_node.start(MI)
+
+    def held() -> set[str]:
+        paths = {str(entry.readlink()) for entry in Path(f"/proc/{program.pid}/fd").iterdir()}
+        return {path for path in paths if path.startswith(driver)}
+
+    driver = "/dev/nvidia" if cuda_node.folder is None else str(cuda_node.folder / "state")
+    assert held(), "at work"
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    assert held() == set()
+    for call in ("Restore", "Unlock"):
+        assert cuda.move(call, program.pid) == OK
+    assert program.goes_on()
+
+
 def test_a_locked_program_computes_nothing_and_each_has_a_state_of_its_own(cuda: Cuda, cuda_node: Any) -> None:
     locked, free = cuda_node.start(MI), cuda_node.start(MI)
     assert cuda.move("Lock", locked.pid) == OK
@@ -238,11 +256,31 @@ def test_a_map_to_a_gpu_of_another_product_is_refused(
     for target, code in ((0, INVALID_VALUE), (2, OK)):
         pair = Pair(uuid(1), uuid(target))
         assert cuda.move("Restore", program.pid, RestoreArguments(ctypes.pointer(pair), 1)) == code
-    shown = subprocess.run(
-        [mixed_gpud.program, "show"], env=mixed_gpud.environment, capture_output=True, text=True, check=True
-    )
-    assert f"process {program.pid} on 2 LOCKED memory {MI}\n" in shown.stdout
+    assert f"process {program.pid} on 2 LOCKED memory {MI}\n" in told(mixed_gpud, "show")
     program.end()
+
+
+def told(gpud: Any, *words: str) -> str:
+    """What the daemon's program prints for a command."""
+    ran = subprocess.run([gpud.program, *words], env=gpud.environment, capture_output=True, text=True, check=True)
+    return ran.stdout
+
+
+@pytest.mark.parametrize(("lie", "ends"), [(0, " off"), (1, "")])
+def test_show_tells_whether_the_bytes_are_on_the_gpu(
+    driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: int, ends: str
+) -> None:
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(mixed_gpud.folder / "state"))
+    node = CudaNode(str(driver / "libcuda.so.1"), tmp_path)
+    cuda = Cuda(node.library)
+    assert cuda.init() == OK
+    told(mixed_gpud, "checkpoint", f"lie={lie}")
+    program = node.start(MI)
+    for call in ("Lock", "Checkpoint"):
+        assert cuda.move(call, program.pid) == OK
+    assert f"process {program.pid} on 0 CHECKPOINTED memory {MI}{ends}\n" in told(mixed_gpud, "show")
+    program.end()
+    told(mixed_gpud, "checkpoint", "all=ok")
 
 
 def test_work_is_noted_on_the_gpu_that_a_program_was_moved_to(cuda: Cuda, cuda_node: Any) -> None:
