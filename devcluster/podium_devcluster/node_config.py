@@ -69,7 +69,9 @@ def cni(node: NodeAddress) -> str:
 
 
 def kubelet(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> str:
-    """JSON is YAML. Image garbage collection and disk eviction are off: the images come from this machine only."""
+    """JSON is YAML. Image garbage collection and disk eviction are off: the images come from this machine only. So they
+    may be used whoever pulled the same image from a registry (1.36 would pull it under its local name as well).
+    """
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -90,6 +92,7 @@ def kubelet(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> s
         "tlsPrivateKeyFile": f"/pki/{node.node}.key",
         "imageGCHighThresholdPercent": 100,
         "imageMaximumGCAge": "0s",
+        "imagePullCredentialsVerificationPolicy": "NeverVerify",
         "evictionHard": {"memory.available": "100Mi"},
         "containerLogMaxSize": settings.log_max_size,
         "containerLogMaxFiles": settings.log_max_files,
