@@ -70,7 +70,11 @@ def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     assert tasks[0].trials[0].steps == (5.0,)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"{}\n" * 99)[:-9], b"{}\n", gzip.compress(b"x")[:10] + b"\xff" * 9])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"{}\n" * 99)[:-9], b"{}\n", gzip.compress(b"x")[:10] + b"\xff" * 9],
+    ids=["cut", "not packed", "broken"],
+)
 def test_a_gzip_file_that_is_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(content)
     with pytest.raises(RecordingError, match="no whole gzip file"):

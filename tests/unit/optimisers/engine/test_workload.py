@@ -122,7 +122,11 @@ def test_a_trace_without_its_columns_is_refused(tmp_path: Path) -> None:
         read_philly(path)
 
 
-@pytest.mark.parametrize("content", [gzip.compress(TRACE.encode() * 99)[:-20], b"no gzip", gzip.compress(b"\xff\xfe")])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(TRACE.encode() * 99)[:-20], b"no gzip", gzip.compress(b"\xff\xfe")],
+    ids=["cut", "not packed", "no text"],
+)
 def test_a_damaged_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "philly.csv.gz"
     path.write_bytes(content)
