@@ -21,7 +21,7 @@ from podium_devcluster.startup import ClusterError
 ADDRESS = "localhost:5000"
 PACKAGE = "docker-registry"
 PROGRAM = "docker-registry"
-READY_SECONDS = 20.0
+READY_SECONDS = 60.0
 
 
 def ensure(cache: Cache) -> Path:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from podium_devcluster import kubeconfig, registry
+from podium_devcluster.debian import PackageError
 from podium_devcluster.network import netns_path
 from podium_devcluster.node_config import API_SERVER
+from podium_devcluster.shell import CommandError
 
 pytestmark = pytest.mark.e2e
 IMAGE = "localhost/podium-digits:dev"
@@ -36,6 +38,10 @@ Site = Any
 
 
 def test_a_trial_without_a_save_goes_on_where_it_was_on_another_node(site: Site) -> None:
+    try:
+        registry.ensure(site.cluster.cache)
+    except (CommandError, PackageError) as error:
+        pytest.skip(f"apt gives no {registry.PACKAGE} here: {error}")
     registry.start(site.cluster)
     image = registry.push(site.cluster, "node-1", IMAGE)
     site.kubectl("apply", "-f", "-", stdin=RIGHTS)

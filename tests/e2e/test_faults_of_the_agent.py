@@ -98,5 +98,5 @@ def dies(scene: Scene) -> None:
 
 
 def agents_are_back(scene: Scene) -> None:
-    pods = ("rollout", "status", "daemonset/podium-agent", "-n", "podium-system", "--timeout=60s")
-    scene.site.kubectl(*pods, timeout=70)
+    pods = ("rollout", "status", "daemonset/podium-agent", "-n", "podium-system", "--timeout=120s")
+    scene.site.kubectl(*pods, timeout=130)
