@@ -1,9 +1,13 @@
-"""What all layers of tests share: the golden flag, and the rule that CI skips no layer."""
+"""What all layers of tests share: the golden flag, scripts as modules, and the rule that CI skips no layer."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -19,6 +23,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the code gives now into tests/golden, then read the diff",
     )
+
+
+@pytest.fixture(scope="session")
+def load_script() -> Callable[[Path], ModuleType]:
+    """A module by its path, executed anew: neither benchmarks nor examples are packages."""
+
+    def load(path: Path) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module  # dataclasses look their module up there, and scripts one another
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.hookimpl(wrapper=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,14 +14,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
-def demo() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("podium_demo", ROOT / "examples/demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["podium_demo"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def demo(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(ROOT / "examples/demo.py")
 
 
 def test_a_failure_shows_the_command_its_code_and_its_last_lines(demo: ModuleType, tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,24 +20,14 @@ from podium_cli.samples import search_at
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def pods(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "reality_pods.py")
 
 
 @pytest.fixture(scope="module")
-def pods() -> ModuleType:
-    return load("reality_pods")
-
-
-@pytest.fixture(scope="module")
-def compare(pods: ModuleType) -> ModuleType:
-    return load("reality_compare")  # imports the other by its name
+def compare(load_script: Callable[[Path], ModuleType], pods: ModuleType) -> ModuleType:
+    return load_script(BENCHMARKS / "reality_compare.py")  # imports the other by its name
 
 
 @pytest.fixture(scope="module")

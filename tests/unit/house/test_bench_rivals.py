@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -29,29 +28,19 @@ print(json.dumps({"epoch": 2, "val_acc": float(given["last"])}))
 """
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture(scope="module")
+def trial(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "rivals_trial.py")
 
 
 @pytest.fixture(scope="module")
-def trial() -> ModuleType:
-    return load("rivals_trial")
+def local(load_script: Callable[[Path], ModuleType], trial: ModuleType) -> ModuleType:
+    return load_script(BENCHMARKS / "local_runner.py")  # imports the other by its name
 
 
 @pytest.fixture(scope="module")
-def local(trial: ModuleType) -> ModuleType:
-    return load("local_runner")  # imports the other by its name
-
-
-@pytest.fixture(scope="module")
-def report() -> ModuleType:
-    return load("rivals_report")
+def report(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "rivals_report.py")
 
 
 def off_the_core(pid: int) -> bool:

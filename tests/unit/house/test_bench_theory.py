@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,19 +21,9 @@ BETTER = {"<": 0.5, "<=": 1.0, ">": 2.0, ">=": 1.0}  # times the bar's value: a 
 sys.path.insert(0, str(BENCHMARKS))  # the scripts import one another by name, as when they are run
 
 
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    return script("bench_theory")
+def bench(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "bench_theory.py")
 
 
 def good(bench: ModuleType) -> dict[str, dict[str, Any]]:
@@ -83,8 +73,10 @@ def test_the_result_has_the_share_over_both_kinds_of_fifo(bench: ModuleType) -> 
 
 
 @pytest.mark.parametrize(("backfilled", "beaten"), [(430.0, True), (390.0, False)])
-def test_learned_policies_beat_fifo_only_if_they_beat_it_backfilled(backfilled: float, beaten: bool) -> None:
-    learning = script("bench_theory_learning")
+def test_learned_policies_beat_fifo_only_if_they_beat_it_backfilled(
+    load_script: Callable[[Path], ModuleType], backfilled: float, beaten: bool
+) -> None:
+    learning = load_script(BENCHMARKS / "bench_theory_learning.py")
     noise = np.random.default_rng(0).normal(0.0, 1.0, 50)
     means = dict.fromkeys(learning.METHODS, 400.0 + noise)
     rivals = {"random": 900.0, "fifo": 1200.0, "fifo, backfilled": backfilled, "sjf": 380.0}
@@ -94,8 +86,10 @@ def test_learned_policies_beat_fifo_only_if_they_beat_it_backfilled(backfilled: 
 
 
 @pytest.mark.parametrize("method", ["lp", "heteroprio", "dual"])
-def test_a_makespan_above_a_proven_ratio_ends_the_benchmark(method: str) -> None:
-    makespan = script("bench_theory_makespan")
+def test_a_makespan_above_a_proven_ratio_ends_the_benchmark(
+    load_script: Callable[[Path], ModuleType], method: str
+) -> None:
+    makespan = load_script(BENCHMARKS / "bench_theory_makespan.py")
     instance = Instance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
     assert makespan._within_proof(instance, Schedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
     with pytest.raises(AssertionError, match=f"{method}: 16"):

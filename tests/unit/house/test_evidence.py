@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,15 +10,8 @@ import pytest
 
 
 @pytest.fixture(scope="module")
-def evidence() -> ModuleType:
-    path = Path(__file__).parents[2] / "e2e" / "evidence.py"
-    spec = importlib.util.spec_from_file_location("evidence", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["evidence"] = module
-    spec.loader.exec_module(module)
-    return module
+def evidence(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(Path(__file__).parents[2] / "e2e" / "evidence.py")
 
 
 def line(start: float, end: float, container: str, gpu: str = "GPU-1") -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,14 +13,8 @@ CPU = {"zero_miss_ratio": 1.4, "fps_ratio": 0.9, "others_share": 0.01}
 
 
 @pytest.fixture(scope="module")
-def report() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("realtime_report", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+def report(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(SOURCE)
 
 
 def test_a_repeated_part_replaces_its_own_section(report: ModuleType, tmp_path: Path) -> None:
