@@ -1,0 +1,70 @@
+"""What `make test` runs a second time, and what it does not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "tools" / "second_look.py"
+ONE = "tests/e2e/test_fail.py::test_once"
+
+
+@pytest.fixture
+def look(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(SCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "why"),
+    [
+        pytest.param(1, [ONE], None, id="one"),
+        pytest.param(1, [f"{ONE}[{n}]" for n in range(3)], None, id="three"),
+        pytest.param(1, [f"{ONE}[{n}]" for n in range(4)], "4 tests failed", id="four are no accident"),
+        pytest.param(1, [], "no failed test", id="nothing written down"),
+        pytest.param(2, [ONE], "status 2", id="interrupted"),
+        pytest.param(3, [ONE], "status 3", id="an error inside pytest"),
+        pytest.param(1, ["tests/e2e/test_fail.py"], "could not be read", id="a file that does not import"),
+    ],
+)
+def test_when_there_is_a_second_look(look: ModuleType, status: int, failed: list[str], why: str | None) -> None:
+    said = look.refusal(status, failed)
+    assert said is None if why is None else why in said
+
+
+def test_only_tests_on_clusters(look: ModuleType) -> None:
+    assert look.of_clusters({"tests/unit/a.py::b": True, ONE: True, "tests/integration/x.py::y": True}) == [
+        ONE,
+        "tests/integration/x.py::y",
+    ]
+
+
+@pytest.mark.parametrize(("fails", "ends"), [(1, 0), (2, 1)], ids=["failed once", "fails always"])
+def test_whole(tmp_path: Path, fails: int, ends: int) -> None:
+    """With pytest itself: what fails once passes, and is named; what fails twice has failed."""
+    test = tmp_path / "tests" / "e2e" / "test_fail.py"
+    test.parent.mkdir(parents=True)
+    test.write_text(
+        "from pathlib import Path\n"
+        "def test_once():\n"
+        "    seen = Path('seen')\n"
+        "    before = len(seen.read_text()) if seen.exists() else 0\n"
+        "    seen.write_text('x' * (before + 1))\n"
+        f"    assert before >= {fails}\n"
+    )
+    first = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/e2e"], cwd=tmp_path, check=False, timeout=60)
+    second = subprocess.run(
+        [sys.executable, str(SCRIPT), str(first.returncode)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert first.returncode == 1
+    assert second.returncode == ends, second.stdout + second.stderr
+    assert ("FLAKY" in second.stdout) is (ends == 0)
