@@ -4,7 +4,8 @@
 
 A real etcd, kube-apiserver and kube-scheduler with the chart's configuration; each node is a Node and a GPUNode of
 eight GPUs, as KWOK would keep them. All pods are there before the scheduler starts. The rate is taken between the first
-and the last binding, with the extender and without it in turns, so that one run gives the ratio. Writes
+and the last binding, with the extender, without one, and with one that decides nothing (null_extender.py: what the
+protocol itself costs), in turns, so that one run gives the ratios. Writes
 benchmarks/results/bench-scheduler.md and .png, prints RESULT {json}.
 """
 
@@ -16,9 +17,10 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -26,7 +28,7 @@ import matplotlib
 import numpy as np
 from bench_extender import gpunode
 from control_plane import open_world
-from extender_world import World, now
+from extender_world import World, free_port, now
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
@@ -35,6 +37,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-scheduler.md"
+NULL = Path(__file__).with_name("null_extender.py")
 BAR, AIM = 0.55, 0.8  # pods per second with the extender over without, issue 6
 AT_ONCE = 32
 CALLS_PER_SECOND = 5000  # no limit is in the way of either
@@ -51,6 +54,7 @@ class Size:
     nodes: int
     with_extender: list[float] = field(default_factory=list)
     without: list[float] = field(default_factory=list)
+    null: list[float] = field(default_factory=list)
     verbs_ms: float = 0.0
     cpu_ms: float = 0.0
     memory: float = 0.0
@@ -58,6 +62,11 @@ class Size:
     @property
     def ratio(self) -> float:
         return statistics.mean(self.with_extender) / statistics.mean(self.without)
+
+    @property
+    def limit(self) -> float:
+        """The ratio of the extender that decides nothing."""
+        return statistics.mean(self.null) / statistics.mean(self.without)
 
 
 async def add_nodes(api: Api, world: World, first: int, last: int) -> None:
@@ -94,12 +103,14 @@ async def add_pods(api: Api, world: World, names: Sequence[str]) -> None:
     await asyncio.gather(*(add(name) for name in names))
 
 
-async def rate(api: Api, world: World, pods: int, *, with_extender: bool) -> float:
-    """Pods per second between the first and the last binding, as a watch sees them."""
+async def rate(api: Api, world: World, pods: int, *, with_extender: bool, port: int | None = None) -> float:
+    """Pods per second between the first and the last binding, as a watch sees them. `port`: of an extender that is not
+    ours.
+    """
     names = [f"pod-{i}" for i in range(pods)]
     await add_pods(api, world, names)
     version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
-    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND)
+    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND, extender_port=port)
     bound: dict[str, float] = {}
     watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=500)
     async for event in watch:
@@ -136,6 +147,8 @@ def measure(world: World, sizes: Sequence[int], pods: int) -> list[Size]:
     """From the smallest to the largest cluster; nodes are only added."""
     done: list[Size] = []
     there = 0
+    null_port = free_port()
+    world.start("null", [sys.executable, str(NULL), str(null_port)])
     for nodes in sorted(sizes):
         world.api(lambda api, first=there, last=nodes: add_nodes(api, world, first, last))  # type: ignore[misc]
         there = nodes
@@ -144,15 +157,19 @@ def measure(world: World, sizes: Sequence[int], pods: int) -> list[Size]:
         size = Size(nodes)
         started = cpu_seconds(world)
         for _ in range(TURNS):
-            for with_extender, rates in ((True, size.with_extender), (False, size.without)):
-                rates.append(world.api(lambda api, on=with_extender: rate(api, world, pods, with_extender=on)))  # type: ignore[misc]
-                print(f"  {'with' if with_extender else 'without'} extender: {rates[-1]:.1f} pods/s", flush=True)
+            for kind, rates in (("ours", size.with_extender), ("none", size.without), ("null", size.null)):
+                port = null_port if kind == "null" else None
+                on = kind != "none"
+                rates.append(
+                    world.api(lambda api, on=on, port=port: rate(api, world, pods, with_extender=on, port=port))
+                )  # type: ignore[misc]
+                print(f"  extender {kind}: {rates[-1]:.1f} pods/s", flush=True)
         spent, asked = milliseconds(world)
         status = Path(f"/proc/{world.processes['extender'].pid}/status").read_text()
         used = 1000 * (cpu_seconds(world) - started)
         memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
         world.kill("extender")
-        done.append(Size(nodes, size.with_extender, size.without, spent / asked, used / asked, memory))
+        done.append(replace(size, verbs_ms=spent / asked, cpu_ms=used / asked, memory=memory))
         RESULTS.write_text(page(done, pods), encoding="utf-8")
     return done
 
@@ -163,14 +180,15 @@ def page(sizes: Sequence[Size], pods: int) -> str:
 
 `python benchmarks/bench_scheduler.py` (commit {commit.stdout.strip()}): the real kube-scheduler 1.36, {pods} pods a
 turn, {TURNS} turns each, on {os.cpu_count()} cores with etcd and the API server, load average
-{os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets.
+{os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets. `null` decides
+nothing and scores all alike: what asking an extender costs by itself.
 
-| nodes | pods/s with | without | ratio | verbs, wall ms a pod | extender, CPU ms a pod in all | RSS, MB |
-| --- | --- | --- | --- | --- | --- | --- |
+| nodes | pods/s with | without | ratio | null's ratio | verbs, wall ms a pod | extender, all CPU ms a pod | RSS, MB |
+| --- | --- | --- | --- | --- | --- | --- | --- |
 """
     rows = [
         f"| {size.nodes} | {statistics.mean(size.with_extender):.1f} | {statistics.mean(size.without):.1f} | "
-        f"{size.ratio:.2f} | {size.verbs_ms:.2f} | {size.cpu_ms:.2f} | {size.memory:.0f} |\n"
+        f"{size.ratio:.2f} | {size.limit:.2f} | {size.verbs_ms:.2f} | {size.cpu_ms:.2f} | {size.memory:.0f} |\n"
         for size in sizes
     ]
     verdict = "kept" if all(size.ratio >= BAR for size in sizes) else "**not kept**"
@@ -186,6 +204,7 @@ def plot(sizes: Sequence[Size]) -> None:
     nodes = [size.nodes for size in sizes]
     axes.plot(nodes, [statistics.mean(size.without) for size in sizes], "o:", label="without extender")
     axes.plot(nodes, [statistics.mean(size.with_extender) for size in sizes], "o-", label="with extender")
+    axes.plot(nodes, [statistics.mean(size.null) for size in sizes], "o--", label="one that decides nothing")
     axes.set_xlabel("nodes")
     axes.set_ylabel("pods per second")
     axes.set_ylim(bottom=0)
@@ -202,8 +221,8 @@ def main() -> None:
     with open_world() as world:
         sizes = measure(world, [int(size) for size in options.sizes.split(",")], options.pods)
     plot(sizes)
-    told = {str(size.nodes): {"ratio": round(size.ratio, 3), "with": size.with_extender} for size in sizes}
-    print("RESULT", json.dumps({"pods_per_second": told, "kept": all(size.ratio >= BAR for size in sizes)}))
+    told = {str(size.nodes): {"ratio": round(size.ratio, 3), "limit": round(size.limit, 3)} for size in sizes}
+    print("RESULT", json.dumps({"ratios": told, "kept": all(size.ratio >= BAR for size in sizes)}))
 
 
 if __name__ == "__main__":

@@ -178,12 +178,17 @@ class World:
         return next((float(value) for sample, value in lines if sample == name), 0.0)
 
     def start_scheduler(
-        self, *, with_extender: bool = True, calls_per_second: int | None = None, patience: str = ""
+        self,
+        *,
+        with_extender: bool = True,
+        calls_per_second: int | None = None,
+        patience: str = "",
+        extender_port: int | None = None,
     ) -> None:
         """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
 
         `calls_per_second`: to the API server, in place of the chart's limit. `patience`: with the extender, in place
-        of the chart's `httpTimeout`.
+        of the chart's `httpTimeout`. `extender_port`: of another extender than ours.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
@@ -192,6 +197,8 @@ class World:
             config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
         for extender in config["extenders"] if patience else ():
             extender["httpTimeout"] = patience
+        for extender in config["extenders"] if extender_port else ():
+            extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
         if not with_extender:
             del config["extenders"]
         path = self.folder / "scheduler.yaml"
