@@ -194,6 +194,7 @@ class Observer:
             retry_at=record.retry_at,
             trouble=record.trouble,
             short=record.short,
+            moved_off=state is TrialState.SUSPENDED and self._methods.moved_off(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
             moves=method == CudaCheckpoint.name and moves_memory(pod.methods),

@@ -204,6 +204,18 @@ def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[...,
     on_node(scene)
 
 
+def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        one = pod("a", running=frozenset({TRAIN}))
+        freezer = node.run(one, TRAIN, os.getpid())
+        (freezer.path / "freezer.state").write_text("FROZEN")
+        assert not node.look(one)[0].moved_off, "frozen with its memory on the GPU"
+        node.parked.note(freezer.path.name, {"G": 7})
+        assert node.look(one)[0].moved_off
+
+    on_node(scene)
+
+
 def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
