@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium.placement.needs import moves_memory
 from podium.schema.gpunode import TrialState
-from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, hook_waits, sigterm_waits
+from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
 from podium_agent.gate import Gates
+from podium_agent.hooks import hook_waits
 from podium_agent.passages import Passages
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.pods import TrialPod
