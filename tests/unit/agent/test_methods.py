@@ -189,6 +189,7 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "held": {"GPU-x": 1, "GPU-y": 2},
         "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
+        "back": (),
         "leaving": 0.0,
     }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
