@@ -34,6 +34,7 @@ class Book:
     said: Said | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
     short: str = ""  # the GPU memory that it waits for
     main: Container | None = None  # of its first container, once its processes were found
+    ending: bool = False  # it was told to end
     ended: bool = False  # its processes are gone
     closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
     account: Account | None = None

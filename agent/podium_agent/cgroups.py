@@ -138,6 +138,12 @@ def find_leftovers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> d
     return left
 
 
+def names_of_cgroups(proc: Path) -> frozenset[str]:
+    """Of all cgroups in which a process lives, and of those above them, the last part of the path each."""
+    pids = (int(name) for name in os.listdir(proc) if name.isdigit())
+    return frozenset(part for pid in pids for _, _, path in _memberships(proc, pid) for part in path.split("/"))
+
+
 def _command(proc: Path, pid: str) -> str:
     try:
         return (proc / pid / "comm").read_text().strip()

@@ -178,7 +178,7 @@ class Conductor:
                 if record.absent:
                     continue  # its status cannot be written any more, or by whoever goes on with the trial
                 book = self.books[uid] = self._open_book(record.pod)
-            book.pod = record.pod
+            book.pod, book.ending = record.pod, record.kill_at(now) is not None
             if record.begun and not book.begun:
                 book.begun, book.said = True, record.said
                 book.urgent.set()

@@ -76,6 +76,9 @@ class Observer:
         for uid, pod in present.items():
             record = self._records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
+            if pod.arrival_trouble and not record.arrived:
+                record.arrived = True
+                log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
         if not self._adopted:
             self._adopted = True
             for uid in self._hints.keys() - present.keys():

@@ -49,6 +49,7 @@ class TrialWriter:
         self._resource_version = ""
         self._written = 0  # the book's version that the API has
         self._last = 0.0
+        self._open = False  # the hold is open in what was written last
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
@@ -213,7 +214,9 @@ class TrialWriter:
         if book.version == self._written and not (held and since >= self._settings.turn_report_seconds):
             return
         due = max(self._settings.trial_report_seconds, self._pause)
-        if since < due and not (book.ended and self._pause == 0.0):
+        # a hold that opens for the last time is told before its pod is gone: a closed one says that nothing is to come
+        hurry = book.ended or (book.ending and held and not self._open)
+        if since < due and not (hurry and self._pause == 0.0):
             return
         self._last = now
         try:
@@ -232,7 +235,7 @@ class TrialWriter:
         for _ in range(MOST_CONFLICTS):
             if self._gone or book.account is None or book.ended is not ended:
                 return
-            version = book.version
+            version, holds = book.version, book.held_since() is not None
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": self._resource_version}
             status = to_status(book, book.account, self.container, time.time())
             try:
@@ -251,7 +254,7 @@ class TrialWriter:
                     return
                 continue
             self._resource_version = answer["metadata"]["resourceVersion"]
-            self._written = version
+            self._written, self._open = version, holds
             book.own()
             return
         raise ApiError(409, "Conflict", f"somebody else wrote it {MOST_CONFLICTS} times in a row")
@@ -263,7 +266,7 @@ class TrialWriter:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or (book.pod.conditions or {})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(book.state, shown, now, book.short)
+        patch = condition_patch(book.state, shown, now, book.short, book.pod.arrival_trouble)
         if patch is None:
             return
         pod = book.pod

@@ -8,12 +8,15 @@ A container that was carried here from another node gets its note when it is fou
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+log = logging.getLogger(__name__)
 
 
 class Arrival(BaseModel):
@@ -90,6 +93,15 @@ class Parked:
             return Note.model_validate_json((self._folder / container).read_text())
         except (OSError, ValidationError):
             return NOTHING
+
+    def tidy(self, alive: Collection[str]) -> None:
+        """Forget containers that ended while no agent was there to see it. `alive`: all that have processes now."""
+        for container in self._noted - set(alive):
+            try:
+                self.forget(container)
+                log.info("the note of container %s is removed: nothing of it runs", container)
+            except OSError as error:
+                log.error("the note of container %s stays: %s", container, error)
 
     def brought_back(self, container: str, pids: Collection[int]) -> None:
         """Of one that came here from another node: these are on GPUs of this one. Raises OSError."""

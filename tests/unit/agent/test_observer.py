@@ -7,8 +7,9 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
+import pytest
 from agent_builders import pod
 from agent_node import Node, order
 
@@ -16,6 +17,7 @@ from podium.schema.gpunode import GPUNode, TrialState
 from podium_agent.arbiter import Suspend
 from podium_agent.book import Book
 from podium_agent.cgroups import Container, Freezer
+from podium_agent.conditions import patch
 from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
 from podium_agent.pods import parse
@@ -235,15 +237,34 @@ def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_n
     on_node(scene)
 
 
+META: dict[str, Any] = {
+    "name": "a-1",
+    "namespace": "demo",
+    "uid": "p",
+    "labels": {"podium.dev/trial": "a"},
+    "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
+    "ownerReferences": [{"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}],
+}
+
+
 def test_a_pod_says_what_comes_in_it() -> None:
-    owner = {"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}
-    meta = {
-        "name": "a-1",
-        "namespace": "demo",
-        "uid": "p",
-        "labels": {"podium.dev/trial": "a"},
-        "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
-        "ownerReferences": [owner],
-    }
-    assert parse({"metadata": meta}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
-    assert parse({"metadata": {**meta, "annotations": {}}}).arrival is None
+    assert parse({"metadata": META}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "gpus: Field required"),
+        ('{"gpus": {"GPU-a": 7}, "processes": 0}', "processes: Input should be greater than or equal to 1"),
+        ("nonsense", "it: Invalid JSON"),
+    ],
+)
+def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
+    came = parse({"metadata": {**META, "annotations": {"podium.dev/arrives": text}}})
+    assert came.arrival is None
+    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/arrives: {said}")
+    shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
+    assert shown is not None
+    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"ArrivalUnreadable"}
+    assert all(said in entry["message"] for entry in shown["status"]["conditions"])

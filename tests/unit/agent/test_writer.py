@@ -231,3 +231,21 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
     assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
     assert status.reader is not None
     assert (status.reader.lines, status.reader.announced) == (len(ANNOUNCING), False)
+
+
+def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
+    """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
+
+    async def scene(writing: Writing) -> None:
+        book = begun(pod())
+        book.follow(SUSPENDED, ("G",), time.time())
+        writer = writing.start(book, trial_report_seconds=60)
+        await writing.until(lambda: writing.server.patches == 1, "its record")
+        book.ending = True
+        book.follow(RUNNING, ("G",), time.time())
+        await writing.until(lambda: "end" not in writing.server.status["holds"][-1], "the open hold")
+        await kill(writer)
+
+    since = datetime.fromtimestamp(time.time() - 60, UTC)
+    holds = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
+    assert len(write(scene, holds=holds).status["holds"]) == 2
