@@ -36,6 +36,7 @@ class Book:
     main: Container | None = None  # of its first container, once its processes were found
     ending: bool = False  # it was told to end
     ended: bool = False  # its processes are gone
+    left: bool = False  # it was gone before this agent began: its record is only to be brought to its end
     closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
     account: Account | None = None
     curve: Curve = field(default_factory=Curve)

@@ -57,6 +57,7 @@ class Observer:
         self._adopted = False
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
+        self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
 
     def hint(self, seen: Mapping[str, Hint]) -> None:
         """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
@@ -92,9 +93,10 @@ class Observer:
         self._locate()
         self._find_orphans(now)
         trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
-        for uid in [uid for uid, record in self._records.items() if record.absent and record.ended]:
-            self._drop(self._records.pop(uid))
-            self._passages.forget(uid)
+        self.gone = tuple(record for record in self._records.values() if record.absent and record.ended)
+        for record in self.gone:
+            self._drop(self._records.pop(record.pod.uid))
+            self._passages.forget(record.pod.uid)
         return trials
 
     def _learn_devices(self) -> None:

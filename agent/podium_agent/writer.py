@@ -53,6 +53,7 @@ class TrialWriter:
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
+        self._said_of = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
         self._load_pause = 0.0
         self._ended_at: float | None = None
@@ -62,7 +63,7 @@ class TrialWriter:
         reading = self._book.pod.reading
         if reading is not None:
             return reading.container
-        return next((name for name in self._book.pod.containers if name != GATE_CONTAINER), "")
+        return next((name for name in self._book.pod.containers if name != GATE_CONTAINER), self._said_of)
 
     async def run(self) -> None:
         """Until the trial's end is written (or the trial is gone). Raises nothing but its cancellation."""
@@ -128,7 +129,15 @@ class TrialWriter:
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
         account, begins_at = account_from(status), None
-        if not mine:
+        if book.left:
+            if not mine or status.reader is None or not status.holds or status.holds[-1].end is not None:
+                self._gone = True  # it wrote nothing, all was written, or another pod has begun since
+                return
+            # how long it worked after its last report nobody knows
+            spent, self._said_of = status.gpu_seconds, status.reader.container
+            account = taken_over(account, None, book.node, pod.attempt, None, spent, time.time(), carried=True)
+            book.touch()
+        elif not mine:
             said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
             spent = status.gpu_seconds
             at, carried = reached(status), pod.arrival is not None

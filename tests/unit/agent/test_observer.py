@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from agent_builders import pod
+from agent_builders import key, pod
 from agent_node import Node, order
 
 from podium.schema.gpunode import GPUNode, TrialState
@@ -20,7 +20,8 @@ from podium_agent.cgroups import Container, Freezer
 from podium_agent.conditions import patch
 from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.pods import parse
+from podium_agent.pods import TrialPod, parse
+from podium_agent.records import Hint
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.parked import Arrival
 from podium_agent.trials import Acting
@@ -141,6 +142,27 @@ def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node:
         node.look(pod(ended=True))
         conductor._keep_books(node.observer, 1.0)
         assert (book.ended, book.closed) == (True, True)
+
+    on_node(scene)
+
+
+def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        opened: list[Book] = []
+        pods = WatchCache(cast(Api, None), PODS, parse)
+        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+
+        def open_book(one: TrialPod) -> Book:
+            opened.append(Book(one, "n"))
+            return opened[-1]
+
+        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), open_book)
+        node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
+        for _ in range(2):
+            node.observer.look((), 1.0)
+            conductor._keep_books(node.observer, 1.0)
+        assert [(book.left, book.begun, book.ended, book.closed) for book in opened] == [(True,) * 4]
+        assert conductor.books == {}
 
     on_node(scene)
 

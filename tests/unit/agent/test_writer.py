@@ -249,3 +249,27 @@ def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: 
     since = datetime.fromtimestamp(time.time() - 60, UTC)
     holds = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
     assert len(write(scene, holds=holds).status["holds"]) == 2
+
+
+@pytest.mark.parametrize("whose", ["its own", "a later pod's"])
+def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
+    write: Callable[..., TrialServer], whose: str
+) -> None:
+    """No agent was there when it ended. The cursor stays: the next attempt counts from it what was lost."""
+    mine = whose == "its own"
+    since = datetime.fromtimestamp(time.time() - 600, UTC)
+
+    async def scene(writing: Writing) -> None:
+        book = begun(pod(containers=(), reading=None))
+        book.left = True
+        await writing.whole_life(book)
+
+    reader = reader_of(pod().uid if mine else "later", step=7.0)
+    server = write(
+        scene, holds=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], reader=reader, gpuSeconds=40.0
+    )
+    assert (server.patches > 0) is mine
+    end = server.parsed.holds[-1].end
+    assert (None if end is None else round((end - since).total_seconds())) == (40 if mine else None)
+    assert server.parsed.reader is not None
+    assert (server.parsed.reader.container, server.parsed.reader.step) == ("train", 7.0)
