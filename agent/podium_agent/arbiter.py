@@ -16,7 +16,8 @@ ever looks at what is, never at what it has said before. The rules:
   is in the way already, so that puts nobody else on its GPUs.
 - A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
 - On a GPU that an urgent pod has for itself (`exclusive`), or that no lease holds (`leased`), no trial works: whoever
-  does is suspended, or works until it ends. Only a last call lets a deleted one in beside it.
+  does is suspended, or works until it ends. Only a last call lets a deleted one in beside it, and only one whose memory
+  is still there: what was moved off would take a stranger's. That one waits, and is left with its last save.
 - A trial whose GPU memory could not be free whoever were suspended for it claims no GPU, deleted or not: others work
   meanwhile.
 - Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
@@ -190,7 +191,7 @@ def _step(
     orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
 ) -> Step | None:
     if trial.deleting:
-        return _end(trial, holders, trials, now)
+        return _end(orders, trial, holders, trials, now)
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
     if _lacks_memory(trial):
@@ -221,7 +222,9 @@ def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) ->
     return None
 
 
-def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float) -> Step | None:
+def _end(
+    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
+) -> Step | None:
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
     if trial.over_since is not None:
         overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
@@ -233,6 +236,8 @@ def _end(trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[
         return Resume(trial, "Torn")
     if trial.state is not TrialState.SUSPENDED:
         return None
+    if trial.moved_off and any(orders.closed(uuid) for uuid in trial.gpus):
+        return _wait(orders, trial, holders, trials)
     last_call = min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
     if trial.deadline is not None and now >= trial.deadline - last_call:
         return Resume(trial, "LastCall")

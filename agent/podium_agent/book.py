@@ -34,7 +34,9 @@ class Book:
     said: Said | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
     short: str = ""  # the GPU memory that it waits for
     main: Container | None = None  # of its first container, once its processes were found
+    ending: bool = False  # it was told to end
     ended: bool = False  # its processes are gone
+    left: bool = False  # it was gone before this agent began: its record is only to be brought to its end
     closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
     account: Account | None = None
     curve: Curve = field(default_factory=Curve)

@@ -64,7 +64,11 @@ class Carrier:
             if record is None or record.acting is not Acting.NOTHING:
                 continue
             if isinstance(step, Wait):
-                self._gates.tell(step.trial.pod_uid, f"{step.reason}: {step.message}")
+                why = f"{step.reason}: {step.message}"
+                self._gates.tell(step.trial.pod_uid, why)
+                if step.trial.deleting and record.trouble != why:
+                    record.trouble = why
+                    log.warning("%s was told to end and stays suspended: %s", step.trial.pod, why)
                 if step.reason == NO_MEMORY and time.time() >= record.retry_at:
                     record.retry_at = time.time() + MEMORY_SECONDS
                     self._start(self._look_again(record))

@@ -138,6 +138,12 @@ def find_leftovers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> d
     return left
 
 
+def names_of_cgroups(proc: Path) -> frozenset[str]:
+    """Of all cgroups in which a process lives, and of those above them, the last part of the path each."""
+    pids = (int(name) for name in os.listdir(proc) if name.isdigit())
+    return frozenset(part for pid in pids for _, _, path in _memberships(proc, pid) for part in path.split("/"))
+
+
 def _command(proc: Path, pid: str) -> str:
     try:
         return (proc / pid / "comm").read_text().strip()
@@ -148,7 +154,7 @@ def _command(proc: Path, pid: str) -> str:
 def heeds_sigterm(proc: Path, pid: int) -> bool:
     """Whether SIGTERM would do anything: pid 1 of a pid namespace ignores what it has no handler for."""
     try:
-        status = _status(proc, pid)
+        status = status_of(proc, pid)
         caught = bool(int(status["SigCgt"].strip(), 16) & _SIGTERM_BIT)
         ignored = bool(int(status["SigIgn"].strip(), 16) & _SIGTERM_BIT)
         first_in_namespace = status["NSpid"].split()[-1] == "1"
@@ -160,29 +166,14 @@ def heeds_sigterm(proc: Path, pid: int) -> bool:
 def sigterm_waits(proc: Path, pid: int) -> bool:
     """Whether a SIGTERM was sent and not taken yet, as by a process that is frozen."""
     try:
-        status = _status(proc, pid)
+        status = status_of(proc, pid)
         return any(int(status[pending].strip(), 16) & _SIGTERM_BIT for pending in ("ShdPnd", "SigPnd"))
     except (OSError, KeyError, ValueError):
         return False
 
 
-def hook_waits(proc: Path, freezer: Freezer) -> bool:
-    """Whether the kubelet's preStop hook is in this container: its pod is being ended, whoever has said so or not."""
-    try:
-        return any(_is_hook(proc, pid) for pid in freezer.processes())
-    except OSError:
-        return False
-
-
-def _is_hook(proc: Path, pid: int) -> bool:
-    try:
-        words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False  # gone meanwhile
-    return words[0].endswith(b"/podium-gate") and words[1:2] == [b"hook"]
-
-
-def _status(proc: Path, pid: int) -> dict[str, str]:
+def status_of(proc: Path, pid: int) -> dict[str, str]:
+    """The fields of /proc/PID/status. Raises OSError."""
     lines = (proc / str(pid) / "status").read_text().splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line)
 

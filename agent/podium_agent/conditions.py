@@ -21,21 +21,27 @@ _MESSAGES = {
 _HOLDS = (TrialState.STARTING, TrialState.RUNNING)
 
 
-def wanted(state: TrialState, short: str = "") -> dict[str, tuple[str, str, str]]:
-    """Condition type to (status, reason, message). `short`: the GPU memory that it waits for."""
+def wanted(state: TrialState, short: str = "", trouble: str = "") -> dict[str, tuple[str, str, str]]:
+    """Condition type to (status, reason, message). `short`: the GPU memory that it waits for; `trouble`: what is wrong
+    with the pod in whatever state, a code and a sentence.
+    """
     reason, message = str(state), _MESSAGES[state]
     if short and state in (TrialState.GATED, TrialState.SUSPENDED):
         reason, message = NO_MEMORY, f"it waits for GPU memory: {short}"
+    if trouble:
+        reason, _, message = trouble.partition(": ")
     return {
         HOLDS: ("True" if state in _HOLDS else "False", reason, message),
         SUSPENDED: ("True" if state is TrialState.SUSPENDED else "False", reason, message),
     }
 
 
-def patch(state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, short: str = "") -> dict[str, Any] | None:
+def patch(
+    state: TrialState, shown: Mapping[str, tuple[str, str]], now: str, short: str = "", trouble: str = ""
+) -> dict[str, Any] | None:
     """The patch that makes the pod show this state; None if it does already."""
     entries = []
-    for kind, (status, reason, message) in wanted(state, short).items():
+    for kind, (status, reason, message) in wanted(state, short, trouble).items():
         old_status, old_reason = shown.get(kind, ("", ""))
         if (old_status, old_reason) == (status, reason):
             continue

@@ -178,7 +178,7 @@ class Conductor:
                 if record.absent:
                     continue  # its status cannot be written any more, or by whoever goes on with the trial
                 book = self.books[uid] = self._open_book(record.pod)
-            book.pod = record.pod
+            book.pod, book.ending = record.pod, record.kill_at(now) is not None
             if record.begun and not book.begun:
                 book.begun, book.said = True, record.said
                 book.urgent.set()
@@ -193,6 +193,11 @@ class Conductor:
             if record.ended and record.over_since is not None and not book.closed:
                 book.closed = True
                 book.urgent.set()
+        for record in observer.gone:
+            if record.pod.uid not in self.books:
+                # its agent died before it did: until its hold is closed, the next attempt is not begun
+                book = self.books[record.pod.uid] = self._open_book(record.pod)
+                book.begun = book.left = True
         for uid in self.books.keys() - present:
             book = self.books.pop(uid)
             book.follow(None, book.gpus, now)

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium.placement.needs import moves_memory
 from podium.schema.gpunode import TrialState
-from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, hook_waits, sigterm_waits
+from podium_agent.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
 from podium_agent.gate import Gates
+from podium_agent.hooks import hook_waits
 from podium_agent.passages import Passages
 from podium_agent.podresources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.pods import TrialPod
@@ -56,6 +57,7 @@ class Observer:
         self._adopted = False
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
+        self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
 
     def hint(self, seen: Mapping[str, Hint]) -> None:
         """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
@@ -75,6 +77,9 @@ class Observer:
         for uid, pod in present.items():
             record = self._records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
+            if pod.arrival_trouble and not record.arrived:
+                record.arrived = True
+                log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
         if not self._adopted:
             self._adopted = True
             for uid in self._hints.keys() - present.keys():
@@ -88,9 +93,10 @@ class Observer:
         self._locate()
         self._find_orphans(now)
         trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
-        for uid in [uid for uid, record in self._records.items() if record.absent and record.ended]:
-            self._drop(self._records.pop(uid))
-            self._passages.forget(uid)
+        self.gone = tuple(record for record in self._records.values() if record.absent and record.ended)
+        for record in self.gone:
+            self._drop(self._records.pop(record.pod.uid))
+            self._passages.forget(record.pod.uid)
         return trials
 
     def _learn_devices(self) -> None:
@@ -194,6 +200,7 @@ class Observer:
             retry_at=record.retry_at,
             trouble=record.trouble,
             short=record.short,
+            moved_off=state is TrialState.SUSPENDED and self._methods.moved_off(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
             moves=method == CudaCheckpoint.name and moves_memory(pod.methods),

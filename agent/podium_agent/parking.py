@@ -26,6 +26,8 @@ from podium_cluster.resources import PODS
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 ECHO_SECONDS = 5.0  # the watch shows what was written within this time, or it is written again
+RESIZE_MISSING = "ResizeMissing"
+RESIZE_CURE = "this API server has no pods/resize; it takes Kubernetes 1.33, or suspension.parkCpu: false in the job"
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 
@@ -104,9 +106,11 @@ class Parker:
                 PODS, pod.name, pod.key.namespace, patch, manager=MANAGER, subresource="resize", strategic=True
             )
         except ApiError as error:
-            if error.not_found:
-                return
+            if error.not_found and pod.name in error.message:
+                return  # it is gone, and the watch will say so
             longer = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
             self._asked[pod.uid] = _Asked(one.cpu, now + longer, longer)
-            self._metrics.failures.labels("resize", error.reason).inc()
-            log.warning("%s: CPU requests stay as they are, again in %.0f s: %s", pod.name, longer, error)
+            reason = RESIZE_MISSING if error.not_found else error.reason
+            cure = f" ({RESIZE_CURE})" if error.not_found else ""
+            self._metrics.failures.labels("resize", reason).inc()
+            log.warning("%s: CPU requests stay as they are, again in %.0f s: %s%s", pod.name, longer, error, cure)

@@ -21,6 +21,7 @@ ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
 ARRIVES_ANNOTATION = "podium.dev/arrives"
+ARRIVAL_UNREADABLE = "ArrivalUnreadable"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -110,7 +111,8 @@ class TrialPod:
     `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
     and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
-    `arrival`: of one that was carried here from another node, what it held on GPUs there.
+    `arrival`: of one that was carried here from another node, what it held on GPUs there; `arrival_trouble`: why that
+    cannot be read, a code and a sentence. Such a pod is taken for one that began here.
     `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
     """
 
@@ -137,6 +139,7 @@ class TrialPod:
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     arrival: Arrival | None = None
+    arrival_trouble: str = ""
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -151,7 +154,7 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
     gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
     reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
     cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
-    came = meta.annotations.get(ARRIVES_ANNOTATION)
+    arrival, arrival_trouble = _arrival(meta.annotations.get(ARRIVES_ANNOTATION))
     return TrialPod(
         key=TrialKey(meta.namespace, trial, owner.uid),
         name=meta.name,
@@ -176,7 +179,8 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
         cpu=cpu,
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
-        arrival=None if came is None else Arrival.model_validate_json(came),
+        arrival=arrival,
+        arrival_trouble=arrival_trouble,
     )
 
 
@@ -229,3 +233,15 @@ def _reading(text: str | None) -> tuple[MetricsReading | None, str]:
         return MetricsReading.model_validate_json(text), ""
     except ValidationError as error:
         return None, f"annotation {READING_ANNOTATION}: {error.errors()[0]['msg']}"
+
+
+def _arrival(text: str | None) -> tuple[Arrival | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        return Arrival.model_validate_json(text), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "it"
+        cure = "write what the command that carried it away printed as `arrives`, and make the pod anew"
+        return None, f"{ARRIVAL_UNREADABLE}: annotation {ARRIVES_ANNOTATION}: {field}: {first['msg']}; {cure}"

@@ -76,7 +76,6 @@ class Reservations:
         self._news = asyncio.Event()
         self._view = View()
         self._read()
-        pods.subscribe(self._event.set)
 
     @property
     def taken(self) -> Mapping[str, str]:
@@ -124,9 +123,12 @@ class Reservations:
         return any(pod.leaving for name in names if (pod := self._pods.get(*name)) is not None)
 
     async def run(self) -> None:
-        """Follows the kubelet's word while anything is reserved; asks once when the agent starts."""
+        """Follows the kubelet's word while anything is reserved, at most so often; asks once when the agent starts. Not
+        with every event of a pod: a node may have hundreds a second.
+        """
         await self._pods.wait_synced()
         while True:
+            self._event.clear()
             if self._held or not self._asked:
                 await self._look()
                 with suppress(TimeoutError):
@@ -134,7 +136,6 @@ class Reservations:
                         await self._event.wait()
             else:
                 await self._event.wait()
-            self._event.clear()
 
     async def _look(self) -> None:
         try:

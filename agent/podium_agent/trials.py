@@ -55,6 +55,7 @@ class LocalTrial:
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
     short: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
+    moved_off: bool = False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
     admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
     moves: bool = False  # and these are moved off the GPU when its turn is over

@@ -49,9 +49,11 @@ class TrialWriter:
         self._resource_version = ""
         self._written = 0  # the book's version that the API has
         self._last = 0.0
+        self._open = False  # the hold is open in what was written last
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
         self._gone = False
+        self._said_of = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
         self._load_pause = 0.0
         self._ended_at: float | None = None
@@ -61,7 +63,7 @@ class TrialWriter:
         reading = self._book.pod.reading
         if reading is not None:
             return reading.container
-        return next((name for name in self._book.pod.containers if name != GATE_CONTAINER), "")
+        return next((name for name in self._book.pod.containers if name != GATE_CONTAINER), self._said_of)
 
     async def run(self) -> None:
         """Until the trial's end is written (or the trial is gone). Raises nothing but its cancellation."""
@@ -127,7 +129,15 @@ class TrialWriter:
             self._gone = True  # a later pod's writer owns the status now, here or on another node
             return
         account, begins_at = account_from(status), None
-        if not mine:
+        if book.left:
+            if not mine or status.reader is None or not status.holds or status.holds[-1].end is not None:
+                self._gone = True  # it wrote nothing, all was written, or another pod has begun since
+                return
+            # how long it worked after its last report nobody knows
+            spent, self._said_of = status.gpu_seconds, status.reader.container
+            account = taken_over(account, None, book.node, pod.attempt, None, spent, time.time(), carried=True)
+            book.touch()
+        elif not mine:
             said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
             spent = status.gpu_seconds
             at, carried = reached(status), pod.arrival is not None
@@ -213,7 +223,9 @@ class TrialWriter:
         if book.version == self._written and not (held and since >= self._settings.turn_report_seconds):
             return
         due = max(self._settings.trial_report_seconds, self._pause)
-        if since < due and not (book.ended and self._pause == 0.0):
+        # a hold that opens for the last time is told before its pod is gone: a closed one says that nothing is to come
+        hurry = book.ended or (book.ending and held and not self._open)
+        if since < due and not (hurry and self._pause == 0.0):
             return
         self._last = now
         try:
@@ -232,7 +244,7 @@ class TrialWriter:
         for _ in range(MOST_CONFLICTS):
             if self._gone or book.account is None or book.ended is not ended:
                 return
-            version = book.version
+            version, holds = book.version, book.held_since() is not None
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": self._resource_version}
             status = to_status(book, book.account, self.container, time.time())
             try:
@@ -251,7 +263,7 @@ class TrialWriter:
                     return
                 continue
             self._resource_version = answer["metadata"]["resourceVersion"]
-            self._written = version
+            self._written, self._open = version, holds
             book.own()
             return
         raise ApiError(409, "Conflict", f"somebody else wrote it {MOST_CONFLICTS} times in a row")
@@ -263,7 +275,7 @@ class TrialWriter:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or (book.pod.conditions or {})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(book.state, shown, now, book.short)
+        patch = condition_patch(book.state, shown, now, book.short, book.pod.arrival_trouble)
         if patch is None:
             return
         pod = book.pod

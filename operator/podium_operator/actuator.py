@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
@@ -145,7 +146,15 @@ class Actuator:
             if error.not_found or error.conflict or error.status == INVALID:
                 return  # it is gone, or another pod of that name: the next cycle looks again
             raise
-        await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+        try:
+            await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+        except ApiError as error:
+            if error.status and not error.not_found:
+                # it lives on: ended by others some day, it must not say that this was why
+                back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
+                with suppress(ApiError):
+                    await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": back}, manager=MANAGER)
+            raise
 
     async def _order(self, order: Order) -> None:
         gpus = [

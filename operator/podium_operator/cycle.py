@@ -93,10 +93,12 @@ class Cycle:
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
             leased, lease_wake = await self._leasing.once(world, snapshot)
+        with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
+            places = {place.trial: place for place in decided.ranks}
+            predicted = predictions(snapshot)
         ends = {action.trial: action for action in decided.actions if isinstance(action, EndTrial)}
         ends |= {end.trial: end for end in refused}
         job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
-        places = {place.trial: place for place in decided.ranks}
         for told in decided.actions:
             if isinstance(told, Requeue) and told.trial in places:
                 # written before the pod is gone: its phase Requeued keeps the reason
@@ -105,5 +107,5 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predictions(snapshot), leased)
+            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predicted, leased)
         return min((at for at in (decided.wake_at, lease_wake) if at is not None), default=None)

@@ -87,17 +87,18 @@ def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wis
 def leases_of(
     seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
 ) -> tuple[Lease, ...]:
-    """Held are those whose GPU an agent names. What a lease would cost is the number of trials that it moves. What a
+    """Held are those whose GPU the agent of their node names: names come again, and a node that is silent or left may
+    still speak of an older placeholder. What a lease would cost is the number of trials that it moves. What a
     `silent` node's agent said of trials that end may never change.
     """
     held = {
-        gpu.lease: (gpu, node.metadata.name in silent)
+        (node.metadata.name, gpu.lease): (gpu, node.metadata.name in silent)
         for node in nodes
         for gpu in node.status.gpus
         if gpu.lease is not None
     }
     nothing = (None, False)
-    return tuple(_lease(one, *held.get(one.path, nothing), now=now) for one in seen)
+    return tuple(_lease(one, *held.get((one.node, one.path), nothing), now=now) for one in seen)
 
 
 def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Lease:

@@ -76,6 +76,8 @@ class Leasing:
         demand = {pool: wish.demand for pool, wish in wished.items()}
         leases = leases_of(world.leases, world.nodes, world.now, world.silent)
         await self._look_at_ends(world)
+        # of a namespace that asks for nothing any more nothing is remembered once its pause is over
+        self._taken = {pool: one for pool, one in self._taken.items() if pool in demand or world.now < one.again_at}
         evicted = {pool: taken.evicted for pool, taken in self._taken.items()}
         planned = plan_leases(demand, leases, evicted, world.now)
         asked = {action.pool for action in planned.actions if isinstance(action, Ask)}

@@ -8,7 +8,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.cycle = Histogram("podium_operator_cycle_seconds", "One cycle, by part", ["part"], registry=self.registry)
+        self.cycle = Histogram(
+            "podium_operator_cycle_seconds",
+            "One cycle, by part: plan, act, tell (ranks and predictions in words), report",
+            ["part"],
+            registry=self.registry,
+        )
         self.actions = Counter("podium_operator_actions_total", "Actions carried out", ["kind"], registry=self.registry)
         self.failed = Counter(
             "podium_operator_actions_failed_total",

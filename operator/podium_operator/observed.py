@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from podium.domain.observe import TrialFacts, derive_phase, next_phase, retry_delay
+from podium.domain.observe import TrialFacts, classify_end, derive_phase, next_phase, retry_delay
 from podium.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.job import HyperParamJob
@@ -89,6 +89,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
     current_pod = pod if pod is not None and pod.attempt == attempt else None
     job = world.job_by_key.get(job_key(trial))
+    before = status.failures + _uncounted(world, trial, attempt)
     places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
     facts = TrialFacts(
@@ -96,7 +97,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         pod=current_pod.facts if current_pod else None,
         had_pod=status.pod is not None,
         agent_state=places[0][2].state.value if places else None,
-        failures=status.failures,
+        failures=before,
         retries=job.spec.trials.retries if job else 0,
         stopped=trial.spec.stopped,
         agent_fresh=node not in world.silent,
@@ -106,7 +107,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     seen = derive_phase(facts)
     phase = next_phase(current, seen)
     counts = seen.own_failure and phase is not current
-    failures = status.failures + 1 if counts else status.failures
+    failures = before + 1 if counts else before
     ended = current_pod.ended_at if current_pod else None
     if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
         phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
@@ -138,6 +139,18 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         leaving=deleting and not waits,
         disruptions=disruptions,
     )
+
+
+def _uncounted(world: World, trial: SeenTrial, attempt: int) -> int:
+    """Failures of attempts before the present one that were never written down: the status was somebody else's to write
+    in the cycle that made the next pod, or the operator died then. Their pods still tell.
+    """
+    status = trial.status
+    if attempt <= status.attempt or status.phase in FINAL:
+        return 0
+    counted = status.attempt + (status.phase is TrialPhase.REQUEUED)
+    pods = world.pods_of.get(trial.metadata.uid, ())
+    return sum(counted <= pod.attempt < attempt and classify_end(pod.facts).kind == "OwnFailure" for pod in pods)
 
 
 def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:

@@ -44,12 +44,16 @@ class SeenLease:
     uid: str
     pool: Pool
     created: float
-    bound: bool = False
+    node: str = ""  # empty: none yet
     deleting: bool = False
     over: bool = False
     unneeded_since: float | None = None
     taken: str = ""
     unscheduled: str = ""
+
+    @property
+    def bound(self) -> bool:
+        return bool(self.node)
 
     @property
     def path(self) -> str:
@@ -72,7 +76,7 @@ def parse_lease(payload: Mapping[str, Any]) -> SeenLease:
         uid=meta.uid,
         pool=Pool(meta.namespace, meta.labels.get(QUEUE_LABEL, ""), tuple(filter(None, products.split(",")))),
         created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
-        bound=pod.spec.node_name is not None,
+        node=pod.spec.node_name or "",
         deleting=meta.deletion_timestamp is not None,
         over=status.phase in ("Succeeded", "Failed"),
         unneeded_since=None if unneeded is None else datetime.fromisoformat(unneeded).timestamp(),

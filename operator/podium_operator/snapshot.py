@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
@@ -23,10 +23,14 @@ FINISHED = ("Succeeded", "Failed")
 
 def build_snapshot(world: World, sights: Mapping[TrialKey, Sight], requeue: float | None = None) -> Snapshot:
     """`requeue`: measured seconds of one; None: none was measured yet."""
-    in_place = _in_place(world.nodes)
+    places = _places(world)
     return Snapshot(
         now=world.now,
-        jobs=tuple(_job(job, in_place) for job in world.jobs if job.metadata.deletion_timestamp is None),
+        jobs=tuple(
+            _job(job, _in_place(world.nodes, places.get(JobKey(job.metadata.namespace, job.metadata.name), ())))
+            for job in world.jobs
+            if job.metadata.deletion_timestamp is None
+        ),
         trials=tuple(
             _trial(trial, sights[trial_key(trial)])
             for trial in world.trials
@@ -47,11 +51,27 @@ def is_finished(job: HyperParamJob) -> bool:
     return job.status.phase in FINISHED and job.status.observed_generation >= job.metadata.generation
 
 
-def _in_place(nodes: Sequence[GPUNode]) -> frozenset[str]:
-    """The methods that keep a trial where it is, wherever that may be: those that every node with GPUs carries out."""
-    carried_out = [frozenset(node.status.methods) for node in nodes if node.status.gpus]
-    always = frozenset() if any(node.status.source == "leases" for node in nodes) else frozenset({FREEZE})
-    return always.union(frozenset.intersection(*carried_out) if carried_out else ())
+def _places(world: World) -> Mapping[JobKey, frozenset[str]]:
+    """The nodes on whose GPUs a job's trials are."""
+    jobs = {trial.metadata.uid: job_key(trial) for trial in world.trials}
+    found: dict[JobKey, set[str]] = {}
+    for node in world.nodes:
+        for there in (there for gpu in node.status.gpus for there in gpu.trials):
+            if there.uid in jobs:
+                found.setdefault(jobs[there.uid], set()).add(node.metadata.name)
+    return {key: frozenset(nodes) for key, nodes in found.items()}
+
+
+def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[str]:
+    """The methods that keep a trial of a job where it is: those that every node on which it has trials carries out, or
+    where it has none yet, every node with GPUs.
+    """
+    there = [node for node in nodes if node.metadata.name in places] or [node for node in nodes if node.status.gpus]
+    carried_out = [
+        frozenset(node.status.methods) | (frozenset({FREEZE}) if node.status.source == "owned" else frozenset())
+        for node in there
+    ]
+    return frozenset.intersection(*carried_out) if carried_out else frozenset({FREEZE})
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:

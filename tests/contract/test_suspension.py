@@ -27,10 +27,10 @@ from podium_agent.cgroups import (
     find_containers,
     find_leftovers,
     heeds_sigterm,
-    hook_waits,
     peer_of,
     sigterm_waits,
 )
+from podium_agent.hooks import hook_waits
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint

@@ -106,6 +106,9 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
 def _moved_off(parked: Parked, freeze: Freeze, freezer: Freezer) -> dict[str, int]:
     """Bytes by GPU of one that stands still with its agent's note; empty: its memory lies where it worked."""
     name = freezer.path.name
+    if parked.whole(name).back:
+        message = "some of its processes, but not all, were brought back after it came here; wait until it works again"
+        raise MoveError("PartlyBack", message)
     return dict(parked.whole(name).left) if freeze.standing((freezer,)) is Standing.PARKED else {}
 
 

@@ -80,6 +80,10 @@ class Methods:
                 total[uuid] = total.get(uuid, 0) + count
         return total
 
+    def moved_off(self, targets: tuple[Freezer, ...]) -> bool:
+        """Whether a resumption takes GPU memory that it does not have now."""
+        return self._parked is not None and any(self._parked.has(target.path.name) for target in targets)
+
     def arrives(self, target: Freezer, arrival: Arrival, gpus: tuple[str, ...]) -> None:
         """A container was found that came checkpointed from another node: it is torn until it is resumed. OSError."""
         if self._parked is not None:

@@ -8,7 +8,6 @@ A process that the driver calls FAILED is lost for good: it is killed, and the t
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
@@ -18,6 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podium_agent.cgroups import Freezer
+from podium_agent.suspension.arrivals import Arrivals
 from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import ProcessState
@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 Targets = tuple[Freezer, ...]
 NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
 ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
-ARRIVE_PAUSE = 0.02
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -47,6 +46,7 @@ class CudaCheckpoint:
         self._freeze = freeze
         self._parked = parked
         self._memory = memory
+        self._arrivals = Arrivals(processes, parked)
 
     async def suspend(self, targets: Targets) -> Outcome:
         begin = time.monotonic()
@@ -73,6 +73,7 @@ class CudaCheckpoint:
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
         self._note(targets, states, before)
+        self._arrivals.note_back(targets, states)
         # nobody is asked again how he stands after a step: who did not make it has said so, and the proof covers all
         for step, begun in (
             (Step.LOCK, (ProcessState.RUNNING,)),
@@ -184,14 +185,9 @@ class CudaCheckpoint:
 
     async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
         """Restore all, then unlock all, from wherever each of them stands."""
-        states = await self._processes.of(targets)
-        came, end = sum(self._parked.whole(target.path.name).processes for target in targets), time.monotonic()
-        while len(states) < came:
-            if time.monotonic() >= end + ARRIVE_SECONDS:
-                message = f"the driver knows {len(states)} of the {came} processes that came from another node"
-                return Trouble("NotThereYet", message, pending=True)
-            await asyncio.sleep(ARRIVE_PAUSE)
-            states = await self._processes.of(targets)
+        states = await self._arrivals.wait(targets, ARRIVE_SECONDS)
+        if isinstance(states, Trouble):
+            return states
         trouble = self._processes.waiting_for(states)
         if trouble is None and onto and list(states.values()) != [ProcessState.CHECKPOINTED]:
             trouble = Trouble("RestoreRefused", f"{len(states)} processes hold CUDA; only one alone can be moved")
@@ -210,16 +206,10 @@ class CudaCheckpoint:
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked, self._map(targets, onto))
+                trouble = await self._processes.make(step, asked, self._arrivals.maps(targets, onto))
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble
-
-    def _map(self, targets: Targets, onto: Mapping[str, str]) -> Mapping[str, str]:
-        """For the driver: from the GPUs that the trial left, which may be another node's. Its note says then which of
-        this node's it has instead; `onto` names only GPUs of this node."""
-        came = [self._parked.whole(target.path.name).onto for target in targets]
-        return {left: onto.get(here, here) for one in came for left, here in one.items()} or onto
 
     async def _go_back(self, targets: Targets) -> str:
         """After a suspension that failed: all at work again, but for one that the driver does not let go of.
@@ -248,6 +238,7 @@ class CudaCheckpoint:
     async def _park_again(self, targets: Targets) -> None:
         """A restore was refused and its process is as before: those that are back go out again, and all are frozen."""
         states = await self._processes.of(targets)
+        self._arrivals.note_back(targets, states)
         if await self._processes.make(Step.CHECKPOINT, _in_state(states, ProcessState.LOCKED)) is None:
             await self._freeze.suspend(targets)
 
@@ -276,6 +267,7 @@ class CudaCheckpoint:
         return total
 
     def _forget(self, targets: Targets) -> None:
+        self._arrivals.forget(targets)
         for target in targets:
             self._parked.forget(target.path.name)
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from podium_agent.cgroups import names_of_cgroups
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.capability import read_facts, why_not, why_not_several
@@ -52,6 +53,7 @@ class Opening:
         self._settings = settings
         self._freeze = Freeze(settings.freeze_timeout)
         self._parked = Parked(settings.share_dir.parent / "parked")
+        self._parked.tidy(names_of_cgroups(settings.proc))
         self.methods = Methods(self._freeze, parked=self._parked, leases=settings.gpu_source == "leases")
         self.why = f"{MISSING}: the driver has not been asked yet"
 

@@ -8,12 +8,15 @@ A container that was carried here from another node gets its note when it is fou
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+log = logging.getLogger(__name__)
 
 
 class Arrival(BaseModel):
@@ -29,6 +32,7 @@ class Arrival(BaseModel):
 class Note(BaseModel):
     """`held`: bytes by GPU (uuid) of this node. `onto`: of one that came here, what lay on which GPU goes to which.
     `processes`: of those, how many the driver has to know before they are restored, since they are so all together.
+    `back`: pids of those that were brought back here once: if they are off their GPUs again, it is those of this node.
     `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it."""
 
     model_config = ConfigDict(frozen=True)
@@ -36,6 +40,7 @@ class Note(BaseModel):
     held: dict[str, int] = Field(default_factory=dict)
     onto: dict[str, str] = Field(default_factory=dict)
     processes: int = 0
+    back: tuple[int, ...] = ()
     leaving: float = 0.0
 
     @model_validator(mode="before")
@@ -88,6 +93,22 @@ class Parked:
             return Note.model_validate_json((self._folder / container).read_text())
         except (OSError, ValidationError):
             return NOTHING
+
+    def tidy(self, alive: Collection[str]) -> None:
+        """Forget containers that ended while no agent was there to see it. `alive`: all that have processes now."""
+        for container in self._noted - set(alive):
+            try:
+                self.forget(container)
+                log.info("the note of container %s is removed: nothing of it runs", container)
+            except OSError as error:
+                log.error("the note of container %s stays: %s", container, error)
+
+    def brought_back(self, container: str, pids: Collection[int]) -> None:
+        """Of one that came here from another node: these are on GPUs of this one. Raises OSError."""
+        note = self.whole(container)
+        if note.onto and set(pids) - set(note.back):
+            back = tuple(sorted({*note.back, *pids}))
+            self._write(container, note.model_copy(update={"back": back}))
 
     def leave(self, container: str, until: float) -> None:
         """Of one that has a note: the mover, a process of its own, has it until then; 0: no more. The agent forgets it

@@ -17,6 +17,8 @@ from podium_agent.suspension.cuda import NOT_READY, CudaDriver, CudaError, Proce
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
 GRACE_SECONDS = 1.0  # beside the time that the driver itself was given for a lock
+Maps = Mapping[int, Mapping[str, str]]
+NOWHERE: Maps = {}  # no other GPU: back to where it was
 
 
 class Step(StrEnum):
@@ -64,10 +66,11 @@ class CudaProcesses:
             return None
         return Trouble("DriverHung", f"an earlier call on process {min(stuck)} has not returned", pending=True)
 
-    async def make(self, step: Step, pids: Iterable[int], onto: Mapping[str, str] | None = None) -> Trouble | None:
-        """The step by all at once; None: all that still live have made it. `onto`: of a restore, GPU to another GPU."""
+    async def make(self, step: Step, pids: Iterable[int], onto: Maps = NOWHERE) -> Trouble | None:
+        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to another
+        GPU."""
         wanted = sorted(pids)
-        answers = await asyncio.gather(*(self._one(step, pid, onto) for pid in wanted), return_exceptions=True)
+        answers = await asyncio.gather(*(self._one(step, pid, onto.get(pid)) for pid in wanted), return_exceptions=True)
         for pid, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, GivenUpError):
                 return Trouble(f"{step}Timeout", f"the driver's {step.lower()} of process {pid}: {answer}", True)

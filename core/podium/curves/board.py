@@ -25,7 +25,7 @@ EMPTY = {  # what a row holds before anything is known of its trial
     **dict.fromkeys(("points", "step", "seconds", "heard", "done", "complete", "running", "version"), 0),
     "worst": np.inf,
 }
-_MOST_JOBS = 64
+_MOST_JOBS = 64  # that are kept, or twice as many as there are
 _MOST_KEPT = 32
 _boards: OrderedDict[tuple[JobKey, str, bool], Board] = OrderedDict()
 
@@ -207,7 +207,8 @@ def board(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Boar
     found = _boards.get(key)
     if found is None:
         found = _boards[key] = Board(job.maximize)
-        if len(_boards) > _MOST_JOBS:
+        # with fewer than are planned for, each would be made anew in each cycle
+        if len(_boards) > max(_MOST_JOBS, 2 * len(snapshot.jobs)):
             _boards.popitem(last=False)
     _boards.move_to_end(key)
     found.update(job, trials, snapshot)

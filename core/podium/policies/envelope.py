@@ -34,6 +34,7 @@ from podium.policies.horizon import horizon
 OVERDUE, LOOK, RANKED = 0, 1, 2
 LONGEST_LOOK = 0.9  # of a trial
 _TINY = 1e-12
+_ODDS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ class Envelope:
             if not opened[row]:
                 return "NotOpened", "is new: it counts as much as those that were opened before turned out to be worth."
             share = 5 * int(20.0 * trained[row] / length)
-            text = f"will be the best of those opened with probability {chance[row]:.1g}"
+            text = f"will be the best of those opened with probability {odds(float(chance[row]))}"
             return "Envelope", f"{text} and has trained {share} % or more."
 
         return Ranking(seen, np.log(np.maximum(index, 1e-300)), levels, say)
@@ -141,6 +142,12 @@ class Envelope:
         waited = np.where(live, snapshot.now - seen.heard, -np.inf)
         longest = int(np.argmax(waited))
         return longest if waited[longest] > waiting * turn / (self.min_share * gpus) else None
+
+
+def odds(chance: float) -> str:
+    """A probability in the few steps in which its sentence may change."""
+    least = next((step for step in _ODDS if chance >= step), None)
+    return f"below {_ODDS[-1]:g}" if least is None else f"{least:g} or more"
 
 
 def undecided(trained: Floats, look: float) -> Floats:

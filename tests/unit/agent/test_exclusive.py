@@ -159,6 +159,7 @@ RULES = {
     "half-stopped by a dead agent": ([trial("a", RUNNING, torn=True)], {"suspend a Exclusive"}),
     "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
     "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
+    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, moved_off=True)], {"wait a Exclusive"}),
     "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a LastCall"}),
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,6 +99,18 @@ RULES = [
 def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | None, expected: set[str]) -> None:
     orders = Orders(1, {"A": (Entry(key(), "Ranked"),)}, leased=leased)
     steps = decide(orders, [trial(state, method=method)], 10.0)
+    assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
+
+
+@pytest.mark.parametrize(
+    ("leased", "moved_off", "expected"),
+    [((), True, {"wait LeaseEnded"}), (("A",), True, {"resume LastCall"}), ((), False, {"resume LastCall"})],
+)
+def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
+    leased: tuple[str, ...], moved_off: bool, expected: set[str]
+) -> None:
+    ending = replace(trial(OFF), deleting=True, deadline=12.0, moved_off=moved_off)
+    steps = decide(Orders(1, {"A": (Entry(key(), "Ranked"),)}, leased=leased), [ending], 10.0)
     assert {f"{type(step).__name__.lower()} {step.reason}" for step in steps} == expected
 
 

@@ -140,9 +140,15 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
     (tmp_path / "pod" / "freezer.state").write_text("FROZEN")
     (tmp_path / "pod" / "cgroup.procs").write_text(f"{os.getpid()}\n")
     target = Freezer(tmp_path / "pod", unified=False)
+    (tmp_path / "proc" / "1").mkdir(parents=True)
+    (tmp_path / "proc" / "1" / "cgroup").write_text("6:freezer:/kubepods/pod\n")
     Parked(tmp_path / "parked").note("pod", {"GPU-x": 1})
+    Parked(tmp_path / "parked").note("ended", {"GPU-x": 1})
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
-    opening = Opening(AgentSettings(node_name="n", share_dir=tmp_path / "share", driver_seconds=0.01))
+    settings = AgentSettings(node_name="n", share_dir=tmp_path / "share", proc=tmp_path / "proc", driver_seconds=0.01)
+    opening = Opening(settings)
+    kept = [place.name for place in (tmp_path / "parked").iterdir()]
+    assert kept == ["pod"], "of a container that ended while no agent ran nothing is kept"
 
     async def scene() -> None:
         await opening.look()
@@ -189,6 +195,7 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "held": {"GPU-x": 1, "GPU-y": 2},
         "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
+        "back": (),
         "leaving": 0.0,
     }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole

@@ -7,18 +7,21 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
-from agent_builders import pod
+import pytest
+from agent_builders import key, pod
 from agent_node import Node, order
 
 from podium.schema.gpunode import GPUNode, TrialState
 from podium_agent.arbiter import Suspend
 from podium_agent.book import Book
 from podium_agent.cgroups import Container, Freezer
+from podium_agent.conditions import patch
 from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.pods import parse
+from podium_agent.pods import TrialPod, parse
+from podium_agent.records import Hint
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.parked import Arrival
 from podium_agent.trials import Acting
@@ -143,6 +146,27 @@ def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node:
     on_node(scene)
 
 
+def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        opened: list[Book] = []
+        pods = WatchCache(cast(Api, None), PODS, parse)
+        nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
+
+        def open_book(one: TrialPod) -> Book:
+            opened.append(Book(one, "n"))
+            return opened[-1]
+
+        conductor = Conductor(AgentSettings(node_name="n"), pods, nodes, Metrics(), open_book)
+        node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
+        for _ in range(2):
+            node.observer.look((), 1.0)
+            conductor._keep_books(node.observer, 1.0)
+        assert [(book.left, book.begun, book.ended, book.closed) for book in opened] == [(True,) * 4]
+        assert conductor.books == {}
+
+    on_node(scene)
+
+
 def test_the_end_of_a_grace_period_by_this_nodes_clock(on_node: Callable[..., None]) -> None:
     """The API server's may be hours ahead: a deleted pod has no more than its grace from when we heard of it."""
 
@@ -204,6 +228,18 @@ def test_a_failure_from_before_does_not_hold_back_the_end(on_node: Callable[...,
     on_node(scene)
 
 
+def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: Callable[..., None]) -> None:
+    def scene(node: Node) -> None:
+        one = pod("a", running=frozenset({TRAIN}))
+        freezer = node.run(one, TRAIN, os.getpid())
+        (freezer.path / "freezer.state").write_text("FROZEN")
+        assert not node.look(one)[0].moved_off, "frozen with its memory on the GPU"
+        node.parked.note(freezer.path.name, {"G": 7})
+        assert node.look(one)[0].moved_off
+
+    on_node(scene)
+
+
 def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
@@ -223,15 +259,34 @@ def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_n
     on_node(scene)
 
 
+META: dict[str, Any] = {
+    "name": "a-1",
+    "namespace": "demo",
+    "uid": "p",
+    "labels": {"podium.dev/trial": "a"},
+    "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
+    "ownerReferences": [{"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}],
+}
+
+
 def test_a_pod_says_what_comes_in_it() -> None:
-    owner = {"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}
-    meta = {
-        "name": "a-1",
-        "namespace": "demo",
-        "uid": "p",
-        "labels": {"podium.dev/trial": "a"},
-        "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
-        "ownerReferences": [owner],
-    }
-    assert parse({"metadata": meta}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
-    assert parse({"metadata": {**meta, "annotations": {}}}).arrival is None
+    assert parse({"metadata": META}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{}", "gpus: Field required"),
+        ('{"gpus": {"GPU-a": 7}, "processes": 0}', "processes: Input should be greater than or equal to 1"),
+        ("nonsense", "it: Invalid JSON"),
+    ],
+)
+def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
+    came = parse({"metadata": {**META, "annotations": {"podium.dev/arrives": text}}})
+    assert came.arrival is None
+    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/arrives: {said}")
+    shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
+    assert shown is not None
+    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"ArrivalUnreadable"}
+    assert all(said in entry["message"] for entry in shown["status"]["conditions"])

@@ -89,3 +89,12 @@ def test_it_is_asked_for_once_until_the_watch_should_have_shown_it() -> None:
 def test_a_refusal_is_tried_again_ever_more_seldom() -> None:
     refused = ApiError(403, "Forbidden", "exceeded quota")
     assert times(Server(refused, refused, refused), 0.0, 0.5, 1.0, 2.9, 3.0, 6.9, 7.0) == [1, 1, 2, 2, 3, 3, 4]
+
+
+def test_a_pod_that_is_gone_is_no_failure_and_a_server_without_resizes_is(caplog: pytest.LogCaptureFixture) -> None:
+    gone = ApiError(404, "NotFound", f'pods "{parking("a", 10).name}" not found')
+    assert times(Server(gone), 0.0, 4.9) == [1, 1]
+    assert not caplog.messages
+    missing = ApiError(404, "NotFound", "the server could not find the requested resource")
+    assert times(Server(missing, missing, missing), 0.0, 1.0, 2.9, 3.0) == [1, 2, 2, 3]
+    assert "this API server has no pods/resize" in caplog.text

@@ -152,3 +152,32 @@ def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> N
             await waits
 
     asyncio.run(story())
+
+
+def test_the_kubelet_is_not_asked_with_every_event_of_a_pod(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    looked = asyncio.Event()
+
+    async def look() -> None:
+        looks.append(1)
+        looked.set()
+
+    async def story() -> None:
+        desk.reservations.reserve(["G"])
+        desk.reservations._look = look  # type: ignore[method-assign]
+        desk.pods._synced.set()
+        task = asyncio.ensure_future(desk.reservations.run())
+        await looked.wait()
+        before = len(looks)
+        for _ in range(50):
+            for heard in desk.pods._listeners:
+                heard()
+            await asyncio.sleep(0)
+        assert len(looks) == before
+        desk.reservations.reserve(["H"])
+        looked.clear()
+        await looked.wait()
+        task.cancel()
+
+    monkeypatch.setattr(podium_agent.reservations, "LOOK_SECONDS", 600.0)
+    asyncio.run(story())

@@ -231,3 +231,45 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
     assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
     assert status.reader is not None
     assert (status.reader.lines, status.reader.announced) == (len(ANNOUNCING), False)
+
+
+def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
+    """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
+
+    async def scene(writing: Writing) -> None:
+        book = begun(pod())
+        book.follow(SUSPENDED, ("G",), time.time())
+        writer = writing.start(book, trial_report_seconds=60)
+        await writing.until(lambda: writing.server.patches == 1, "its record")
+        book.ending = True
+        book.follow(RUNNING, ("G",), time.time())
+        await writing.until(lambda: "end" not in writing.server.status["holds"][-1], "the open hold")
+        await kill(writer)
+
+    since = datetime.fromtimestamp(time.time() - 60, UTC)
+    holds = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
+    assert len(write(scene, holds=holds).status["holds"]) == 2
+
+
+@pytest.mark.parametrize("whose", ["its own", "a later pod's"])
+def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
+    write: Callable[..., TrialServer], whose: str
+) -> None:
+    """No agent was there when it ended. The cursor stays: the next attempt counts from it what was lost."""
+    mine = whose == "its own"
+    since = datetime.fromtimestamp(time.time() - 600, UTC)
+
+    async def scene(writing: Writing) -> None:
+        book = begun(pod(containers=(), reading=None))
+        book.left = True
+        await writing.whole_life(book)
+
+    reader = reader_of(pod().uid if mine else "later", step=7.0)
+    server = write(
+        scene, holds=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], reader=reader, gpuSeconds=40.0
+    )
+    assert (server.patches > 0) is mine
+    end = server.parsed.holds[-1].end
+    assert (None if end is None else round((end - since).total_seconds())) == (40 if mine else None)
+    assert server.parsed.reader is not None
+    assert (server.parsed.reader.container, server.parsed.reader.step) == ("train", 7.0)

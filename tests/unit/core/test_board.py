@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves.board import Board
+from podium.curves.board import Board, board
 from podium.curves.equal_training import PER_DOUBLING, EqualTraining, gains, running_best
 from podium.curves.powerlaw import forecast
 from podium.curves.running_means import RunningMeans
@@ -66,20 +66,27 @@ def test_a_board_that_was_kept_equals_a_new_one(
         trials = tuple(make_trial(n, values=c, phase=p, gpu_seconds=s) for n, c, p, s in cycle)
         snapshot, asked = make_snapshot(jobs=[job], trials=trials), trials[::every]
         new = Board(maximize)
-        for board in (kept, new):
-            board.update(job, asked, snapshot)
+        for one in (kept, new):
+            one.update(job, asked, snapshot)
         assert kept.keys == new.keys
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
         table = kept.keep("table", partial(EqualTraining, len(kept), 8.0))
         fresh = EqualTraining(len(new), 8.0)
-        for one, board in ((table, kept), (fresh, new)):
-            one.refresh(board)
+        for one, of in ((table, kept), (fresh, new)):
+            one.refresh(of)
         for name in ("best", "gain", "rung"):
             np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
         for column in set(fresh.rung.tolist()) - {-1}:
             assert table.lead_gain[column] == fresh.lead_gain[column]
             assert table.ratio[column] == fresh.ratio[column]
+
+
+def test_however_many_jobs_there_are_their_boards_are_kept() -> None:
+    jobs = [make_job(f"search-{number}") for number in range(100)]
+    snapshot = make_snapshot(jobs=jobs)
+    first = [board(job, (), snapshot) for job in jobs]
+    assert all(board(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
 
 
 def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:

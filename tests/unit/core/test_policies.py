@@ -8,6 +8,7 @@ from typing import get_args
 import pytest
 
 from podium.domain.snapshot import Costs, Scalar
+from podium.policies.envelope import odds
 from podium.policies.hermes import Hermes
 from podium.policies.registry import (
     NAMES,
@@ -128,3 +129,12 @@ def test_the_table_of_policies() -> None:
     assert tuple(name for name in NAMES if not create(name, {}).needs_max_steps) == FREE_POLICIES
     assert create("hermes", {"minRun": 1}).turn(Costs(0.01, 0.01)) == 1.0
     assert create("round_robin", {"quantum": 5}).turn(Costs(1.0, 1.0)) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("chance", "said"),
+    [(1.0, "0.9 or more"), (0.34, "0.2 or more"), (0.2, "0.2 or more"), (0.0101, "0.01 or more"), (3e-7, "below 0.01")],
+)
+def test_a_probability_is_said_in_few_words(chance: float, said: str) -> None:
+    """Each further word is a write of a trial's status when it changes."""
+    assert odds(chance) == said

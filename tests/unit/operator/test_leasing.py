@@ -114,6 +114,13 @@ def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
 
+def test_a_node_that_speaks_of_an_older_lease_of_that_name_holds_nothing() -> None:
+    """Names come again: the placeholder of this name is on its way to node-1, and node-2 has not heard of the end."""
+    old = leasing_node("lab/podium-lease-x-0", name="node-2", trials={"sweep-0": "Running"})
+    (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
+    assert (found.state, found.in_use) == (LeaseState.STARTING, False)
+
+
 def lease(state: LeaseState) -> Lease:
     return Lease("l", POOL, state, 0.0)
 
@@ -341,3 +348,13 @@ def test_the_planner_sees_whose_a_gpu_is() -> None:
         assert gpu.leased_by == expected
     world = make_world(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
     assert not build_snapshot(world, observe(world)).jobs[0].freezes, "freeze keeps its memory there"
+
+
+def test_a_namespace_that_asks_for_nothing_any_more_is_forgotten_after_its_pause() -> None:
+    desk = Desk()
+    desk.cycle(TWO, leasing_node(), leases=(seen(0),))
+    desk.cycle(TWO, leasing_node(), leases=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
+    desk.cycle(now=2.0)
+    assert set(desk.leasing._taken) == {POOL}, "who comes back within the pause waits for its end"
+    desk.cycle(now=60.0)
+    assert desk.leasing._taken == {}

@@ -78,6 +78,17 @@ def test_a_checkpoint_keeps_a_trial_in_place_only_where_every_node_has_it(
     assert snap(make_job(), *seen).jobs[0].freezes
 
 
+@pytest.mark.parametrize(("place", "freezes"), [("owned", True), ("leased", False), ("", False)])
+def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_alone(place: str, freezes: bool) -> None:
+    """A trial that is nowhere yet may come to either."""
+    there = {
+        name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
+    }
+    leased = there["leased"].status.model_copy(update={"source": "leases", "methods": ["cuda-checkpoint"]})
+    nodes = there["owned"], there["leased"].model_copy(update={"status": leased})
+    assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].freezes is freezes
+
+
 @pytest.mark.parametrize(
     ("recent", "switch"),
     [

@@ -25,17 +25,17 @@ from podium_operator.world import World, trial_key
 
 
 class Wire:
-    """Stands where the API server would: it notes what comes, and refuses with `refusal`."""
+    """Stands where the API server would: it notes what comes, and refuses with `refusal` (`verb`: this one alone)."""
 
-    def __init__(self, refusal: ApiError | None = None) -> None:
+    def __init__(self, refusal: ApiError | None = None, verb: str = "") -> None:
         self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
         self.uids: list[str | None] = []
-        self._refusal = refusal
+        self._refusal, self._verb = refusal, verb
 
     async def _note(self, verb: str, resource: Resource, body: Mapping[str, Any]) -> None:
         await asyncio.sleep(0)
         self.calls.append((verb, resource.kind, body))
-        if self._refusal is not None:
+        if self._refusal is not None and self._verb in ("", verb):
             raise self._refusal
 
     async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> None:
@@ -101,6 +101,15 @@ def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: Ap
     trial = make_trial(phase="Running")
     carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
     assert [verb for verb, _, _ in wire.calls] == ["patch"]
+
+
+def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
+    """Ended by somebody else some day, it would call that Podium's doing."""
+    wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
+    trial = make_trial(phase="Running")
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    assert [verb for verb, _, _ in wire.calls] == ["patch", "delete", "patch"]
+    assert wire.calls[-1][2]["metadata"]["annotations"] == {"podium.dev/requeue": None}
 
 
 def test_a_pod_that_goes_already_is_left_alone() -> None:

@@ -1,0 +1,77 @@
+"""What one cycle of the operator tells of its own time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from operator_builders import make_job, make_node, make_trial, make_world
+
+import podium_operator.cycle
+from podium.domain.actions import Place, Places
+from podium_cluster.client import Api
+from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
+from podium_operator.cycle import Cycle
+from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.statuses import Statuses
+
+
+class Server:
+    async def _take(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    apply = apply_status = create = patch = _take
+
+
+def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are made when they are read, which is after the plan: a part of their own."""
+    metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
+    mirror = Mirror(api, settings)
+    monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), make_trial(), make_node()))
+    under_way: list[str] = []
+
+    class Parts:
+        """The histogram's place: which part is being timed when a sentence is read."""
+
+        def labels(self, part: str) -> Parts:
+            self.part = part
+            return self
+
+        def time(self) -> Parts:
+            return self
+
+        def __enter__(self) -> None:
+            under_way.append(self.part)
+
+        def __exit__(self, *_: object) -> None:
+            under_way.append("")
+
+    read: list[str] = []
+    real = podium_operator.cycle.plan
+
+    def plan(snapshot: Any) -> Any:
+        decided = real(snapshot)
+
+        def ranks() -> Any:
+            for place in decided.ranks:
+                read.append(under_way[-1])
+                yield Place(place.trial, place.rank, place.reason, place.message)
+
+        return type(decided)(decided.actions, Places(ranks), decided.wake_at)
+
+    monkeypatch.setattr(podium_operator.cycle, "plan", plan)
+    metrics.cycle = cast(Any, Parts())
+    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
+    statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
+    cleanup = Cleanup(api, mirror.world, None)
+    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing).once())
+    assert read
+    assert set(read) == {"tell"}
+    assert [part for part in under_way if part] == ["plan", "act", "tell", "report"]
