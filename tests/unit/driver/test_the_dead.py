@@ -5,7 +5,9 @@ The agent looks at the free memory just before it asks for a restore. One that i
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pynvml
 import pytest
-from cuda_node import until
+from cuda_node import CudaNode, until
 
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.memory import read_memory
@@ -65,3 +67,31 @@ def test_what_the_dead_held_is_not_taken_again_by_what_they_declared(
     driver.unlock(waiting.pid)
     assert driver.state(waiting.pid) is ProcessState.RUNNING
     assert waiting.goes_on()
+
+
+def test_what_nvml_calls_free_a_program_in_a_container_can_have(
+    driver: Path, gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot see who lives on the host, so both believe the daemon: here one that has not looked since a death."""
+    ctypes.CDLL(str(driver / "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
+    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(gpud.folder / "state"))
+    node, uuid = CudaNode(str(driver / "libcuda.so.1"), tmp_path, gpud.folder, Path(gpud.program)), gpud.uuid(0)
+    cuda = CudaDriver(node.library)
+    try:
+        container = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+        shell = node.start(9 << 30, container=container, environment={"NVIDIA_VISIBLE_DEVICES": uuid})
+        waiting = int(Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text())
+        cuda.lock(waiting, 5.0)
+        cuda.checkpoint(waiting)
+        holder = node.start(9 << 30)
+        gpud.process.send_signal(signal.SIGSTOP)
+        holder.end()
+        if read_memory().free[uuid] < 9 << 30:  # and if not, it can be had
+            gpud.process.send_signal(signal.SIGCONT)
+            until(lambda: read_memory().free[uuid] >= 9 << 30, "what the dead one held is free")
+        cuda.restore(waiting)
+        cuda.unlock(waiting)
+        assert shell.goes_on()
+    finally:
+        gpud.process.send_signal(signal.SIGCONT)
+        node.clear()
