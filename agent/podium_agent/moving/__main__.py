@@ -120,11 +120,11 @@ async def _bring_back(
     if too_old is not None:
         code, _, message = too_old.partition(": ")
         raise MoveError(code, message)
-    if parked.whole(freezer.path.name).onto:
-        parked.forget(freezer.path.name)  # an earlier try, perhaps onto other GPUs
     parked.arrives(freezer.path.name, arrival, gpus)
+    earlier = parked.whole(freezer.path.name).onto  # of a try that some of its processes may have made
+    onto = {earlier[left]: gpu for left, gpu in zip(sorted(arrival.gpus), gpus, strict=True) if left in earlier}
     cuda = await asyncio.to_thread(_cuda, settings)
-    outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), parked).resume((freezer,))
+    outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), parked).resume((freezer,), onto)
     if not outcome.ok:
         raise MoveError(outcome.code, outcome.message)
     return {"back": True, "seconds": outcome.seconds}

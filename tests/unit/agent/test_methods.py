@@ -190,6 +190,8 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
         "leaving": 0.0,
+        "ranks": {},
+        "goal": {},
     }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
     parked.arrives("c1", arrival, ("GPU-y", "GPU-x"))
