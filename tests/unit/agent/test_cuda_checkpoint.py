@@ -18,8 +18,10 @@ import pytest
 from cuda_node import until
 
 from podium_agent.cgroups import Freezer
+from podium_agent.moving import __main__ as by_hand
 from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.settings import MoveSettings
 from podium_agent.suspension import cuda_checkpoint
 from podium_agent.suspension import processes as cuda_processes
 from podium_agent.suspension.base import Outcome, Standing
@@ -552,4 +554,26 @@ def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
         assert trial.resume().code == "Leaving"
     assert trial.standing is Standing.TORN
     assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its two processes one is on the GPU that was named first, the other on its old node's still."""
+    trial.targets = trial.targets[:1]
+    (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
+    held = trial.held()
+    old, new = carried(trial, known=2)
+    settings = MoveSettings(registry="none:5000")
+    arrival, parked = Arrival(gpus={old: held}, processes=2), Parked(trial.folder / "parked")
+    monkeypatch.setattr(by_hand, "_cuda", lambda _: CudaProcesses(CudaDriver(trial.node.library), *trial.waits))
+
+    def bring_back(gpu: str) -> None:
+        asyncio.run(by_hand._bring_back(settings, parked, trial.targets[0], arrival, (gpu,)))
+
+    trial.fault("fail=restore")
+    with pytest.raises(MoveError, match="RestoreRefused"):
+        bring_back(new)
+    trial.node.clear_faults()
+    bring_back(old)
+    assert sum(gpus[old] for gpus in trial.on()) == held
     assert trial.all_work()
