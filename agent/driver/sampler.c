@@ -256,15 +256,16 @@ static void list_processes(struct sampler *sampler, uint64_t now) {
 
 /* ---- what they did ---- */
 /* Memory is a container's, not a process's: what it declares is counted with the first process of each container that
- * lives. Where a process has made a CUDA context the driver knows better: what is allocated counts. */
-static void count_memory(const struct sampler *sampler, const struct process *process,
-                         struct gpu_measured measured[MAX_GPUS]) {
+ * lives. Once a process has made a CUDA context there the driver knows better: from then on what is allocated counts. For
+ * good: when that process has died, what it held is free, and must not be taken again by those that it leaves (its own
+ * zombie, a shell), or a restore would be refused the memory that NVML had just said was free. */
+static void count_memory(const struct sampler *sampler, struct process *process, struct gpu_measured measured[MAX_GPUS]) {
     uint64_t memory = process->memory;
     for (uint32_t place = 0; place < sampler->count; place++) {
         const struct process *other = &sampler->processes[place];
-        int earlier = other < process, decisive = earlier || other->holds_cuda;
-        if (decisive && other->gpus != 0 && !other->ignored && strcmp(other->container, process->container) == 0)
-            memory = 0;
+        if (other->gpus == 0 || other->ignored || strcmp(other->container, process->container) != 0) continue;
+        if (other->holds_cuda) process->memory = 0;
+        if (other->holds_cuda || other < process) memory = 0;
     }
     for (unsigned gpu = 0; gpu < sampler->gpu_count; gpu++) {
         if ((process->gpus & (1u << gpu)) == 0) continue;

@@ -151,7 +151,7 @@ void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_me
     for (uint32_t i = 0; i < state->cuda_used; i++) {
         const struct cuda_process *process = &state->cuda[i];
         uint32_t pid = process->pid;
-        if (pid == 0 || (process->gpus & (1u << gpu)) == 0 || !cuda_process_lives(state, process)) continue;
+        if (process->start_time == 0 || pid == 0 || (process->gpus & (1u << gpu)) == 0) continue;
         list_process(measured, pid, process->resident != 0, process->bytes[gpu]);
         if (process->resident) measured->memory_used += process->bytes[gpu];
     }

@@ -152,7 +152,8 @@ uint64_t own_pid_namespace(void);
 int cuda_process_lives(const struct state *state, const struct cuda_process *process);
 /* The entry of a process; NULL if it has made no context. */
 struct cuda_process *cuda_process_find(struct state *state, uint32_t pid, uint64_t start_time);
-/* Adds to what was measured of a GPU the memory and the processes that hold CUDA there. */
+/* Adds to what was measured of a GPU the memory and the processes that hold CUDA there. One that has died counts until the
+ * daemon's next sample: a program in a container cannot see who lives, and what NVML calls free it must be able to have. */
 void cuda_processes_count(const struct state *state, unsigned gpu, struct gpu_measured *measured);
 /* Bytes that are free on a GPU, strangers and all. */
 uint64_t gpu_free(const struct state *state, unsigned gpu);

@@ -106,9 +106,6 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
 def _moved_off(parked: Parked, freeze: Freeze, freezer: Freezer) -> dict[str, int]:
     """Bytes by GPU of one that stands still with its agent's note; empty: its memory lies where it worked."""
     name = freezer.path.name
-    if parked.whole(name).back:
-        message = "some of its processes, but not all, were brought back after it came here; wait until it works again"
-        raise MoveError("PartlyBack", message)
     return dict(parked.whole(name).left) if freeze.standing((freezer,)) is Standing.PARKED else {}
 
 
@@ -123,11 +120,11 @@ async def _bring_back(
     if too_old is not None:
         code, _, message = too_old.partition(": ")
         raise MoveError(code, message)
-    if parked.whole(freezer.path.name).onto:
-        parked.forget(freezer.path.name)  # an earlier try, perhaps onto other GPUs
     parked.arrives(freezer.path.name, arrival, gpus)
+    earlier = parked.whole(freezer.path.name).onto  # of a try that some of its processes may have made
+    onto = {earlier[left]: gpu for left, gpu in zip(sorted(arrival.gpus), gpus, strict=True) if left in earlier}
     cuda = await asyncio.to_thread(_cuda, settings)
-    outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), parked).resume((freezer,))
+    outcome = await CudaCheckpoint(cuda, Freeze(settings.freeze_timeout), parked).resume((freezer,), onto)
     if not outcome.ok:
         raise MoveError(outcome.code, outcome.message)
     return {"back": True, "seconds": outcome.seconds}

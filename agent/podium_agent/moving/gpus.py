@@ -49,4 +49,7 @@ class OffGpus:
                 f"the driver calls {found}: only what it has checkpointed can leave; suspend it by cuda-checkpoint"
             )
             raise MoveError("HoldsGpu", message)
+        if self._parked.whole(self._container).apart:
+            message = "only some of its processes could be brought back onto other GPUs; let it work again first"
+            raise MoveError("OnSeveralGpus", message)
         return len(states)

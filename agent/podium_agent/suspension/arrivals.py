@@ -1,8 +1,5 @@
-"""Processes that came checkpointed from another node: until the driver knows them all, and which GPU each goes to.
-
-Used by the method `cuda-checkpoint`. A map has to name the GPUs that a process was on when it was checkpointed, and no
-other: one that was brought back here and is checkpointed again, since another of the trial's was refused, comes from a
-GPU of this node.
+"""Processes that came checkpointed from another node: until the driver knows them all. Used by the method
+`cuda-checkpoint`.
 """
 
 from __future__ import annotations
@@ -53,23 +50,3 @@ class Arrivals:
         """They are back, or gone."""
         for target in targets:
             self._since.pop(target.path.name, None)
-
-    def maps(self, targets: Targets, onto: Mapping[str, str]) -> Mapping[int, Mapping[str, str]]:
-        """For the driver, by pid: from the GPUs that it left, which may be another node's. Their note says which of
-        this node's it has instead; `onto` names only GPUs of this node. Raises OSError.
-        """
-        found: dict[int, Mapping[str, str]] = {}
-        for target in targets:
-            note = self._parked.whole(target.path.name)
-            came = {left: onto.get(here, here) for left, here in note.onto.items()}
-            for pid in target.processes():
-                found[pid] = onto if pid in note.back else came or onto
-        return found
-
-    def note_back(self, targets: Targets, states: States) -> None:
-        """Before any is checkpointed (again): who is on this node's GPUs now leaves those. Raises OSError."""
-        for target in targets:
-            here = target.processes() & states.keys()
-            self._parked.brought_back(
-                target.path.name, {pid for pid in here if states[pid] is not ProcessState.CHECKPOINTED}
-            )

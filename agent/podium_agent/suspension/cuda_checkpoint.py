@@ -22,6 +22,7 @@ from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.maps import pairs, restored
 from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
 from podium_agent.suspension.parked import Parked
 from podium_agent.suspension.processes import LOOK_SECONDS, CudaProcesses, Step, Trouble
@@ -72,8 +73,8 @@ class CudaCheckpoint:
         if not states:  # it does not use its GPU now: there is nothing to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
+        self._settle(targets, states)
         self._note(targets, states, before)
-        self._arrivals.note_back(targets, states)
         # nobody is asked again how he stands after a step: who did not make it has said so, and the proof covers all
         for step, begun in (
             (Step.LOCK, (ProcessState.RUNNING,)),
@@ -89,11 +90,14 @@ class CudaCheckpoint:
         if left:
             uuid, count = max(left.items(), key=lambda item: item[1])
             return Outcome(False, 0.0, "NotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint")
+        self._aim(targets, NOWHERE)
         return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
 
     async def resume(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> Outcome:
-        """`onto`: for each GPU (uuid) that it was on another one of the same product (driver 580 and newer). Only for a
-        trial of one process: of several some could be moved and others not, and nobody could tell afterwards which.
+        """`onto`: for each GPU (uuid) that it was on the one, of the same product, that it is to have instead (driver
+        580 and newer). Of several processes some may be moved and another refused: then all are taken off again, it is
+        noted where each is, and the next resumption, with a map or without, brings them together. One that was begun
+        and could not be undone goes on to where it was aimed, whatever `onto` says.
         """
         begin = time.monotonic()
         try:
@@ -103,6 +107,9 @@ class CudaCheckpoint:
         return replace(outcome, seconds=time.monotonic() - begin)
 
     async def _resume(self, targets: Targets, onto: Mapping[str, str]) -> Outcome:
+        if all(home == to for home, to in onto.items()):
+            onto = NOWHERE
+        onto = self._aimed(targets) or onto
         refused = self._cannot_move(targets, onto) if onto else None
         if refused is not None:
             return refused
@@ -153,12 +160,15 @@ class CudaCheckpoint:
         return set((await self._processes.of(targets)).values()) == {ProcessState.RUNNING}
 
     def _note(self, targets: Targets, states: Mapping[int, ProcessState], memory: GpuMemory) -> None:
-        """What each container is about to give back. Of one that has begun to, the note is there already."""
+        """What each container is about to give back. Of one that has begun to, the note is there already; so it is of
+        all while they are on their way to other GPUs: they have to agree on where home is."""
+        off = _in_state(states, ProcessState.CHECKPOINTED)
         for target in targets:
             here = target.processes() & states.keys()
-            moved = any(states[pid] is ProcessState.CHECKPOINTED for pid in here)
-            if here and not (moved and self._parked.has(target.path.name)):
-                self._parked.note(target.path.name, memory.of(here))
+            begun = not here.isdisjoint(off) or (off and self._parked.whole(target.path.name).apart)
+            if here and not (begun and self._parked.has(target.path.name)):
+                ranks = {pid: memory.held[pid] for pid in here if pid in memory.held}
+                self._parked.note(target.path.name, memory.of(here), ranks)
 
     def _cannot_move(self, targets: Targets, onto: Mapping[str, str]) -> Outcome | None:
         noted = self._noted(targets)
@@ -166,6 +176,8 @@ class CudaCheckpoint:
         if unnamed or not noted:
             message = f"no other GPU is named for {unnamed[0]}" if unnamed else "its memory is on its GPUs"
             return Outcome(False, 0.0, "MapIncomplete", f"{message}; it stays suspended")
+        if len({onto[home] for home in noted}) < len(noted):
+            return Outcome(False, 0.0, "MapIncomplete", "one GPU is named for two of its own; it stays suspended")
         return None
 
     async def _lacks_memory(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> str | None:
@@ -189,9 +201,12 @@ class CudaCheckpoint:
         if isinstance(states, Trouble):
             return states
         trouble = self._processes.waiting_for(states)
-        if trouble is None and onto and list(states.values()) != [ProcessState.CHECKPOINTED]:
-            trouble = Trouble("RestoreRefused", f"{len(states)} processes hold CUDA; only one alone can be moved")
-        trouble = trouble or await self._restore_and_unlock(targets, states, onto)
+        back = _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
+        if trouble is None and onto and back and not self._aimed(targets):
+            trouble = Trouble("RestoreRefused", f"process {min(back)} is back on its own GPUs; the rest has to follow")
+        if trouble is None:
+            self._aim(targets, onto)  # so that the next agent, too, knows where those are that are back
+            trouble = await self._restore_and_unlock(targets, states, onto)
         if trouble is None:
             self._forget(targets)
         return trouble
@@ -206,10 +221,34 @@ class CudaCheckpoint:
         ):
             if trouble is None:
                 asked = [pid for pid in _in_state(states, *begun) if self._processes.waiting_for([pid]) is None]
-                trouble = await self._processes.make(step, asked, self._arrivals.maps(targets, onto))
+                trouble = await self._processes.make(step, asked, self._maps(targets, asked, onto))
                 if trouble is not None:
                     trouble = _failed(await self._processes.of(targets)) or trouble
         return trouble
+
+    def _maps(self, targets: Targets, pids: Iterable[int], onto: Mapping[str, str]) -> Mapping[int, Mapping[str, str]]:
+        """For the driver: by process, from the GPUs that it left, which may be another node's."""
+        notes = [(target.processes(), self._parked.whole(target.path.name)) for target in targets]
+        return {pid: pairs(note, pid, onto) for here, note in notes for pid in here.intersection(pids)}
+
+    def _aimed(self, targets: Targets) -> Mapping[str, str]:
+        """Of a resumption with a map that was begun: where it leads."""
+        return {home: to for target in targets for home, to in self._parked.whole(target.path.name).goal.items()}
+
+    def _aim(self, targets: Targets, onto: Mapping[str, str]) -> None:
+        """Before the first step in with that map; with none: all are off their GPUs again."""
+        for target in targets:
+            note = self._parked.whole(target.path.name)
+            if self._parked.has(target.path.name) and note.goal != onto:
+                self._parked.write(target.path.name, note.model_copy(update={"goal": dict(onto)}))
+
+    def _settle(self, targets: Targets, states: Mapping[int, ProcessState]) -> None:
+        """Before those that are back go out again: they are where the resumption was aimed."""
+        for target in targets:
+            note = self._parked.whole(target.path.name)
+            back = target.processes().intersection(_in_state(states, ProcessState.RUNNING, ProcessState.LOCKED))
+            if back and note.held:
+                self._parked.write(target.path.name, restored(note, back, note.goal))
 
     async def _go_back(self, targets: Targets) -> str:
         """After a suspension that failed: all at work again, but for one that the driver does not let go of.
@@ -221,11 +260,12 @@ class CudaCheckpoint:
             return ""
         try:
             await self._freeze.resume(targets)
-            short = await self._lacks_memory(targets)
+            onto = self._aimed(targets)
+            short = await self._lacks_memory(targets, onto)
             if short is not None:
                 return f"not undone yet: {short}"
             states = await self._processes.of(targets)
-            trouble = await self._restore_and_unlock(targets, states) or self._processes.waiting_for(states)
+            trouble = await self._restore_and_unlock(targets, states, onto) or self._processes.waiting_for(states)
             if trouble is None:
                 self._forget(targets)
                 return ""
@@ -238,9 +278,11 @@ class CudaCheckpoint:
     async def _park_again(self, targets: Targets) -> None:
         """A restore was refused and its process is as before: those that are back go out again, and all are frozen."""
         states = await self._processes.of(targets)
-        self._arrivals.note_back(targets, states)
+        self._settle(targets, states)
         if await self._processes.make(Step.CHECKPOINT, _in_state(states, ProcessState.LOCKED)) is None:
-            await self._freeze.suspend(targets)
+            frozen = await self._freeze.suspend(targets)
+            if frozen.ok:
+                self._aim(targets, NOWHERE)
 
     async def _kill(self, targets: Targets) -> None:
         """The driver has lost a process: nothing that it computed since its last save can be had any more."""
@@ -276,7 +318,7 @@ def _everyone(targets: Targets) -> frozenset[int]:
     return frozenset(pid for target in targets for pid in target.processes())
 
 
-def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> Iterable[int]:
+def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list[int]:
     return [pid for pid, state in states.items() if state in wanted]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,18 +30,20 @@ class Arrival(BaseModel):
 
 
 class Note(BaseModel):
-    """`held`: bytes by GPU (uuid) of this node. `onto`: of one that came here, what lay on which GPU goes to which.
-    `processes`: of those, how many the driver has to know before they are restored, since they are so all together.
-    `back`: pids of those that were brought back here once: if they are off their GPUs again, it is those of this node.
-    `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it."""
+    """`held`: bytes by GPU (uuid) of this node, its homes. `onto`: of one that came here, what lay on which GPU goes to
+    which. `processes`: of those, how many the driver has to know before they are restored, since they are so all
+    together. `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it.
+    `ranks`: by process (pid) its homes, each with the GPU that the driver counts it on now. `goal`: home to the GPU on
+    which all are being brought back, while some are there and others may not be."""
 
     model_config = ConfigDict(frozen=True)
 
     held: dict[str, int] = Field(default_factory=dict)
     onto: dict[str, str] = Field(default_factory=dict)
     processes: int = 0
-    back: tuple[int, ...] = ()
     leaving: float = 0.0
+    ranks: dict[int, dict[str, str]] = Field(default_factory=dict)
+    goal: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -55,8 +57,15 @@ class Note(BaseModel):
         its old node."""
         return {old: self.held[new] for old, new in self.onto.items()} or self.held
 
+    @property
+    def apart(self) -> bool:
+        """Some of its processes were moved to other GPUs, or brought back after they came here, others perhaps not."""
+        came = bool(self.onto and self.ranks)
+        return came or bool(self.goal) or any(home != now for rank in self.ranks.values() for home, now in rank.items())
+
 
 NOTHING = Note()
+NO_RANKS: Mapping[int, Iterable[str]] = {}
 
 
 class Parked:
@@ -70,9 +79,10 @@ class Parked:
         """Between the first step out and the last step in there is a note."""
         return container in self._noted
 
-    def note(self, container: str, held: Mapping[str, int]) -> None:
-        """Whole or not at all, also if the agent dies over it. Raises OSError."""
-        self._write(container, Note(held=dict(held)))
+    def note(self, container: str, held: Mapping[str, int], ranks: Mapping[int, Iterable[str]] = NO_RANKS) -> None:
+        """Whole or not at all, also if the agent dies over it. `ranks`: GPUs by process. Raises OSError."""
+        where = {pid: {uuid: uuid for uuid in gpus} for pid, gpus in ranks.items()}
+        self.write(container, Note(held=dict(held), ranks=where))
 
     def arrives(self, container: str, arrival: Arrival, gpus: tuple[str, ...]) -> None:
         """The GPUs of this node that it has now, in the order of those that it left. One that has a note keeps it."""
@@ -80,7 +90,7 @@ class Parked:
             return
         onto = dict(zip(sorted(arrival.gpus), gpus, strict=False))  # too few: the driver refuses the map, and says so
         held = {new: arrival.gpus[old] for old, new in onto.items()}
-        self._write(container, Note(held=held, onto=onto, processes=arrival.processes))
+        self.write(container, Note(held=held, onto=onto, processes=arrival.processes))
 
     def read(self, container: str) -> Mapping[str, int]:
         """Bytes by GPU; empty if nothing is noted."""
@@ -103,25 +113,19 @@ class Parked:
             except OSError as error:
                 log.error("the note of container %s stays: %s", container, error)
 
-    def brought_back(self, container: str, pids: Collection[int]) -> None:
-        """Of one that came here from another node: these are on GPUs of this one. Raises OSError."""
-        note = self.whole(container)
-        if note.onto and set(pids) - set(note.back):
-            back = tuple(sorted({*note.back, *pids}))
-            self._write(container, note.model_copy(update={"back": back}))
-
     def leave(self, container: str, until: float) -> None:
         """Of one that has a note: the mover, a process of its own, has it until then; 0: no more. The agent forgets it
         meanwhile if the container ends."""
         if self.has(container) and (self._folder / container).exists():
-            self._write(container, self.whole(container).model_copy(update={"leaving": until}))
+            self.write(container, self.whole(container).model_copy(update={"leaving": until}))
 
     def forget(self, container: str) -> None:
         if container in self._noted:
             (self._folder / container).unlink(missing_ok=True)
             self._noted.discard(container)
 
-    def _write(self, container: str, note: Note) -> None:
+    def write(self, container: str, note: Note) -> None:
+        """In place of the note that is there. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True)
         # of each container its own: the mover writes here too, beside the agent
         fresh = self._folder.with_name(f"{self._folder.name}.{container}.new")

@@ -16,9 +16,8 @@ from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import NOT_READY, CudaDriver, CudaError, ProcessState
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
+NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each back to where it was
 GRACE_SECONDS = 1.0  # beside the time that the driver itself was given for a lock
-Maps = Mapping[int, Mapping[str, str]]
-NOWHERE: Maps = {}  # no other GPU: back to where it was
 
 
 class Step(StrEnum):
@@ -66,9 +65,10 @@ class CudaProcesses:
             return None
         return Trouble("DriverHung", f"an earlier call on process {min(stuck)} has not returned", pending=True)
 
-    async def make(self, step: Step, pids: Iterable[int], onto: Maps = NOWHERE) -> Trouble | None:
-        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to another
-        GPU."""
+    async def make(
+        self, step: Step, pids: Iterable[int], onto: Mapping[int, Mapping[str, str]] = NO_MAPS
+    ) -> Trouble | None:
+        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to GPU."""
         wanted = sorted(pids)
         answers = await asyncio.gather(*(self._one(step, pid, onto.get(pid)) for pid in wanted), return_exceptions=True)
         for pid, answer in zip(wanted, answers, strict=True):

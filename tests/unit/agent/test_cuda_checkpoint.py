@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,13 +18,15 @@ import pytest
 from cuda_node import until
 
 from podium_agent.cgroups import Freezer
+from podium_agent.moving import __main__ as by_hand
 from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.settings import MoveSettings
 from podium_agent.suspension import cuda_checkpoint
 from podium_agent.suspension import processes as cuda_processes
 from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.cuda_checkpoint import NOWHERE, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked import Arrival, Parked
@@ -60,8 +62,8 @@ class Trial:
     def suspend(self) -> Outcome:
         return asyncio.run(self.method.suspend(self.targets))
 
-    def resume(self) -> Outcome:
-        return asyncio.run(self.method.resume(self.targets))
+    def resume(self, onto: Mapping[str, str] = NOWHERE) -> Outcome:
+        return asyncio.run(self.method.resume(self.targets, onto))
 
     @property
     def standing(self) -> Standing:
@@ -74,6 +76,11 @@ class Trial:
     def held(self) -> int:
         """Bytes that its processes hold now."""
         return sum(read_memory().of(frozenset(program.pid for program in self.programs)).values())
+
+    def on(self) -> list[dict[str, int]]:
+        """What each process holds on which GPU."""
+        memory = read_memory()
+        return [dict(memory.of(frozenset({program.pid}))) for program in self.programs]
 
     def two_gpus(self) -> tuple[str, str]:
         """Where its programs are (the first GPU), and another one."""
@@ -233,15 +240,122 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     assert trial.all_work()
 
 
-def test_of_several_processes_none_is_moved(trial: Trial) -> None:
-    held = trial.held()
+def test_all_processes_come_back_on_another_gpu(trial: Trial) -> None:
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    moved = trial.resume({home: away})
+    assert (moved.ok, moved.code, trial.standing) == (True, "Moved", Standing.WORKING), moved
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+    assert trial.suspend().ok, "and from there as from anywhere"
+    assert trial.resume().ok
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize("then", ["home", "away"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["same agent", "next agent"])
+def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fresh: bool) -> None:
+    """All are off again, the first from another GPU than the second: the next try brings them together."""
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    trial.fault("fail=restore")
+    for _ in range(2):
+        refused = trial.resume({home: away})
+        assert (refused.ok, refused.code) == (False, "RestoreRefused"), refused
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), trial.targets[0].path.name, 9.0)
+    trial.targets[0].ask(False)
+    with pytest.raises(MoveError, match="OnSeveralGpus"):
+        asyncio.run(mover.confirm(trial.targets[0]))
+    trial.node.clear_faults()
+    if fresh:
+        trial.method = trial.fresh()
+    assert trial.resume({home: away} if then == "away" else NOWHERE).ok
+    assert trial.on() == [{away if then == "away" else home: gpus[home]} for gpus in before]
+    assert trial.all_work()
+    assert trial.suspend().ok
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> None:
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    for onto in ({home: away}, NOWHERE):  # the first goes there and home again, the second stays
+        trial.fault("fail=restore")
+        assert trial.resume(onto).code == "RestoreRefused"
+        trial.node.clear_faults()
+    assert trial.resume({home: away}).ok
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize("order", ["resume", "suspend"])
+def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) -> None:
+    """The first process is on the other GPU, the second was not asked yet."""
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    dead, driver = trial.method, CudaDriver(trial.node.library)
+    for target in trial.targets:
+        target.ask(False)
+    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    dead._aim(trial.targets, {home: away})
+    driver.restore(trial.programs[0].pid, {home: away})
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    if order == "suspend":
+        assert trial.suspend().ok
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert trial.resume().ok, "it goes on to where it was aimed, or home once it is off again"
+    assert trial.on() == [{away if order == "resume" else home: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+def test_a_trial_on_two_gpus_swaps_them(trial: Trial) -> None:
+    """Each process gets the pairs of its own GPUs; the one with the fault is on the first, with another that moves."""
+    first, second = trial.two_gpus()
+    trial.programs.append(trial.node.start(SIZE, gpu=1))
+    (trial.targets[1].path / "cgroup.procs").write_text(str(trial.programs[2].pid))
+    before = trial.on()
+    swap = {first: second, second: first}
+    assert trial.suspend().ok
+    assert trial.resume({first: second, second: second}).code == "MapIncomplete"
+    trial.fault("fail=restore")
+    assert trial.resume(swap).code == "RestoreRefused"
+    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.node.clear_faults()
+    assert trial.resume(swap).ok
+    assert trial.on() == [{swap[uuid]: count for uuid, count in gpus.items()} for gpus in before]
+    assert trial.all_work()
+
+
+def test_of_two_one_is_moved_and_the_other_lost(trial: Trial) -> None:
     home, away = trial.two_gpus()
     assert trial.suspend().ok
-    outcome = asyncio.run(trial.method.resume(trial.targets, {home: away}))
-    assert (outcome.ok, outcome.code) == (False, "RestoreRefused"), outcome
-    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.fault("break=restore")
+    assert trial.resume({home: away}).code == "CudaFailed"
+    for program in trial.programs:
+        assert program.process.wait(20) == -9
+    assert trial.standing is Standing.GONE
+    assert not list((trial.folder / "parked").iterdir())
+
+
+def test_of_two_that_came_from_another_node_one_is_refused(trial: Trial) -> None:
+    """The first is on a GPU of this node from then on, the second still on its old one."""
+    held = trial.held()
+    _, new = carried(trial)
+    trial.fault("fail=restore")
+    for _ in range(2):
+        assert trial.resume().code == "RestoreRefused"
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.node.clear_faults()
     assert trial.resume().ok
-    assert trial.held() == held
+    assert sum(gpus[new] for gpus in trial.on()) == held
     assert trial.all_work()
 
 
@@ -440,4 +554,26 @@ def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
         assert trial.resume().code == "Leaving"
     assert trial.standing is Standing.TORN
     assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its two processes one is on the GPU that was named first, the other on its old node's still."""
+    trial.targets = trial.targets[:1]
+    (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
+    held = trial.held()
+    old, new = carried(trial, known=2)
+    settings = MoveSettings(registry="none:5000")
+    arrival, parked = Arrival(gpus={old: held}, processes=2), Parked(trial.folder / "parked")
+    monkeypatch.setattr(by_hand, "_cuda", lambda _: CudaProcesses(CudaDriver(trial.node.library), *trial.waits))
+
+    def bring_back(gpu: str) -> None:
+        asyncio.run(by_hand._bring_back(settings, parked, trial.targets[0], arrival, (gpu,)))
+
+    trial.fault("fail=restore")
+    with pytest.raises(MoveError, match="RestoreRefused"):
+        bring_back(new)
+    trial.node.clear_faults()
+    bring_back(old)
+    assert sum(gpus[old] for gpus in trial.on()) == held
     assert trial.all_work()

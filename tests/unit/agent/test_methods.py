@@ -195,8 +195,9 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "held": {"GPU-x": 1, "GPU-y": 2},
         "onto": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
-        "back": (),
         "leaving": 0.0,
+        "ranks": {},
+        "goal": {},
     }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole
     parked.arrives("c1", arrival, ("GPU-y", "GPU-x"))
