@@ -15,7 +15,7 @@ FAST := tests/unit tests/contract tests/golden
 CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-recipes cluster \
+.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation \
 	bench-reality bench-planner bench-rivals lock clean
@@ -54,6 +54,10 @@ test-e2e: setup ## on the real two-node cluster
 
 test-faults: setup ## of these only the accidents: everything that may die dies (9 minutes)
 	@$(PYTEST) $(FAULTS)
+
+test-older-scheduler: setup ## the extender's tests with the kube-scheduler of an older minor, built from its Go modules (root)
+	@PODIUM_TEST_SCHEDULER=$$($(BIN)/python -c 'from podium_devcluster.versions import OLDER_KUBERNETES as v; print(v)') \
+		$(PYTEST) tests/integration/test_extender.py
 
 test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda.py tests/unit/agent/test_cuda_checkpoint.py

@@ -32,12 +32,12 @@ from podium.placement.base import Question
 from podium.placement.charge import charge_at, least_loaded
 from podium.placement.pieces import WHOLE
 from podium.placement.registry import placement_policy
+from podium.placement.typical import typical_needs
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
 from podium_extender.decide import Judge
 from podium_extender.telemetry import parse_gpunode
-from podium_extender.typical import typical_needs
 from podium_extender.views import Views
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -110,7 +110,8 @@ async def rate(api: Api, world: World, pods: int, *, with_extender: bool, port: 
     names = [f"pod-{i}" for i in range(pods)]
     await add_pods(api, world, names)
     version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
-    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND, extender_port=port)
+    other = {"urlPrefix": f"http://127.0.0.1:{port}"} if port else {}
+    world.start_scheduler(with_extender=with_extender, calls_per_second=CALLS_PER_SECOND, **other)
     bound: dict[str, float] = {}
     watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=500)
     async for event in watch:

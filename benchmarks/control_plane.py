@@ -8,9 +8,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-from extender_world import ROOT, World
+from extender_world import ROOT, World, scheduler_version
 
 from podium_devcluster import binaries
 from podium_devcluster.cluster import Cluster
@@ -19,10 +20,17 @@ from podium_devcluster.progress import Progress
 
 
 @contextlib.contextmanager
-def open_world() -> Iterator[World]:
-    """Etcd, API server and Podium's CRDs, under a name of their own; everything is gone afterwards."""
+def open_world(**given: Any) -> Iterator[World]:
+    """Etcd, API server and Podium's CRDs, under a name of their own; everything is gone afterwards. `given`: fields of
+    World.
+    """
     cache = Cache.default()
-    binaries.ensure(cache, (*binaries.needed(0), binaries.HELM, binaries.KUBECTL), Progress())
+    scheduler = binaries.scheduler(scheduler_version())
+    binaries.ensure(cache, (*binaries.needed(0), scheduler, binaries.HELM, binaries.KUBECTL), Progress())
+
+    def find(name: str) -> Path:
+        return scheduler.path(cache) if name == scheduler.name else cache.bin / name
+
     cluster = Cluster(f"bench-{os.getpid()}", nodes=0)
     try:
         cluster.up()
@@ -30,7 +38,7 @@ def open_world() -> Iterator[World]:
         for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
         with tempfile.TemporaryDirectory() as folder:
-            world = World(cluster.kubeconfig, Path(folder), lambda name: cache.bin / name)
+            world = World(cluster.kubeconfig, Path(folder), find, **given)
             with world.open():
                 yield world
     finally:

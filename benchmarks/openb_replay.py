@@ -20,9 +20,9 @@ from podium.placement.base import Policy, Question
 from podium.placement.charge import charge_at, least_loaded
 from podium.placement.pieces import WHOLE
 from podium.placement.scores import has_favourite, rank
+from podium.placement.typical import typical_needs
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import Judge
-from podium_extender.typical import typical_needs
 from podium_extender.views import Views
 
 SHARES = 10**6  # never what a pod lacks
@@ -84,6 +84,7 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
     coming = arrivals(trace, chance, share)
     typical = typical_needs(Counter(need for need, _ in trace.pods), least_gpus=0)
     views = Views(trace.nodes)
+    policy = policy.of(Question(PodNeed(1)))  # no pod of the trace is a trial, nor has it GPUs for itself
     judge = Judge(_remembering(policy), 1.0, kinds=10**6)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}

@@ -1,5 +1,6 @@
 """The programs of a cluster, each looked for in this order: $KUBEBUILDER_ASSETS, the cache, the official release (given
-up fast where there is no internet), a build from Go modules. All end up in the cache's `bin`, which nodes see too.
+up fast where there is no internet), a build from Go modules. All end up in the cache's `bin`, which nodes see too;
+those of another version of Kubernetes than the cluster's in a folder of it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ class Program:
     version_arguments: tuple[str, ...] = ("--version",)
     shows: str = ""
     """What a right one prints (a pattern); default: its version."""
+    folder: str = ""
+    """Of the cache's `bin`; the cluster's own programs are in none."""
 
     @property
     def pattern(self) -> str:
         return self.shows or re.escape(self.version) + r"\b"
+
+    def path(self, cache: Cache) -> Path:
+        return cache.bin / self.folder / self.name
 
 
 def _kubernetes(name: str, *arguments: str) -> Program:
@@ -51,6 +57,13 @@ HELM = Program("helm", versions.HELM, ("version", "--short"), re.escape("v" + ve
 KIND = Program("kind", versions.KIND)
 
 
+def scheduler(version: str) -> Program:
+    """kube-scheduler of another version than the cluster's other programs; none is given: the cluster's own."""
+    if version in ("", versions.KUBERNETES):
+        return SCHEDULER
+    return Program("kube-scheduler", version, folder=version)
+
+
 def needed(nodes: int) -> tuple[Program, ...]:
     return (*CONTROL_PLANE, *(NODE if nodes else ()))
 
@@ -70,18 +83,18 @@ def ensure(cache: Cache, programs: tuple[Program, ...], progress: Progress) -> N
 
 
 def _obtain(cache: Cache, program: Program, progress: Progress) -> None:
-    cache.bin.mkdir(parents=True, exist_ok=True)
-    stamps, target = _Stamps(cache), cache.bin / program.name
+    stamps, target = _Stamps(cache), program.path(cache)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if _is_right(target, program):  # put there by hand
         stamps.write(program)
         return
-    temporary = cache.bin / f".{os.getpid()}-{program.name}"
+    temporary = target.parent / f".{os.getpid()}-{program.name}"
     assets = os.environ.get("KUBEBUILDER_ASSETS", "")
     try:
         if assets and _is_right(Path(assets) / program.name, program):
             shutil.copy2(Path(assets) / program.name, temporary)
         elif not download.fetch(program.name, program.version, temporary, progress):
-            gobuild.build(program.name, temporary, cache, progress)
+            gobuild.build(program.name, program.version, temporary, cache, progress)
         temporary.chmod(0o755)
         if not _is_right(temporary, program):
             raise RuntimeError(f"the {program.name} just obtained is not version {program.version}")
@@ -104,7 +117,7 @@ class _Stamps:
     """Remembers which file was found to be right: starting eight programs to ask costs a second."""
 
     def __init__(self, cache: Cache) -> None:
-        self._file, self._bin = cache.bin / ".versions.json", cache.bin
+        self._cache, self._file = cache, cache.bin / ".versions.json"
 
     def _read(self) -> dict[str, list[object]]:
         try:
@@ -115,18 +128,22 @@ class _Stamps:
 
     def _now(self, program: Program) -> list[object] | None:
         try:
-            status = (self._bin / program.name).stat()
+            status = program.path(self._cache).stat()
         except OSError:
             return None
         return [program.version, status.st_size, status.st_mtime_ns]
 
     def holds(self, program: Program) -> bool:
         now = self._now(program)
-        return now is not None and self._read().get(program.name) == now
+        return now is not None and self._read().get(_key(program)) == now
 
     def write(self, program: Program) -> None:
         now = self._now(program)
         if now is not None:
             temporary = self._file.with_name(f".versions-{os.getpid()}")
-            temporary.write_text(json.dumps({**self._read(), program.name: now}))
+            temporary.write_text(json.dumps({**self._read(), _key(program): now}))
             temporary.replace(self._file)
+
+
+def _key(program: Program) -> str:
+    return str(Path(program.folder) / program.name)

@@ -55,12 +55,13 @@ def kubernetes_flags(version: str) -> str:
     return f"-s -w -X {where}.gitVersion=v{version} -X {where}.gitMajor=1 -X {where}.gitMinor={minor}"
 
 
-def build(name: str, target: Path, cache: Cache, progress: Progress) -> None:
+def build(name: str, version: str, target: Path, cache: Cache, progress: Progress) -> None:
+    """`version` counts for Kubernetes' own programs; of the others there is one, in `versions`."""
     go = find_go(cache, progress)
     environment = {**os.environ, "CGO_ENABLED": "0"}
     if name in KUBERNETES_PROGRAMS:
-        folder, package, flags = _kubernetes_module(go, cache, progress), f"k8s.io/kubernetes/cmd/{name}", ""
-        flags = kubernetes_flags(versions.KUBERNETES)
+        folder, package = _kubernetes_module(version, go, cache, progress), f"k8s.io/kubernetes/cmd/{name}"
+        flags = kubernetes_flags(version)
     elif name == "etcd":
         folder, package, flags = _etcd_module(go, cache, progress), "go.etcd.io/etcd/server/v3", "-s -w"
     elif name in INSTALLED:
@@ -73,16 +74,16 @@ def build(name: str, target: Path, cache: Cache, progress: Progress) -> None:
         run_logged(argv, log=_log(cache, name), step=step, timeout=BUILD_SECONDS, env=environment, cwd=folder)
 
 
-def _kubernetes_module(go: Path, cache: Cache, progress: Progress) -> Path:
-    folder = cache.build / f"kubernetes-{versions.KUBERNETES}"
+def _kubernetes_module(version: str, go: Path, cache: Cache, progress: Progress) -> Path:
+    folder = cache.build / f"kubernetes-{version}"
     if (folder / "go.sum").exists() and (folder / ".complete").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with progress.step("fetch Kubernetes' Go modules") as step:
-        module = f"k8s.io/kubernetes@v{versions.KUBERNETES}"
+        module = f"k8s.io/kubernetes@v{version}"
         said = run([str(go), "mod", "download", "-json", module], timeout=900, cwd=folder)
-        (folder / "go.mod").write_text(module_file(Path(json.loads(said)["GoMod"]).read_text(), versions.KUBERNETES))
+        (folder / "go.mod").write_text(module_file(Path(json.loads(said)["GoMod"]).read_text(), version))
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS]
         (folder / "tools.go").write_text(tools_file(packages))
         log = _log(cache, "modules")

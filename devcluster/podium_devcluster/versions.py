@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 KUBERNETES = "1.36.3"
+OLDER_KUBERNETES = "1.34.4"
+"""Whose kube-scheduler is asked the same questions (`make test-older-scheduler`)."""
 ETCD = "3.6.16"
 HELM = "3.21.4"
 KIND = "0.33.0"

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
-from podium.placement.readings import placed
+from podium.placement.readings import TRIAL_LABEL, placed
 from podium.placement.scores import MIDDLE
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
@@ -166,8 +166,9 @@ def _expect(args: ExtenderArgs, node: str, telemetry: Telemetry) -> None:
 
 
 def _question(args: ExtenderArgs, telemetry: Telemetry) -> Question:
-    telemetry.asked_about(args.pod.metadata.uid)
-    return Question(need_of(args.pod), args.pod.metadata.uid, telemetry.typical())
+    meta = args.pod.metadata
+    telemetry.asked_about(meta.uid)
+    return Question(need_of(args.pod), meta.uid, telemetry.typical(), trial=bool(meta.labels.get(TRIAL_LABEL)))
 
 
 def _only(nodes: NodeList | None, passed: frozenset[str]) -> NodeList:

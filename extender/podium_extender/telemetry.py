@@ -22,6 +22,7 @@ from podium.placement.readings import (
     reported,
     view,
 )
+from podium.placement.typical import Typical, moved, typical_needs
 from podium.placement.victims import Occupant
 from podium.placement.views import PodNeed
 from podium.schema.gpunode import GPUNode
@@ -29,10 +30,10 @@ from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
 from podium_extender.assumed import Assumed
 from podium_extender.trials import SeenTrial
-from podium_extender.typical import typical_needs
 from podium_extender.views import Views
 
 NEW_PODS = 0.1  # part of all pods that must have come or gone before what is typical is counted anew
+OTHER_MIX = 0.05  # part of them that must be of another kind before the answer changes: all nodes are looked at then
 
 
 def parse_gpunode(payload: Mapping[str, Any]) -> Reported:
@@ -96,7 +97,7 @@ class Telemetry:
         self._ranks: dict[TrialName, int] = {}
         self._seats: defaultdict[TrialName, set[str]] = defaultdict(set)  # nodes whose agents report the trial
         self._needs: Counter[PodNeed] = Counter()
-        self._typical: tuple[tuple[PodNeed, float], ...] = ()
+        self._typical: Typical = ()
         self._uncounted = 0  # pods that came or went since `_typical` was counted
         nodes.follow(self._node_changed)
         pods.follow(self._pod_changed)
@@ -143,10 +144,14 @@ class Telemetry:
             return Occupant(pod)
         return Occupant(pod, trial.rank, trial.unsaved_seconds)
 
-    def typical(self) -> tuple[tuple[PodNeed, float], ...]:
-        """The most frequent needs of the pods that there are, for the policy `fragmentation`."""
+    def typical(self) -> Typical:
+        """The most frequent needs of the pods that there are, for `fragmentation` and `fill`. Pods come and go all the
+        time; the very same object is given until their mix is another.
+        """
         if not self._typical or self._uncounted > NEW_PODS * self._needs.total():
-            self._typical, self._uncounted = typical_needs(self._needs), 0
+            found, self._uncounted = typical_needs(self._needs), 0
+            if moved(self._typical, found) > OTHER_MIX:
+                self._typical = found
         return self._typical
 
     def _make(self, name: str) -> None:

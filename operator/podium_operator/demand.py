@@ -27,10 +27,13 @@ def asks_for_gpus(job: JobView) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere."""
+    """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere. `together`: some
+    trials want several GPUs, and those of one trial must be on one node.
+    """
 
     demand: Demand
     nodes: tuple[str, ...] = ()
+    together: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +45,7 @@ class _Need:
     placed: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     free: int = 0
+    together: bool = False
 
 
 def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
@@ -66,6 +70,7 @@ def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
 def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
     if job.suspended:
         return
+    need.together |= job.gpus_per_trial > 1
     left = max(0, job.max_trials - sum(trial.phase in FINAL for trial in trials))
     wanted = left if job.parallel is None else min(job.parallel, left)
     for trial in trials:
@@ -81,7 +86,7 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
 def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wish:
     free = max(need.free, idle) if need.lost else need.free
     nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
-    return Wish(Demand(len(need.placed) + free, most), tuple(nodes))
+    return Wish(Demand(len(need.placed) + free, most), tuple(nodes), need.together)
 
 
 def leases_of(

@@ -23,6 +23,13 @@ UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRODUCT_LABEL = "nvidia.com/gpu.product"  # of nodes, by NVIDIA's feature discovery
 GPU_RESOURCE = "nvidia.com/gpu"
+_BESIDE_OTHERS: Manifest = {  # no more than a wish: where no node has room for all, some is better than none
+    "weight": 100,
+    "podAffinityTerm": {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchExpressions": [{"key": LEASE_LABEL, "operator": "Exists"}]},
+    },
+}
 
 
 def make_lease_pod(
@@ -35,10 +42,12 @@ def make_lease_pod(
     grace_seconds: int,
     node_selector: Mapping[str, str] = MappingProxyType({}),
     nodes: Sequence[str] = (),
+    together: bool = False,
 ) -> Manifest:
     """`grace_seconds`: the longest that a trial of the pool may take to be suspended or to save; `owner_uid`: of the
     PriorityClass, whose end is the pod's; `node_selector`: of nodes with an agent; `nodes`: where alone it is of use,
-    empty: anywhere. Admitted by Pod Security `restricted`. Raises ValueError for a grace period that leaves no time.
+    empty: anywhere; `together`: rather where others of the namespace are. Admitted by Pod Security `restricted`. Raises
+    ValueError for a grace period that leaves no time.
     """
     if grace_seconds < 1:
         raise ValueError(f"grace_seconds={grace_seconds}: trials on the GPU need at least a second to leave it")
@@ -70,9 +79,14 @@ def make_lease_pod(
     }
     if node_selector:
         spec["nodeSelector"] = dict(node_selector)
+    affinity: Manifest = {}
     if pool.products or nodes:
         terms = {"nodeSelectorTerms": _terms(pool.products, nodes)}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    if together:
+        affinity["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": [_BESIDE_OTHERS]}
+    if affinity:
+        spec["affinity"] = affinity
     owner = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -20,7 +20,7 @@ from podium.planning.gpu_leases import Ask, Evicted, GiveBack, Lease, Mark, Pool
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_operator.announcements import emit
-from podium_operator.demand import asks_for_gpus, leases_of, pool_of, wishes
+from podium_operator.demand import Wish, asks_for_gpus, leases_of, pool_of, wishes
 from podium_operator.lease_condition import Leased, leased
 from podium_operator.lease_pod import UNNEEDED_ANNOTATION, make_lease_pod
 from podium_operator.metrics import Metrics
@@ -85,7 +85,7 @@ class Leasing:
         by_name = {(one.pool.namespace, one.name): one for one in world.leases}
         for action in planned.actions:
             if isinstance(action, Ask):
-                await self._ask(world, action, wished[action.pool].nodes)
+                await self._ask(world, action, wished[action.pool])
             else:
                 await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
         wakes = [refused.again_at for refused in self._refused.values()]
@@ -145,7 +145,7 @@ class Leasing:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
                 await emit(self._api, JOBS, job.metadata, "LeaseTaken", text, "Warning")
 
-    async def _ask(self, world: World, ask: Ask, nodes: Sequence[str]) -> None:
+    async def _ask(self, world: World, ask: Ask, wish: Wish) -> None:
         refused = self._refused.get(ask.pool)
         if refused is not None and world.now < refused.again_at:
             return
@@ -153,7 +153,7 @@ class Leasing:
         longest = max((job.spec.suspension.grace_period_seconds for job in jobs), default=0)
         grace = max(self._settings.lease_grace_seconds, longest + GRACE_MARGIN)
         try:
-            await self._create(ask, grace, nodes)
+            await self._create(ask, grace, wish)
         except ApiError as error:
             if error.conflict:
                 return  # it is there already, and the cache does not show it yet
@@ -166,7 +166,7 @@ class Leasing:
         self._metrics.lease_events.labels("asked").inc()
         log.info("lease %s/%s is asked for: %s", ask.pool.namespace, ask.name, ask.message)
 
-    async def _create(self, ask: Ask, grace: int, nodes: Sequence[str]) -> None:
+    async def _create(self, ask: Ask, grace: int, wish: Wish) -> None:
         """Owned by the chart's PriorityClass: with `helm uninstall` the placeholders go, whoever is there to see it."""
         name = self._settings.lease_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
@@ -177,7 +177,8 @@ class Leasing:
             priority_class=name,
             owner_uid=owner["metadata"]["uid"],
             node_selector=self._settings.lease_node_selector,
-            nodes=nodes,
+            nodes=wish.nodes,
+            together=wish.together,
             grace_seconds=grace,
         )
         await self._api.create(PODS, manifest, manager=MANAGER)

@@ -17,5 +17,5 @@ def test_contract(name: str, cluster: str, check: Check) -> None:
 
 
 def test_an_unknown_policy_is_told_which_there_are() -> None:
-    with pytest.raises(UnknownPlacementError, match="load_balance, fragmentation, fill, binpack, spread, random"):
+    with pytest.raises(UnknownPlacementError, match="auto, load_balance, fragmentation, fill, binpack, spread, random"):
         placement_policy("tetris")

@@ -1,7 +1,8 @@
 """A real control plane without nodes for the integration layer: etcd, kube-apiserver, controller-manager, scheduler.
 
 It is started once a session (about three seconds) under a name of its own, so that it disturbs no cluster that runs,
-and ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be used instead, as it is.
+and ended afterwards. `PODIUM_TEST_KUBECONFIG` names another API server to be used instead, as it is;
+`PODIUM_TEST_SCHEDULER` (a version, as 1.34.4) another kube-scheduler for Podium's own pods.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from podium_devcluster.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from extender_world import scheduler_version
 from operator_stage import OperatorProcess, Play, Stage
 
 ROOT = Path(__file__).parents[2]
@@ -58,11 +60,12 @@ def kubeconfig() -> Iterator[Path]:
 def binary() -> Callable[[str], Path]:
     """Where a program of Kubernetes lies; it is built or fetched if it is not there yet."""
     cache = Cache.default()
+    tools = TOOLS | {"kube-scheduler": binaries.scheduler(scheduler_version())}
 
     def find(name: str) -> Path:
-        wanted = (TOOLS[name],) if name in TOOLS else binaries.needed(0)
-        binaries.ensure(cache, wanted, Progress())
-        return cache.bin / name
+        wanted = tools.get(name)
+        binaries.ensure(cache, (wanted,) if wanted else binaries.needed(0), Progress())
+        return wanted.path(cache) if wanted else cache.bin / name
 
     return find
 

@@ -24,6 +24,7 @@ import yaml
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES, NODES, PODS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
+from podium_devcluster import versions
 
 ROOT = Path(__file__).parents[2]
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
@@ -31,6 +32,11 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 TRIAL_LABEL = "podium.dev/trial"
 GIB = 2**30
 PATIENCE = 60.0
+
+
+def scheduler_version() -> str:
+    """Which kube-scheduler is asked for; the chart is rendered for a cluster of that version."""
+    return os.environ.get("PODIUM_TEST_SCHEDULER") or versions.KUBERNETES
 
 
 def free_port() -> int:
@@ -85,7 +91,7 @@ class World:
             str(ROOT / "charts" / "podium"),
             f"--namespace={self.namespace}",
             f"--show-only=templates/{template}",
-            "--kube-version=1.36.3",  # a helm built from source does not know a default
+            f"--kube-version={scheduler_version()}",  # a helm built from source does not know a default
             f"--set=scheduler.name={self.scheduler},extender.port={self.extender_port}",
             *([f"--set={self.values}"] if self.values else ()),
         )
@@ -178,27 +184,20 @@ class World:
         return next((float(value) for sample, value in lines if sample == name), 0.0)
 
     def start_scheduler(
-        self,
-        *,
-        with_extender: bool = True,
-        calls_per_second: int | None = None,
-        patience: str = "",
-        extender_port: int | None = None,
+        self, *, with_extender: bool = True, calls_per_second: int | None = None, patience: str = "", **changes: Any
     ) -> None:
         """kube-scheduler with what the chart renders; only the ports and names of this machine are put in.
 
         `calls_per_second`: to the API server, in place of the chart's limit. `patience`: with the extender, in place
-        of the chart's `httpTimeout`. `extender_port`: of another extender than ours.
+        of the chart's `httpTimeout`. `changes`: of the configuration of the extender.
         """
         rendered = self.render("scheduler/config.yaml")
         config = yaml.safe_load(yaml.safe_load(rendered)["data"]["scheduler.yaml"])
         config["clientConnection"]["kubeconfig"] = str(self.account)
         if calls_per_second is not None:
             config["clientConnection"] |= {"qps": calls_per_second, "burst": calls_per_second}
-        for extender in config["extenders"] if patience else ():
-            extender["httpTimeout"] = patience
-        for extender in config["extenders"] if extender_port else ():
-            extender["urlPrefix"] = f"http://127.0.0.1:{extender_port}"
+        for extender in config["extenders"]:
+            extender |= ({"httpTimeout": patience} if patience else {}) | changes
         if not with_extender:
             del config["extenders"]
         path = self.folder / "scheduler.yaml"
@@ -252,8 +251,9 @@ class World:
         on: str | None = None,
         annotations: Mapping[str, str] | None = None,
         urgent: bool = False,
+        trial: bool = True,
     ) -> None:
-        """All of them at once; each is the pod of a trial of its own name, but for urgent ones."""
+        """All of them at once; each is the pod of a trial of its own name, but for urgent ones or without `trial`."""
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
             amounts = {"podium.dev/gpu": str(gpus)}
@@ -271,7 +271,11 @@ class World:
         async def create(api: Api) -> None:
             metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
             pods = [
-                {"metadata": metadata | {"name": name, "labels": {} if urgent else {TRIAL_LABEL: name}}, "spec": spec}
+                {
+                    "metadata": metadata
+                    | {"name": name, "labels": {TRIAL_LABEL: name} if trial and not urgent else {}},
+                    "spec": spec,
+                }
                 for name in names
             ]
             await asyncio.gather(*(api.create(PODS, pod, manager="test") for pod in pods))

@@ -236,6 +236,20 @@ def test_the_schedulers_configuration(tool: Tool, replicas: int, elected: bool) 
     assert [rule["resourceNames"] for rule in writes] == ([["podium-scheduler"]] if elected else [])
 
 
+@pytest.mark.parametrize(
+    ("placement", "counts"), [("auto", None), ("binpack", "MostAllocated"), ("spread", "LeastAllocated")]
+)
+def test_the_scheduler_counts_shares_as_the_policy_does(tool: Tool, placement: str, counts: str | None) -> None:
+    objects = parse(render(tool, f"extender.placement={placement}"))
+    config = yaml.safe_load(one(objects, "ConfigMap", "podium-scheduler")["data"]["scheduler.yaml"])
+    profile = config["profiles"][0]
+    plugins = {plugin["name"]: plugin["args"] for plugin in profile["pluginConfig"]}
+    assert "PodTopologySpread" in plugins
+    assert plugins.get("NodeResourcesFit", {}).get("scoringStrategy", {}).get("type") == counts
+    off = profile.get("plugins", {}).get("score", {}).get("disabled", [])
+    assert off == ([] if counts else [{"name": "NodeResourcesFit"}])
+
+
 def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: Tool) -> None:
     objects = parse(render(tool, "hooks.thawSeconds=90"))
     thaw, undo = one(objects, "Job", "podium-thaw"), one(objects, "Job", "podium-unthaw")

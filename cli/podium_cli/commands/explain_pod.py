@@ -4,6 +4,7 @@ the score, or the refusal with its code. The same pure functions over the same o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,9 +19,10 @@ from podium.placement.base import Policy, Question
 from podium.placement.fit import STALE_AFTER, refuse
 from podium.placement.load_balance import table as terms_of
 from podium.placement.needs import GPU_RESOURCE, BadPodError, need_of
-from podium.placement.readings import LEASE_PREFIX, TrialName, gpus_now, placed, reported, view
+from podium.placement.readings import LEASE_PREFIX, TRIAL_LABEL, PlacedPod, TrialName, gpus_now, placed, reported, view
 from podium.placement.scores import score_nodes
 from podium.placement.terms import TERMS
+from podium.placement.typical import typical_needs
 from podium.placement.views import NodeView, PodNeed
 from podium.schema.pod import Pod
 from podium_cli import texts
@@ -47,11 +49,11 @@ async def explain_pod(session: Session, name: str, policy: Policy, podium_namesp
         pod = parse(await fetch(api, PODS, name, session.namespace))
         scheduler = f"spec.schedulerName={pod.spec.scheduler_name}"
         nodes = await _all(api, GPUNODES)
-        pods = await _all(api, PODS, fields=scheduler)
+        pods = [placed(parse(item)) for item in await _all(api, PODS, fields=scheduler)]
         trials = await _all(api, TRIALS)
         leases = await _all(api, LEASES, namespace=podium_namespace)
     now = datetime.now(UTC).timestamp()
-    return explanation(pod, views_of(nodes, pods, trials, leases, now), policy, now)
+    return explanation(pod, views_of(nodes, pods, trials, leases, now), policy, now, pods)
 
 
 def parse(payload: Payload) -> Pod:
@@ -63,13 +65,12 @@ def parse(payload: Payload) -> Pod:
 
 def views_of(
     nodes: Iterable[Payload],
-    pods: Iterable[Payload],
+    pods: Iterable[PlacedPod],
     trials: Iterable[Payload],
     leases: Iterable[Payload],
     now: float,
 ) -> list[NodeView]:
     """What the extender sees, as far as the caller may read it; a heartbeat has to be believed by its node's clock."""
-    sitting = [placed(parse(item)) for item in pods]
     told = [parse_trial(item) for item in trials]
     ranks: dict[TrialName, int] = {
         (trial.metadata.namespace, trial.metadata.name): trial.status.rank
@@ -80,7 +81,7 @@ def views_of(
     found = []
     for node in (parse_node(item) for item in nodes):
         name, known = node.metadata.name, reported(node)
-        here = [one for one in sitting if one.node == name]
+        here = [one for one in pods if one.node == name]
         beat = beats.get(LEASE_PREFIX + name)
         found.append(view(name, gpus_now(known, here, ranks), known.written_at, beat and min(beat, now), now))
     return found
@@ -101,21 +102,27 @@ def judge(question: Question, nodes: Sequence[NodeView], policy: Policy, now: fl
     return sorted(found, key=lambda one: (one.score is None, -(one.score or 0), one.node.name))
 
 
-def explanation(pod: Pod, nodes: Sequence[NodeView], policy: Policy, now: float) -> RenderableType:
-    """A head of lines and a table of nodes; pure."""
+def explanation(
+    pod: Pod, nodes: Sequence[NodeView], policy: Policy, now: float, pods: Iterable[PlacedPod] = ()
+) -> RenderableType:
+    """A head of lines and a table of nodes; pure. `pods`: of the same scheduler, for what is typical."""
     meta = pod.metadata
     try:
         need = need_of(pod)
     except BadPodError as error:
         raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
     head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
-    head.append(f"policy  {policy.name}: {policy.says}")
+    typical = typical_needs(Counter(one.need for one in pods))
+    question = Question(need, meta.uid, typical, trial=bool(meta.labels.get(TRIAL_LABEL)))
+    suited = policy.of(question)
+    chosen = "" if suited is policy else f" ({policy.name})"
+    head.append(f"policy  {suited.name}{chosen}: {suited.says}")
     if pod.spec.node_name:
         head.append(f"placed  on {pod.spec.node_name}, where it counts already: what follows is for another like it")
     if need.gpus == 0:
         head.append("Podium has no say: the pod asks for none of its GPUs")
         return Text("\n".join(head))
-    judged = judge(Question(need, meta.uid), nodes, policy, now)
+    judged = judge(question, nodes, suited, now)
     return Group(Text("\n".join([*head, ""])), _table(need, judged, now))
 
 

@@ -15,12 +15,15 @@ from podium.placement.views import GpuReading, NodeView, PodNeed
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One pod to be placed. `typical`: needs of the pods seen lately, each with its part of all (they sum to 1)."""
+    """One pod to be placed. `typical`: needs of the pods seen lately, each with its part of all (they sum to 1).
+    `trial`: it is a search's, and takes turns with the others of its GPU.
+    """
 
     need: PodNeed
     pod: str = ""  # its uid
     typical: tuple[tuple[PodNeed, float], ...] = ()
     picks: bool = False  # the policy chooses the GPUs of the node too, where no device plugin does (the openb replay)
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,11 @@ class Policy:
     reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
     # the least cost and the GPUs (places in the node's `gpus`) that give it; None: the policy has no opinion on GPUs
     place: Callable[[Question, NodeView], tuple[float, tuple[int, ...]] | None] | None = None
+    suited: Callable[[Question], Policy] | None = None  # which other policy it is for this pod
+
+    def of(self, question: Question) -> Policy:
+        """The policy by which this pod is placed: what is said above of costs counts for that one."""
+        return self if self.suited is None else self.suited(question)
 
 
 def candidates(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:

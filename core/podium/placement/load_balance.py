@@ -1,5 +1,5 @@
-"""Policy `load_balance`, the default: Hermes' Find_Available_GPU as a cost. The node whose GPUs have the shortest
-queues and the least work comes first. Found in the registry; `podium explain pod` shows its terms.
+"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. The node whose GPUs have the
+shortest queues and the least work comes first. Found in the registry; `podium explain pod` shows its terms.
 """
 
 from __future__ import annotations

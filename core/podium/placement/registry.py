@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from podium.placement.auto import AUTO
 from podium.placement.base import Policy
 from podium.placement.binpack import BINPACK
 from podium.placement.fill import FILL
@@ -16,9 +17,9 @@ from podium.placement.load_balance import LOAD_BALANCE
 from podium.placement.seeded_random import RANDOM
 from podium.placement.spread import SPREAD
 
-DEFAULT = LOAD_BALANCE.name
+DEFAULT = AUTO.name
 POLICIES: Mapping[str, Policy] = MappingProxyType(
-    {policy.name: policy for policy in (LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
+    {policy.name: policy for policy in (AUTO, LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
 )
 
 

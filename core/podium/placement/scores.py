@@ -50,6 +50,7 @@ def score_nodes(
     policy: Policy, question: Question, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
 ) -> tuple[NodeScore, ...]:
     """One score for each node, in the order given, with the sentence that says why."""
+    policy = policy.of(question)
     costs = [cost_of(policy, question, node, not node.stale(now, stale_after)) for node in nodes]
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
     values = rank([node.name for node in nodes], known_or_nan, has_favourite(policy, question.need)).scores
@@ -102,7 +103,7 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool) -> R
 def load_balance(
     need: PodNeed, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
 ) -> tuple[NodeScore, ...]:
-    """`score_nodes` with the default policy."""
+    """`score_nodes` as trials are scored by default."""
     return score_nodes(LOAD_BALANCE, Question(need), nodes, now, stale_after)
 
 

@@ -51,6 +51,8 @@ QUESTIONS: Mapping[str, Question] = MappingProxyType(
         "two GPUs with memory": Question(PodNeed(2, 20 * GIB), "pod-2"),
         "a mix of pods": Question(PodNeed(1, 10 * GIB), "pod-3", ((PodNeed(1, 10 * GIB), 0.7), (PodNeed(2), 0.3))),
         "no GPU": Question(PodNeed(0), "pod-4"),
+        "a trial": Question(PodNeed(1), "pod-5", ((PodNeed(2), 1.0),), trial=True),
+        "whole GPUs": Question(PodNeed(1, exclusive=True), "pod-6"),
     }
 )
 
@@ -91,7 +93,7 @@ def has_one_favourite_where_it_says_so(policy: Policy, question: Question, nodes
     known = [score for score in score_nodes(policy, question, nodes, NOW) if "middle" not in score.message]
     highest = max((score.value for score in known), default=0)
     best = [score.node for score in known if score.value == highest]
-    assert not has_favourite(policy, question.need) or len(best) == (1 if known else 0)
+    assert not has_favourite(policy.of(question), question.need) or len(best) == (1 if known else 0)
 
 
 def reads_the_pod_only_if_it_says_so(policy: Policy, question: Question, nodes: Nodes) -> None:

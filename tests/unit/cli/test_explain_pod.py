@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from podium.placement.readings import placed
 from podium.placement.registry import POLICIES, placement_policy
 from podium_cli import texts
 from podium_cli.commands.explain_pod import explanation, parse, views_of
@@ -54,10 +55,11 @@ LEASES = [{"metadata": {"name": "podium-agent-beating"}, "spec": {"renewTime": F
 
 
 def rows(asked: Json, *, policy: str = "load_balance", pods: tuple[Json, ...] = ()) -> dict[str, list[str]]:
-    views = views_of(NODES, pods, [trial("first", 1)], LEASES, NOW)
+    sitting = [placed(parse(one)) for one in pods]
+    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW)
     console = Console(width=400)
     with console.capture() as capture:
-        console.print(explanation(parse(asked), views, placement_policy(policy), NOW))
+        console.print(explanation(parse(asked), views, placement_policy(policy), NOW, sitting))
     return {words[0]: words for line in capture.get().splitlines() if (words := line.split())}
 
 
@@ -81,8 +83,16 @@ def test_a_pod_that_no_agent_has_seen_counts() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_is_explained(policy: str) -> None:
     found = rows(pod("new"), policy=policy)
-    assert found["policy"][1] == f"{policy}:"
+    assert found["policy"][1] == ("fill" if policy == "auto" else f"{policy}:")
     assert {found[name][1] for name in ("idle", "busy", "beating")} <= {str(n) for n in range(11)}
+
+
+def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
+    plain, searching = pod("new"), pod("new")
+    searching["metadata"]["labels"] = {"podium.dev/trial": "new"}
+    assert rows(plain, policy="auto")["policy"][1:3] == ["fill", "(auto):"]
+    assert rows(searching, policy="auto")["policy"][1:3] == ["load_balance", "(auto):"]
+    assert rows(searching, policy="auto")["idle"] == rows(searching, policy="load_balance")["idle"]
 
 
 def test_a_pod_that_asks_for_nothing_of_ours() -> None:

@@ -12,7 +12,7 @@ import pytest
 from podium.placement.base import Question
 from podium.placement.fill import worth
 from podium.placement.pieces import Left, mix_of
-from podium.placement.registry import placement_policy
+from podium.placement.registry import DEFAULT, placement_policy
 from podium.placement.scores import has_favourite, rank, score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 
@@ -27,6 +27,7 @@ def node(name: str, *trials: int, **changes: object) -> NodeView:
 
 
 PAIRS = Question(PodNeed(1), "pod", ((PodNeed(2), 1.0),))
+WHOLE_GPU = replace(PAIRS, need=PodNeed(1, exclusive=True))
 PLACES = [
     ("load_balance", Question(PodNeed(1)), [node("a", 1), node("b", 0), node("c", 3)], "b"),
     ("load_balance sees work", Question(PodNeed(1)), [node("a", 0, sm_utilization=99.0), node("b", 0)], "b"),
@@ -38,6 +39,14 @@ PLACES = [
     # on `a` the last free share of a GPU is taken, and the other's three can serve no pair any more
     ("fragmentation keeps pairs whole", PAIRS, [node("a", 3, 3), node("b", 4, 2), node("c", 0, 0)], "b"),
     ("fragmentation, ties by name", PAIRS, [node("c", 4, 2), node("b", 4, 2)], "b"),
+    (
+        "auto puts a trial behind the shortest queue",
+        replace(PAIRS, trial=True),
+        [node("b", 4, 2), node("c", 0, 0)],
+        "c",
+    ),
+    ("auto keeps pairs whole for others", PAIRS, [node("b", 4, 2), node("c", 0, 0)], "b"),
+    ("auto stops the least for whole GPUs", WHOLE_GPU, [node("b", 4, 2), node("c", 3, 3), node("d", 0, 4)], "d"),
 ]
 
 
@@ -152,3 +161,19 @@ def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -
 )
 def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNeed, one: bool) -> None:
     assert has_favourite(placement_policy(policy), need) is one
+
+
+@pytest.mark.parametrize(
+    ("question", "suited"),
+    [
+        (Question(PodNeed(1), trial=True), "load_balance"),
+        (Question(PodNeed(2, 10)), "fill"),
+        (Question(PodNeed(1, exclusive=True)), "load_balance"),
+        (Question(PodNeed(0)), "fill"),
+    ],
+)
+def test_auto_is_the_policy_that_suits_the_pod(question: Question, suited: str) -> None:
+    auto, other = placement_policy(DEFAULT), placement_policy(suited)
+    assert auto.of(question) is other
+    nodes = [node("a", 1, 3), node("b", 0, 4), node("c", 2, 2)]
+    assert score_nodes(auto, question, nodes, NOW) == score_nodes(other, question, nodes, NOW)

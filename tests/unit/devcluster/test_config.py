@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import controlplane, gobuild, golang, network, node_config, spec, versions
+from podium_devcluster import binaries, controlplane, gobuild, golang, network, node_config, spec, versions
 from podium_devcluster.apiserver import ready_nodes
 from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache, ClusterPaths
+from podium_devcluster.progress import Progress
 from podium_devcluster.spec import ClusterSpec
 
 NODES = network.addresses(("node-1", "node-2"))
@@ -103,6 +104,21 @@ def test_go_module_without_staging_is_an_error() -> None:
 
 def test_versions_reach_the_linker() -> None:
     assert f"gitVersion=v{versions.KUBERNETES}" in gobuild.kubernetes_flags(versions.KUBERNETES)
+
+
+def test_another_kube_scheduler_lies_beside_the_clusters_own(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    assert binaries.scheduler("") is binaries.scheduler(versions.KUBERNETES) is binaries.SCHEDULER
+    assert binaries.SCHEDULER.path(cache) == cache.bin / "kube-scheduler"
+    older = binaries.scheduler(versions.OLDER_KUBERNETES)
+    path = older.path(cache)
+    assert path == cache.bin / versions.OLDER_KUBERNETES / "kube-scheduler"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho Kubernetes v{older.version}\n")
+    path.chmod(0o755)
+    assert binaries.missing(cache, (older,)) == (older,)
+    binaries.ensure(cache, (older,), Progress())  # it is there already, and is asked for its version
+    assert binaries.missing(cache, (older, binaries.SCHEDULER)) == (binaries.SCHEDULER,)
 
 
 @pytest.mark.parametrize(

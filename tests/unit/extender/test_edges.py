@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from podium.placement.needs import place_matters, requests_of
+from podium.placement.readings import PlacedPod
+from podium.placement.typical import Typical, moved, typical_needs
 from podium.placement.views import PodNeed
 from podium.schema.pod import Pod
 from podium_extender.settings import ExtenderSettings
+from podium_extender.telemetry import Telemetry
 from podium_extender.trials import SeenTrial, parse_trial
-from podium_extender.typical import typical_needs
 
 
 @pytest.mark.parametrize(
@@ -46,6 +49,41 @@ def test_typical_pods_cover_95_percent_the_most_frequent_first() -> None:
     assert typical_needs(Counter({PodNeed(0): 1, one: 1}), least_gpus=0) == ((PodNeed(0), 0.5), (one, 0.5))
 
 
+def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: Callable[..., Telemetry]) -> None:
+    """For a policy that looks ahead another object is a look at every node."""
+    telemetry = caches({})
+    one, two = PodNeed(1), PodNeed(2)
+
+    def come(first: int, count: int, need: PodNeed) -> None:
+        for number in range(first, first + count):
+            telemetry._pod_changed(("ns", str(number)), None, PlacedPod(str(number), "", need))
+
+    come(0, 60, one)
+    come(60, 40, two)
+    first = telemetry.typical()
+    assert first == ((one, 0.6), (two, 0.4))
+    come(100, 30, one)
+    come(130, 20, two)  # half as many again, in the same mix
+    assert telemetry.typical() is first
+    come(150, 40, two)
+    assert telemetry.typical() == ((two, 100 / 190), (one, 90 / 190))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part"),
+    [
+        ((), (), 0.0),
+        ((), ((PodNeed(1), 1.0),), 1.0),
+        (((PodNeed(1), 1.0),), (), 1.0),
+        (((PodNeed(1), 0.7), (PodNeed(2), 0.3)), ((PodNeed(2), 0.4), (PodNeed(1), 0.6)), 0.1),
+        (((PodNeed(1), 1.0),), ((PodNeed(1), 0.75), (PodNeed(4), 0.25)), 0.25),
+    ],
+)
+def test_how_far_the_mix_moved(before: Typical, after: Typical, part: float) -> None:
+    assert moved(before, after) == pytest.approx(part)
+    assert moved(after, before) == pytest.approx(part)
+
+
 def _pod(**spec: Any) -> Pod:
     return Pod.model_validate({"metadata": {}, "spec": spec})
 
@@ -73,5 +111,5 @@ def test_where_more_than_requests_decides(spec: dict[str, Any], matters: bool) -
 
 def test_an_unknown_policy_is_refused_at_the_start() -> None:
     assert ExtenderSettings(placement="binpack").placement == "binpack"
-    with pytest.raises(ValidationError, match="choose one of: load_balance"):
+    with pytest.raises(ValidationError, match="choose one of: auto, load_balance"):
         ExtenderSettings(placement="tetris")

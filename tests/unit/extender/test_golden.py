@@ -23,7 +23,7 @@ def test_recorded_request(ask: Callable[..., httpx.Response], name: str) -> None
     objects = {GPUNODES: NODES[recorded["verb"]]}
     if recorded["verb"] == "preempt":
         objects |= {PODS: SITTING["pods"], TRIALS: SITTING["trials"]}
-    answer = ask(objects, f"/{recorded['verb']}", recorded["request"])
+    answer = ask(objects, f"/{recorded['verb']}", recorded["request"], placement="load_balance")
     assert answer.status_code == 200
     got = answer.json()
     if isinstance(got, dict) and got.get("Nodes"):

@@ -76,7 +76,8 @@ def question(pod_object: Json, *nodes: str) -> Json:
 
 
 HEALTHY = gpunode("a", gpu("GPU-a"))
-WANT_GPU = pod("new")
+PLAIN = pod("new")
+WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/trial": "new"}}}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +226,16 @@ def test_prioritize(ask: Ask, why: str, objects: Mapping[Any, Sequence[Json]], b
     assert list(given) == names
     assert given[better] > given[worse], given
     assert all(0 <= score <= 10 for score in given.values())
+
+
+def test_by_default_trials_are_spread_and_other_pods_fill_what_is_begun(ask: Ask) -> None:
+    """Pairs of GPUs are typical: there is room for them on the empty node alone."""
+    full, half = [trial(i) for i in range(4)], [trial(4), trial(5)]
+    begun = gpunode("a", gpu("GPU-a", trials=half), gpu("GPU-b", trials=full))
+    nodes = [begun, gpunode("b", gpu("GPU-c"), gpu("GPU-d"))]
+    objects = {GPUNODES: nodes, PODS: [pod(f"pair-{i}", gpus=2) for i in range(3)]}
+    assert scores(ask(objects, "/prioritize", question(WANT_GPU, "a", "b"))) == {"a": 0, "b": 10}
+    assert scores(ask(objects, "/prioritize", question(PLAIN, "a", "b"))) == {"a": 10, "b": 0}
 
 
 def test_unknown_nodes_are_in_the_middle(ask: Ask) -> None:

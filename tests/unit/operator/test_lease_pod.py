@@ -64,6 +64,16 @@ def test_where_it_is_of_use_alone() -> None:
     assert all(term["matchExpressions"][0]["values"] == ["H100"] for term in terms["nodeSelectorTerms"])
 
 
+def test_gpus_for_one_trial_are_asked_for_on_one_node() -> None:
+    how = {"image": "i", "priority_class": "c", "owner_uid": "u", "grace_seconds": 9}
+    affinity = make_lease_pod("l", Pool("lab", "", ("H100",)), together=True, **how)["spec"]["affinity"]
+    (wish,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert wish["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
+    assert wish["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == LEASE_LABEL
+    assert "namespaceSelector" not in wish["podAffinityTerm"], "other tenants' are of no use to it"
+    assert "nodeAffinity" in affinity, "and the product is wanted as before"
+
+
 def test_trials_need_time_to_leave() -> None:
     with pytest.raises(ValueError, match="grace_seconds=0"):
         made(Pool("lab"), grace=0)

@@ -73,7 +73,8 @@ DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
 @pytest.mark.parametrize(("job", "gpus"), [case[1:] for case in DEMANDS], ids=[case[0] for case in DEMANDS])
 def test_how_many_gpus_a_search_can_use(job: dict[str, Any], gpus: int | None) -> None:
     snapshot = views.make_snapshot(jobs=[views.make_job(**job)])
-    assert wishes(snapshot, 4) == ({} if gpus is None else {POOL: Wish(Demand(gpus, 4))})
+    together = job.get("gpus_per_trial", 1) > 1
+    assert wishes(snapshot, 4) == ({} if gpus is None else {POOL: Wish(Demand(gpus, 4), together=together)})
 
 
 def test_searches_of_a_namespace_ask_together_and_products_apart() -> None:

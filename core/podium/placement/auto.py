@@ -1,0 +1,31 @@
+"""Policy `auto`, the default: the policy that suits the pod. Found in the registry.
+
+Trials of one GPU take turns, so a node that is nearly full is a long queue: they go by `load_balance` (Hermes). A pod
+with a GPU for itself (`exclusive`) suspends whoever is there, so it goes where the least work is, too. Any other pod
+keeps its share to itself: it works no faster on an empty node, and what it leaves in pieces is lost to the pods that
+come later: it goes by `fill`.
+"""
+
+from __future__ import annotations
+
+from podium.placement.base import Policy, Question
+from podium.placement.fill import FILL
+from podium.placement.load_balance import LOAD_BALANCE
+from podium.placement.views import NodeView
+
+
+def suited(question: Question) -> Policy:
+    return LOAD_BALANCE if question.trial or question.need.exclusive else FILL
+
+
+def cost(question: Question, node: NodeView) -> float | None:
+    return suited(question).cost(question, node)
+
+
+AUTO = Policy(
+    name="auto",
+    says="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by fill",
+    cost=cost,
+    reads_typical=True,
+    suited=suited,
+)
