@@ -141,7 +141,7 @@ class Telemetry:
         trial = self._trials.get(*pod.trial) if pod.trial else None
         if trial is None:  # nothing is known of it, or its object is gone: nobody waits for what it would save
             return Occupant(pod)
-        return Occupant(pod, trial.rank, trial.unsaved_seconds)
+        return Occupant(pod, trial.rank, trial.unsaved.gpu_seconds, steps=trial.unsaved.steps, trial_uid=trial.uid)
 
     def typical(self) -> tuple[tuple[PodNeed, float], ...]:
         """The most frequent needs of the pods that there are, for the policy `fragmentation`."""
