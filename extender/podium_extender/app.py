@@ -21,6 +21,7 @@ from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
 from podium.placement.readings import TRIAL_LABEL, placed
 from podium.placement.scores import MIDDLE
+from podium_extender.announcements import Announcements
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
 from podium_extender.metrics import Metrics
@@ -52,9 +53,10 @@ def create_app(
     max_requests: int,
     limits: Limits = NO_STORM,
     waiting: WaitingRoom | None = None,
+    announced: Announcements | None = None,
 ) -> FastAPI:
     """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's.
-    `waiting` is told which pods every node refused.
+    `waiting` is told which pods every node refused, `announced` which trials are to leave.
     """
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
     door, guard = Door(max_requests), Guard(limits)
@@ -98,7 +100,7 @@ def create_app(
     async def preempt_verb(request: Request) -> Response:
         def decide(args: PreemptArgs) -> bytes:
             _warm(telemetry)
-            result = preempt(args, telemetry, metrics, judge.stale_after, guard)
+            result = preempt(args, telemetry, metrics, judge.stale_after, guard, announced)
             return result.model_dump_json(by_alias=True).encode()
 
         with metrics.whole("preempt"):

@@ -18,6 +18,7 @@ from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.assumed import Assumed
 from podium_extender.decide import Judge
@@ -65,6 +66,7 @@ async def serve(settings: ExtenderSettings) -> None:
         metrics.watch(telemetry.caches)
         metrics.assumed.set_function(lambda: len(assumed))
         waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
+        announced = Announcements()
         app = create_app(
             telemetry,
             metrics,
@@ -73,6 +75,7 @@ async def serve(settings: ExtenderSettings) -> None:
             max_requests=settings.max_requests,
             limits=Limits(settings.evictions_per_minute, settings.minimum_run_seconds),
             waiting=waiting,
+            announced=announced,
         )
         config = uvicorn.Config(
             app,
@@ -89,6 +92,7 @@ async def serve(settings: ExtenderSettings) -> None:
         follow_pods(telemetry, waiting)
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
+        watches.append(asyncio.create_task(announced.write_for_ever(api)))
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
         settling = asyncio.create_task(_when_warm(telemetry.caches.values()))

@@ -13,6 +13,7 @@ from dataclasses import replace
 from podium.placement.needs import BadPodError, need_of, place_matters
 from podium.placement.readings import placed
 from podium.placement.victims import Occupant, Preemptor, Proposal, choose
+from podium_extender.announcements import Announcements
 from podium_extender.metrics import Metrics
 from podium_extender.restraint import Guard, over_budget, remember, spare, standing
 from podium_extender.telemetry import Telemetry
@@ -23,9 +24,16 @@ SHOWN = 3
 
 
 def preempt(
-    args: PreemptArgs, telemetry: Telemetry, metrics: Metrics, stale_after: float, guard: Guard
+    args: PreemptArgs,
+    telemetry: Telemetry,
+    metrics: Metrics,
+    stale_after: float,
+    guard: Guard,
+    announced: Announcements | None = None,
 ) -> PreemptResult:
-    """One node and its victims, or no node where no proposal may be carried out; why is counted and logged."""
+    """One node and its victims, or no node where no proposal may be carried out; why is counted and logged. Who goes
+    and what that may cost is put down in `announced`, once for each victim.
+    """
     name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
     try:
         need = need_of(args.pod)
@@ -53,6 +61,8 @@ def preempt(
         return PreemptResult()
     metrics.preemptions.labels("Evicted").inc()
     log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_loss(one) for one in chosen.victims))
+    if announced is not None:
+        announced.evicted(name, args.pod.spec.priority, chosen)
     guard.history = remember(guard.history, uid, chosen, now)
     return _answer(chosen.node, tuple(one.pod.uid for one in chosen.victims), chosen.violations)
 

@@ -142,7 +142,7 @@ class Telemetry:
         trial = self._trials.get(*pod.trial) if pod.trial else None
         if trial is None:  # nothing is known of it, or its object is gone: nobody waits for what it would save
             return Occupant(pod)
-        return Occupant(pod, trial.rank, trial.unsaved_seconds)
+        return Occupant(pod, trial.rank, trial.unsaved.gpu_seconds, steps=trial.unsaved.steps, trial_uid=trial.uid)
 
     def typical(self) -> Typical:
         """The most frequent needs of the pods that there are, for `fragmentation` and `fill`. Pods come and go all the

@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from podium.domain.unsaved import Unsaved, unsaved
 from podium.schema.base import StatusModel
 
 
 @dataclass(frozen=True, slots=True)
 class SeenTrial:
-    """`unsaved_steps`, `unsaved_seconds` (GPU-seconds): what it did since its last save, so what it would do again."""
+    """`unsaved`: what it did since its last save, so what it would do again."""
 
     rank: int | None
-    unsaved_steps: float
-    unsaved_seconds: float
+    unsaved: Unsaved
+    uid: str = ""
 
 
 class _Saved(StatusModel):
@@ -40,9 +41,11 @@ class _Status(StatusModel):
 def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
     status = _Status.model_validate(payload.get("status") or {})
     saved = status.saved or _Saved(step=0.0)
-    counted = max(saved.gpu_seconds, status.losses.counted_to)
-    return SeenTrial(
-        rank=status.rank,
-        unsaved_steps=max(0.0, (status.last_step or 0.0) - saved.step),
-        unsaved_seconds=max(0.0, status.gpu_seconds - counted),
+    lost = unsaved(
+        last_step=status.last_step,
+        saved_step=saved.step,
+        gpu_seconds=status.gpu_seconds,
+        saved_gpu_seconds=saved.gpu_seconds,
+        counted_to=status.losses.counted_to,
     )
+    return SeenTrial(status.rank, lost, payload["metadata"].get("uid", ""))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import TrialKey
+from podium.domain.unsaved import LEAVES
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
@@ -135,7 +136,9 @@ class Actuator:
             log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
 
     async def _requeue(self, world: World, action: Requeue) -> None:
-        """The reason first: with it on the pod, whoever sees the deletion knows what it is for."""
+        """The reason first: with it on the pod, whoever sees the deletion knows what it is for. Then an Event, with
+        what that may cost.
+        """
         pod = world.latest_pod.get(action.trial.uid)
         if pod is None or pod.facts.deleting:
             return
@@ -146,6 +149,8 @@ class Actuator:
             if error.not_found or error.conflict or error.status == INVALID:
                 return  # it is gone, or another pod of that name: the next cycle looks again
             raise
+        trial = world.trial_by_key[action.trial]
+        await emit(self._api, TRIALS, trial.metadata, LEAVES, f"{action.message} {trial.unsaved.sentence}")
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:

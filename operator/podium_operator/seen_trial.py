@@ -6,6 +6,7 @@ from functools import cached_property
 
 from podium.curves.summary import best_point
 from podium.domain.snapshot import Point
+from podium.domain.unsaved import Unsaved, unsaved
 from podium.schema.trial import HyperParamTrial
 
 
@@ -18,6 +19,18 @@ class SeenTrial(HyperParamTrial):
 
     def best(self, maximize: bool) -> Point | None:
         return self._highest if maximize else self._lowest
+
+    @property
+    def unsaved(self) -> Unsaved:
+        """What it would do again if its pod ended now."""
+        status = self.status
+        return unsaved(
+            last_step=status.last_step,
+            saved_step=status.saved.step if status.saved else 0.0,
+            gpu_seconds=status.gpu_seconds,
+            saved_gpu_seconds=status.saved.gpu_seconds if status.saved else 0.0,
+            counted_to=status.losses.counted_to,
+        )
 
     @cached_property
     def _highest(self) -> Point | None:

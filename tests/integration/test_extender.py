@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from extender_world import GIB, World, gpu, now
 from held_wire import HeldWire
 
+from podium_cluster.resources import EVENTS
 from podium_extender.wakeups import ROOM_ANNOTATION
 
 pytestmark = pytest.mark.integration
@@ -110,7 +111,7 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
 def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+        world.add_trial(name, lastStep=4, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
     for name in ("first", "second", "third"):
         world.add_pod(name, on="idle")
         assert world.bound(name) == "idle"
@@ -122,6 +123,16 @@ def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world
         assert "deletionTimestamp" not in world.pod(name)["metadata"]
     page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=5).text
     assert 'podium_extender_preemptions_total{code="Evicted"} 1.0' in page
+    (who, why) = world.wait(lambda: told(world, "TrialLeaves"), "the trial is told what that may cost")[0]
+    assert who == "second"
+    assert "urgent" in why
+    assert why.endswith("If it cannot save first, 3 steps and 5.0 GPU-seconds are lost.")
+
+
+def told(world: World, reason: str) -> list[tuple[str, str]]:
+    """Object and message of the Events of the world's namespace."""
+    events = world.api(lambda api: api.list(EVENTS, world.namespace))["items"]
+    return [(one["involvedObject"]["name"], one["message"]) for one in events if one["reason"] == reason]
 
 
 def test_a_refused_pod_is_woken_when_the_gpu_recovers(world: World) -> None:

@@ -24,13 +24,16 @@ _NOBODY = -(2**31)  # below every priority
 @dataclass(frozen=True, slots=True)
 class Occupant:
     """A pod on a node. `unsaved`: GPU-seconds since its last save; those of different jobs compare, steps do not.
-    `young`: it has only just begun, and is spared while anybody else can go.
+    `young`: it has only just begun, and is spared while anybody else can go. `steps`: since its last save, told but not
+    compared; `trial_uid`: of its HyperParamTrial, empty where that is not known.
     """
 
     pod: PlacedPod
     rank: int | None = None
     unsaved: float = 0.0
     young: bool = False
+    steps: float = 0.0
+    trial_uid: str = ""
 
     @property
     def loss(self) -> float:

@@ -2,7 +2,8 @@
 
 `hog` takes more memory than its limit at step 10; `torn` dies half-way through writing a save; `hangs` never ends
 a save that it was asked for; `full` writes saves that do not fit on the volume; `held` goes no further than step 53
-until the file `go` is in its folder: however slow the machine is, what the test does meets trials at work.
+until the file `go` is in its folder: however slow the machine is, what the test does meets trials at work. `deaf` is
+held too, and its first attempt neither saves when asked nor ends when told: it has to be killed.
 """
 
 from __future__ import annotations
@@ -68,11 +69,16 @@ def main() -> int:
     from podium import trial
 
     rested = resting_place()
+    deaf = mode == "deaf" and first_attempt
     trial.stopping()
     saved = trial.load()
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < steps.LAST:
-        held = mode == "held" and step >= steps.HELD_AT and not Path(os.environ["PODIUM_CHECKPOINT"], "go").exists()
+        held = (
+            mode in ("held", "deaf")
+            and step >= steps.HELD_AT
+            and not Path(os.environ["PODIUM_CHECKPOINT"], "go").exists()
+        )
         value = rested(value)
         if not held:
             step += 1
@@ -82,12 +88,12 @@ def main() -> int:
         if mode == "hog" and first_attempt and step == 10:
             ballast = bytearray(1 << 30)
             ballast[:: 1 << 12] = b"x" * len(ballast[:: 1 << 12])
-        if trial.should_save() or step % steps.EVERY == 0:
+        if (trial.should_save() and not deaf) or step % steps.EVERY == 0:
             try:
                 write(step, value)
             except OSError as error:
                 print(f"step {step} is not saved: {error}", file=sys.stderr)
-        if trial.stopping():
+        if trial.stopping() and not deaf:
             return trial.STOPPED
     return 0
 

@@ -15,6 +15,7 @@ from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
+from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
@@ -66,13 +67,21 @@ async def _ask(
     method: str = "POST",
     placement: str = DEFAULT,
     max_requests: int = 32,
+    announced: Announcements | None = None,
 ) -> httpx.Response:
     telemetry = _caches(objects)
     runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()] if warm else []
     if warm:
         await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
     judge = Judge(placement_policy(placement), 60.0)
-    app = create_app(telemetry, metrics or Metrics(), judge, body_limit=body_limit, max_requests=max_requests)
+    app = create_app(
+        telemetry,
+        metrics or Metrics(),
+        judge,
+        body_limit=body_limit,
+        max_requests=max_requests,
+        announced=announced,
+    )
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
             if isinstance(body, bytes):

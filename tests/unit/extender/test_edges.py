@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from podium.domain.unsaved import Unsaved
 from podium.placement.needs import place_matters, requests_of
 from podium.placement.readings import PlacedPod
 from podium.placement.typical import Typical, moved, typical_needs
@@ -22,9 +23,12 @@ from podium_extender.trials import SeenTrial, parse_trial
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, SeenTrial(None, 0.0, 0.0)),
-        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, 9.0, 90.0)),
-        ({"lastStep": 9, "gpuSeconds": 90.0, "saved": {"step": 7, "gpuSeconds": 80.0}}, SeenTrial(None, 2.0, 10.0)),
+        ({}, SeenTrial(None, Unsaved(0.0, 0.0))),
+        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, Unsaved(9.0, 90.0))),
+        (
+            {"lastStep": 9, "gpuSeconds": 90.0, "saved": {"step": 7, "gpuSeconds": 80.0}},
+            SeenTrial(None, Unsaved(2.0, 10.0)),
+        ),
         # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
         (
             {
@@ -33,7 +37,7 @@ from podium_extender.trials import SeenTrial, parse_trial
                 "saved": {"step": 7, "gpuSeconds": 80.0},
                 "losses": {"countedTo": 90.0},
             },
-            SeenTrial(None, 0.0, 5.0),
+            SeenTrial(None, Unsaved(0.0, 5.0)),
         ),
     ],
 )

@@ -10,8 +10,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
+from podium_extender.announcements import Announcements
 from podium_extender.bodies import Door, RequestError
 from podium_extender.metrics import Metrics
 
@@ -31,7 +33,7 @@ def pod(name: str, node: str = "a", priority: int = -1, trial: bool = True, **sp
 
 def trial(name: str, seconds: float, saved: float = 0.0) -> Json:
     status = {"rank": 3, "gpuSeconds": seconds, "lastStep": 7.0, "saved": {"step": 2.0, "gpuSeconds": saved}}
-    return {"metadata": {"name": name, "namespace": "default"}, "status": status}
+    return {"metadata": {"name": name, "namespace": "default", "uid": f"trial-{name}"}, "status": status}
 
 
 URGENT = pod("urgent", node="", priority=1000, trial=False)
@@ -136,6 +138,38 @@ def test_outcomes_and_phases_are_counted(ask: Ask) -> None:
     for phase in ("read", "parse", "decide"):
         assert value("podium_extender_phase_seconds_count", {"verb": "preempt", "phase": phase}) == 2
     assert value("podium_extender_request_seconds_count", {"verb": "preempt"}) == 2
+
+
+class Posted:
+    """Stands where the API server would; the first Event is refused."""
+
+    def __init__(self) -> None:
+        self.tried: asyncio.Queue[Json] = asyncio.Queue()
+        self.errors = [ApiError(500, "Error", "etcd is away")]
+
+    async def create(self, resource: Any, manifest: Json, **_: Any) -> None:
+        self.tried.put_nowait(manifest)
+        if self.errors:
+            raise self.errors.pop()
+
+
+def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> None:
+    announced = Announcements()
+    ask(OBJECTS, "/preempt", meta(a="x y"), announced=announced)
+
+    async def two() -> list[Json]:
+        server = Posted()
+        writing = asyncio.create_task(announced.write_for_ever(cast(Api, server)))
+        async with asyncio.timeout(60):
+            found = [await server.tried.get() for _ in range(2)]
+        writing.cancel()
+        return found
+
+    why = "Pod default/urgent of priority 1000 gets its share of a. If it cannot save first, 5 steps and"
+    assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
+        ("trial-y", "TrialLeaves", f"{why} 10.0 GPU-seconds are lost."),
+        ("trial-x", "TrialLeaves", f"{why} 90.0 GPU-seconds are lost."),
+    ]
 
 
 def test_the_ages_of_the_caches_are_shown_as_they_are_now() -> None:

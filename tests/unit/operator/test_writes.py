@@ -83,15 +83,20 @@ def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
     return actuator
 
 
-def test_a_requeue_says_why_then_deletes_that_very_pod() -> None:
+def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() -> None:
     wire = Wire()
-    trial = make_trial(phase="Running")
+    saved = {"step": 50, "at": moment(0), "gpuSeconds": 20.0}
+    trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, saved=saved)
     world = make_world(make_job(), trial, make_pod())
-    carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "the node drains"))
-    assert wire.calls == [
-        ("patch", "Pod", {"metadata": {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}}),
-        ("delete", "Pod", {"name": "sweep-0-0"}),
-    ]
+    carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
+    reason = {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}
+    (patched, told, deleted) = wire.calls
+    assert patched == ("patch", "Pod", {"metadata": reason})
+    assert told[:2] == ("create", "Event")
+    assert told[2]["involvedObject"]["name"] == "sweep-0"
+    assert told[2]["reason"] == "TrialLeaves"
+    assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
+    assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
 
 
