@@ -55,6 +55,7 @@ class Observer:
         self._records: dict[str, Record] = {}
         self._hints: Mapping[str, Hint] = {}
         self._adopted = False
+        self._before: frozenset[str] = frozenset()  # pods that were there at the first look
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
         self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
@@ -82,6 +83,7 @@ class Observer:
                 log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
         if not self._adopted:
             self._adopted = True
+            self._before = frozenset(present)
             for uid in self._hints.keys() - present.keys():
                 self._records[uid] = orphan(uid, self._hints[uid])
         for uid, record in self._records.items():
@@ -221,7 +223,8 @@ class Observer:
             return Gate.PASSED
         if self._gates.waiting(pod.uid):
             return Gate.WAITING
-        return Gate.SILENT if pod.gate_running else Gate.ABSENT
+        # of one that came later its helper has only not connected yet: nobody can have let it through
+        return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
 
     def _work(self, record: Record) -> Work:
         if record.ended:

@@ -14,7 +14,7 @@ class Gate(StrEnum):
 
     ABSENT = "Absent"  # not started yet (image pull, other init containers)
     WAITING = "Waiting"  # connected to our socket
-    SILENT = "Silent"  # running, but not connected: reconnecting, or let through by an agent that then died
+    SILENT = "Silent"  # not connected, and older than this agent: reconnecting, or let through by one that then died
     PASSED = "Passed"  # we let it through, or it has ended well
 
 

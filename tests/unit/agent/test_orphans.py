@@ -63,6 +63,21 @@ def test_an_agent_that_starts_anew_finds_each_trial_as_it_is(on_node: Callable[.
     on_node(scene)
 
 
+def test_a_gate_that_is_silent_was_let_through_only_if_an_earlier_agent_may_have_done_it(
+    on_node: Callable[..., None],
+) -> None:
+    """Of a new pod its helper is about to connect: called starting, it held its GPU beside the holder for a moment."""
+
+    def scene(node: Node) -> None:
+        assert node.look() == ()
+        new = pod(gate_passed=False, gate_running=True)
+        assert node.state(new) is TrialState.GATED
+        node.restart_agent()
+        assert node.state(new) is TrialState.STARTING
+
+    on_node(scene)
+
+
 def test_a_pod_that_is_no_trials_is_never_let_in(on_node: Callable[..., None]) -> None:
     """Anybody who may create pods can set the label; only the operator's trials are controllers of theirs."""
     with pytest.raises(ValueError, match="its controller is no HyperParamTrial"):
