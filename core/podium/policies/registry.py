@@ -130,7 +130,10 @@ def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
         setting = entry.settings.get(key)
         if setting is None:
             known = ", ".join(sorted(entry.settings)) or "none"
-            raise UnknownSettingError(f"policy.settings.{key}: policy {name} has no such setting; it knows: {known}")
+            others = " or ".join(sorted(other for other, one in _TABLE.items() if key in one.settings))
+            cure = f"; for this one set policy.name to {others}" if others else ""
+            text = f"policy.settings.{key}: policy {name} has no such setting; it knows: {known}{cure}"
+            raise UnknownSettingError(text)
         parsed = setting.parse(value)
         if parsed is None:
             raise BadSettingError(f"policy.settings.{key}: {value!r} is not {setting.wanted}")

@@ -85,6 +85,12 @@ BAD = [
         UnknownSettingError,
         "policy.settings.early: policy fifo has no such setting; it knows: none",
     ),
+    (
+        "envelope",
+        {"minRun": 5},
+        UnknownSettingError,
+        "it knows: hysteresis, look, minShare; for this one set policy.name to hermes",
+    ),
     ("hermes", {"erly": 3}, UnknownSettingError, "it knows: early, hysteresis, minRun, start"),
     ("hermes", {"early": 2.5}, BadSettingError, "policy.settings.early: 2.5 is not a whole number"),
     ("hermes", {"early": True}, BadSettingError, "policy.settings.early: True is not a whole number"),

@@ -5,89 +5,26 @@ from __future__ import annotations
 import ast
 import json
 import math
-import os
-import shutil
-import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
 from podium.curves.readings import Seen, reader
 from podium.schema.job import Direction
 from podium.schema.reading import MetricsReading
 
-SOURCE = Path(trial.__file__)
+pytestmark = pytest.mark.usefixtures("fresh")
+
 PYTHONS = [
     sys.executable,  # and the others that this machine has, from 3.8 on
     *(str(p) for p in Path.home().glob(".pyenv/versions/3.*/bin/python") if int(p.parts[-3].split(".")[1]) >= 8),
 ]
 PARAMETERS = {"lr": 0.1, "layers": 2, "act": "relu", "nesterov": False, "batch_size": 64}
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test is a process that has just begun, outside of Podium."""
-    monkeypatch.setattr(trial, "_state", trial._State())
-    for name in [name for name in os.environ if name.startswith("PODIUM_")] + ["RANK", "LOCAL_RANK"]:
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    path = tmp_path / "ckpt"
-    monkeypatch.setenv("PODIUM_CHECKPOINT", str(path))
-    return path
-
-
-def write(text: str) -> Any:
-    def fill(where: Path) -> None:
-        (where / "weights").write_text(text)
-        (where / "more").mkdir()
-        (where / "more" / "optimizer").write_text(text)
-
-    return fill
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def whole(saved: trial.Save | None) -> tuple[float, str]:
-    assert saved is not None
-    text = (saved.path / "weights").read_text()
-    assert (saved.path / "more" / "optimizer").read_text() == text
-    return saved.step, text
-
-
-def run(code: str, *argv: str, python: str = sys.executable, **environment: str) -> subprocess.Popen[str]:
-    """A process that has nothing but the file itself, as the agent's mount brings it."""
-    head = "import os, sys; sys.path.append(os.environ['PODIUM_PYTHON']); from podium import trial\n"
-    return subprocess.Popen(
-        [python, "-I", "-S", "-c", head + code, *argv],
-        env={"PATH": os.environ["PATH"], **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-@pytest.fixture(scope="module")
-def mounted(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = tmp_path_factory.mktemp("python")
-    (root / "podium").mkdir()
-    shutil.copy(SOURCE, root / "podium")
-    return str(root)
-
-
-def end(process: subprocess.Popen[str], code: int = 0) -> str:
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code, err
-    return out
 
 
 def test_it_is_one_file_for_old_pythons_and_imports_the_standard_library_alone() -> None:
@@ -301,92 +238,6 @@ def test_a_write_that_fails_changes_nothing(folder: Path) -> None:
         trial.save(2, write("2"))
     assert whole(trial.load()) == (1, "1")
     assert "step-2" not in names(folder)
-
-
-KILLED_AT = """
-def fill(folder):
-    (folder / "weights").write_text("2")
-    (folder / "more").mkdir()
-    (folder / "more" / "optimizer").write_text("2")
-seen = 0
-def hook(event, args):
-    global seen
-    if event.startswith(("open", "os.", "shutil.")):
-        seen += 1
-        if seen == int(sys.argv[1]):
-            os._exit(9)
-sys.addaudithook(hook)
-trial.save(2, fill)
-os._exit(0)
-"""
-
-
-def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mounted: str) -> None:
-    """A real process, ended at its first operation, its second, and so on until it comes through."""
-    moment, code, last = 0, 9, (1.0, "1")
-    while code == 9:
-        moment += 1
-        shutil.rmtree(folder, ignore_errors=True)
-        trial.save(1, write("1"))
-        process = run(KILLED_AT, str(moment), PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
-        process.communicate(timeout=60)
-        code = process.returncode
-        now = whole(trial.load())
-        assert now in ((1, "1"), (2, "2"))
-        assert now >= last, "once the new save counts, it counts"
-        last = now
-        trial.save(3, write("3"))
-        assert names(folder) == ["podium-save.json", "step-3"], f"what was torn at {moment} is cleared away"
-    assert code == 0
-    assert last == (2, "2")
-    assert moment > 10
-
-
-def test_sigterm_asks_for_one_more_save(folder: Path, mounted: str) -> None:
-    code = """
-import time
-trial.stopping()
-print("ready", flush=True)
-while not trial.stopping():
-    time.sleep(0.01)
-assert trial.should_save()
-trial.save(5, lambda folder: None)
-assert trial.stopping() and not trial.should_save()
-sys.exit(trial.STOPPED)
-"""
-    process = run(code, PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
-    end(process, trial.STOPPED)
-    assert trial.load() == (5, folder / "step-5")
-
-
-def test_who_listened_before_is_still_told_and_workers_still_end(mounted: str) -> None:
-    code = """
-import multiprocessing, signal, time
-trial.stopping()
-pool = multiprocessing.get_context("fork").Pool(2)
-pool.map(abs, range(8))
-pool.terminate()  # SIGTERM to the workers, which have inherited our handler
-pool.join()
-assert not trial.stopping()
-trial._state.listening = False
-signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
-trial.stopping()
-os.kill(os.getpid(), signal.SIGTERM)
-assert trial.stopping()
-"""
-    assert end(run(code, PODIUM_PYTHON=mounted)) == "told\n"
-
-
-def test_without_the_question_sigterm_ends_a_script_as_ever(mounted: str, folder: Path) -> None:
-    code = "trial.load(); trial.params(); trial.save(1, lambda f: None); trial.should_save(); print('x', flush=True)\n"
-    process = run(code + "sys.stdin.read()", PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
-    end(process, -signal.SIGTERM)
 
 
 def test_threads_do_not_mix(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

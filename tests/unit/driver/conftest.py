@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
 
+from cuda_calls import cuda
 from cuda_node import cuda_machine, cuda_node, driver
 
-__all__ = ["cuda_machine", "cuda_node", "driver"]
+__all__ = ["cuda", "cuda_machine", "cuda_node", "driver"]
 ROOT = Path(__file__).resolve().parents[3]
 
 

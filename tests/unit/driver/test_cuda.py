@@ -15,99 +15,31 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pynvml
 import pytest
-from cuda_node import CudaNode, until
-
-RUNNING, LOCKED, CHECKPOINTED, FAILED = range(4)
-CALLS = ("Lock", "Checkpoint", "Restore", "Unlock")
-LEGAL = {
-    (RUNNING, "Lock"): LOCKED,
-    (LOCKED, "Checkpoint"): CHECKPOINTED,
-    (CHECKPOINTED, "Restore"): LOCKED,
-    (LOCKED, "Unlock"): RUNNING,
-}
-WAY = {
-    RUNNING: (),
-    LOCKED: ("Lock",),
-    CHECKPOINTED: ("Lock", "Checkpoint"),
-    FAILED: ("Lock", "Checkpoint", "Restore"),
-}
-OK, INVALID_VALUE, OUT_OF_MEMORY, NOT_INITIALIZED, NO_DEVICE = 0, 1, 2, 3, 100
-OPERATING_SYSTEM, ILLEGAL_STATE, NOT_FOUND, NOT_READY, UNKNOWN = 304, 401, 500, 600, 999
-MI = 1 << 20
-SIZE = 64 * MI
-
-
-class Pair(ctypes.Structure):
-    """CUcheckpointGpuPair."""
-
-    _fields_ = (("old", ctypes.c_ubyte * 16), ("new", ctypes.c_ubyte * 16))
-
-
-class RestoreArguments(ctypes.Structure):
-    """CUcheckpointRestoreArgs of CUDA 13.0."""
-
-    _fields_ = (
-        ("pairs", ctypes.POINTER(Pair)),
-        ("count", ctypes.c_uint),
-        ("reserved", ctypes.c_char * 44),
-        ("reserved1", ctypes.c_uint64),
-    )
-
-
-class Cuda:
-    """The library, its functions looked up as cuda-bindings do: through cuGetProcAddress_v2 only."""
-
-    def __init__(self, library: str) -> None:
-        self._library = ctypes.CDLL(library)
-
-    def function(self, name: str) -> tuple[int, Any]:
-        pointer = ctypes.c_void_p()
-        code = self._library.cuGetProcAddress_v2(name.encode(), ctypes.byref(pointer), 13000, ctypes.c_uint64(0), None)
-        return code, ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(pointer.value or 0)
-
-    def move(self, name: str, pid: int, arguments: Any = None) -> int:
-        code, function = self.function(f"cuCheckpointProcess{name}")
-        assert code == OK
-        if name == "Lock" and arguments is None:
-            arguments = (ctypes.c_uint * 16)(5000)  # never without a time limit
-        return int(function(pid, None if arguments is None else ctypes.addressof(arguments)))
-
-    def asked(self, name: str, pid: int) -> tuple[int, int]:
-        out = ctypes.c_int(-1)
-        return self.function(f"cuCheckpointProcess{name}")[1](pid, ctypes.addressof(out)), out.value
-
-    def state(self, pid: int) -> int:
-        return self.asked("GetState", pid)[1]
-
-    def init(self) -> int:
-        return int(self._library.cuInit(0))
-
-
-@pytest.fixture
-def cuda(cuda_node: Any) -> Cuda:
-    cuda = Cuda(cuda_node.library)
-    assert cuda.init() == OK
-    return cuda
-
-
-def held(gpu: int = 0) -> dict[int, int]:
-    """Bytes by process, as NVML lists them."""
-    pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(gpu)
-    listed = {one.pid: one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-    pynvml.nvmlShutdown()
-    return listed
-
-
-def uuid(gpu: int) -> Any:
-    pynvml.nvmlInit()
-    if gpu >= pynvml.nvmlDeviceGetCount():
-        pytest.skip("one GPU")
-    text = pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(gpu))
-    pynvml.nvmlShutdown()
-    return (ctypes.c_ubyte * 16)(*bytes.fromhex(text.removeprefix("GPU-").replace("-", "")))
+from cuda_calls import (
+    CALLS,
+    CHECKPOINTED,
+    FAILED,
+    ILLEGAL_STATE,
+    INVALID_VALUE,
+    LEGAL,
+    LOCKED,
+    MI,
+    NO_DEVICE,
+    NOT_FOUND,
+    NOT_INITIALIZED,
+    NOT_READY,
+    OK,
+    OPERATING_SYSTEM,
+    OUT_OF_MEMORY,
+    RUNNING,
+    SIZE,
+    UNKNOWN,
+    WAY,
+    Cuda,
+    held,
+    uuid,
+)
 
 
 @pytest.mark.parametrize("state", [RUNNING, LOCKED, CHECKPOINTED, FAILED])
@@ -207,100 +139,6 @@ def test_a_restore_without_the_memory_is_the_end_of_it(cuda: Cuda, cuda_node: An
     cuda_node.stranger(0, 0)
     assert [cuda.move(call, program.pid) for call in CALLS] == [ILLEGAL_STATE] * 4
     assert cuda.state(program.pid) == FAILED
-
-
-def test_a_map_moves_a_program_to_another_gpu(cuda: Cuda, cuda_node: Any) -> None:
-    program = cuda_node.start(SIZE)
-    for call in ("Lock", "Checkpoint"):
-        assert cuda.move(call, program.pid) == OK
-    wrong, right = Pair(uuid(1), uuid(0)), Pair(uuid(0), uuid(1))
-    for pair, code in ((wrong, INVALID_VALUE), (right, OK)):
-        arguments = RestoreArguments(ctypes.pointer(pair), 1)
-        assert cuda.move("Restore", program.pid, arguments) == code
-    assert cuda.move("Unlock", program.pid) == OK
-    assert program.pid not in held(0)
-    assert held(1)[program.pid] >= SIZE
-    assert program.goes_on()
-    program.process.send_signal(signal.SIGUSR1)
-    until(lambda: held(1)[program.pid] >= 2 * SIZE, "what it takes from now on lies there too")
-    assert program.pid not in held(0)
-    assert program.steps()
-
-
-def test_a_map_names_all_gpus_of_a_program(cuda: Cuda, cuda_node: Any) -> None:
-    assert uuid(1)
-    program = cuda_node.start(SIZE, gpu="0,1")
-    for call in ("Lock", "Checkpoint"):
-        assert cuda.move(call, program.pid) == OK
-    straight = (Pair * 2)(Pair(uuid(0), uuid(1)), Pair(uuid(1), uuid(0)))
-    twice = (Pair * 2)(Pair(uuid(0), uuid(1)), Pair(uuid(1), uuid(1)))
-    for pairs, count, code in ((straight, 1, INVALID_VALUE), (twice, 2, INVALID_VALUE), (straight, 2, OK)):
-        arguments = RestoreArguments(ctypes.cast(pairs, ctypes.POINTER(Pair)), count)
-        assert cuda.move("Restore", program.pid, arguments) == code
-    assert cuda.move("Unlock", program.pid) == OK
-    assert held(0)[program.pid] >= SIZE
-    assert held(1)[program.pid] >= SIZE
-    assert program.goes_on()
-
-
-def test_a_map_to_a_gpu_of_another_product_is_refused(
-    driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(mixed_gpud.folder / "state"))
-    node = CudaNode(str(driver / "libcuda.so.1"), tmp_path)
-    cuda = Cuda(node.library)
-    assert cuda.init() == OK
-    program = node.start(MI, gpu=1)
-    for call in ("Lock", "Checkpoint"):
-        assert cuda.move(call, program.pid) == OK
-    for target, code in ((0, INVALID_VALUE), (2, OK)):
-        pair = Pair(uuid(1), uuid(target))
-        assert cuda.move("Restore", program.pid, RestoreArguments(ctypes.pointer(pair), 1)) == code
-    assert f"process {program.pid} on 2 LOCKED memory {MI}\n" in told(mixed_gpud, "show")
-    program.end()
-
-
-def told(gpud: Any, *words: str) -> str:
-    """What the daemon's program prints for a command."""
-    ran = subprocess.run([gpud.program, *words], env=gpud.environment, capture_output=True, text=True, check=True)
-    return ran.stdout
-
-
-@pytest.mark.parametrize(("lie", "ends"), [(0, " off"), (1, "")])
-def test_show_tells_whether_the_bytes_are_on_the_gpu(
-    driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: int, ends: str
-) -> None:
-    monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(mixed_gpud.folder / "state"))
-    node = CudaNode(str(driver / "libcuda.so.1"), tmp_path)
-    cuda = Cuda(node.library)
-    assert cuda.init() == OK
-    told(mixed_gpud, "checkpoint", f"lie={lie}")
-    program = node.start(MI)
-    for call in ("Lock", "Checkpoint"):
-        assert cuda.move(call, program.pid) == OK
-    assert f"process {program.pid} on 0 CHECKPOINTED memory {MI}{ends}\n" in told(mixed_gpud, "show")
-    program.end()
-    told(mixed_gpud, "checkpoint", "all=ok")
-
-
-def test_work_is_noted_on_the_gpu_that_a_program_was_moved_to(cuda: Cuda, cuda_node: Any) -> None:
-    if cuda_node.folder is None:
-        pytest.skip("a real driver keeps no record")
-    first, second = (f"GPU-{UUID(bytes=bytes(uuid(gpu)))}" for gpu in (0, 1))
-    program = cuda_node.start(MI, environment={"NVIDIA_VISIBLE_DEVICES": first})
-
-    def noted(gpu: str) -> bool:
-        lines = [line.split(" ") for line in (cuda_node.folder / "work.log").read_text().splitlines()]
-        return any(fields[2:4] == [gpu, str(program.pid)] for fields in lines if fields[0] != "#")
-
-    until(lambda: noted(first), "work where it began")
-    for call in ("Lock", "Checkpoint"):
-        assert cuda.move(call, program.pid) == OK
-    assert not noted(second)
-    pair = Pair(uuid(0), uuid(1))
-    assert cuda.move("Restore", program.pid, RestoreArguments(ctypes.pointer(pair), 1)) == OK
-    assert cuda.move("Unlock", program.pid) == OK
-    until(lambda: noted(second), "work where it is now")
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -1,0 +1,100 @@
+"""podium.trial when its process is killed or told to end: a whole save is left, and who listened is told."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from trial_process import end, names, run, whole, write
+
+from podium import trial
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+KILLED_AT = """
+def fill(folder):
+    (folder / "weights").write_text("2")
+    (folder / "more").mkdir()
+    (folder / "more" / "optimizer").write_text("2")
+seen = 0
+def hook(event, args):
+    global seen
+    if event.startswith(("open", "os.", "shutil.")):
+        seen += 1
+        if seen == int(sys.argv[1]):
+            os._exit(9)
+sys.addaudithook(hook)
+trial.save(2, fill)
+os._exit(0)
+"""
+
+
+def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mounted: str) -> None:
+    """A real process, ended at its first operation, its second, and so on until it comes through."""
+    moment, code, last = 0, 9, (1.0, "1")
+    while code == 9:
+        moment += 1
+        shutil.rmtree(folder, ignore_errors=True)
+        trial.save(1, write("1"))
+        process = run(KILLED_AT, str(moment), PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
+        process.communicate(timeout=60)
+        code = process.returncode
+        now = whole(trial.load())
+        assert now in ((1, "1"), (2, "2"))
+        assert now >= last, "once the new save counts, it counts"
+        last = now
+        trial.save(3, write("3"))
+        assert names(folder) == ["podium-save.json", "step-3"], f"what was torn at {moment} is cleared away"
+    assert code == 0
+    assert last == (2, "2")
+    assert moment > 10
+
+
+def test_sigterm_asks_for_one_more_save(folder: Path, mounted: str) -> None:
+    code = """
+import time
+trial.stopping()
+print("ready", flush=True)
+while not trial.stopping():
+    time.sleep(0.01)
+assert trial.should_save()
+trial.save(5, lambda folder: None)
+assert trial.stopping() and not trial.should_save()
+sys.exit(trial.STOPPED)
+"""
+    process = run(code, PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    end(process, trial.STOPPED)
+    assert trial.load() == (5, folder / "step-5")
+
+
+def test_who_listened_before_is_still_told_and_workers_still_end(mounted: str) -> None:
+    code = """
+import multiprocessing, signal, time
+trial.stopping()
+pool = multiprocessing.get_context("fork").Pool(2)
+pool.map(abs, range(8))
+pool.terminate()  # SIGTERM to the workers, which have inherited our handler
+pool.join()
+assert not trial.stopping()
+trial._state.listening = False
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+trial.stopping()
+os.kill(os.getpid(), signal.SIGTERM)
+assert trial.stopping()
+"""
+    assert end(run(code, PODIUM_PYTHON=mounted)) == "told\n"
+
+
+def test_without_the_question_sigterm_ends_a_script_as_ever(mounted: str, folder: Path) -> None:
+    code = "trial.load(); trial.params(); trial.save(1, lambda f: None); trial.should_save(); print('x', flush=True)\n"
+    process = run(code + "sys.stdin.read()", PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    end(process, -signal.SIGTERM)
