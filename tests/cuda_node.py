@@ -66,6 +66,12 @@ def until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> 
         time.sleep(0.002)
 
 
+def own_name(node: str) -> str:
+    """For a fake driver of this process alone. Its daemon sees all processes of the machine: with GPUs of the same
+    UUIDs, which come from the name, it would take those of tests that run beside these for its own."""
+    return f"{node}-{os.getpid()}"
+
+
 @dataclass(slots=True)
 class Program:
     """One running PROGRAM and what it has printed."""
@@ -193,7 +199,7 @@ def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
         yield CudaNode("libcuda.so.1", scratch)
         return
     built, folder = request.getfixturevalue("driver"), scratch / "node"
-    environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": "node-a", "FAKE_GPUS": "2"}
+    environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": own_name("machine"), "FAKE_GPUS": "2"}
     program = built / "podium-fake-gpud"
     daemon = subprocess.Popen([str(program), "run"], env=environment, stdout=subprocess.PIPE, text=True)
     assert daemon.stdout is not None

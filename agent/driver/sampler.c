@@ -166,10 +166,11 @@ static void find_container(uint32_t pid, char out[96]) {
 
 static void classify(struct sampler *sampler, struct process *process, const struct state *state, uint64_t now) {
     char name[32];
+    ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
+    /* after its environment: were it read before, one that execs meanwhile would have its new one under its old name */
     ssize_t length = read_proc(process->pid, "comm", name, sizeof name);
     if (length > 0 && name[length - 1] == '\n') name[length - 1] = '\0';
     if (length > 0) memcpy(process->name, name, sizeof name);
-    ssize_t n = read_proc(process->pid, "environ", sampler->environ, sizeof sampler->environ);
     process->named = n > 0 ? gpus_named(sampler, variable(sampler->environ, (size_t)n, "NVIDIA_VISIBLE_DEVICES")) : 0;
     uint32_t gpus = entries_gpus(state, process->pid, process->named);
     uint64_t start_time = gpus != 0 ? process_start_time(process->pid) : 0;

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # `cuda_node`, shared by several folders of tests
 
 from cuda_calls import cuda
-from cuda_node import cuda_machine, cuda_node, driver
+from cuda_node import cuda_machine, cuda_node, driver, own_name
 
 __all__ = ["cuda", "cuda_machine", "cuda_node", "driver"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,8 @@ class Gpud:
         self.build = build
         self.folder = folder
         self.program = str(build / "podium-fake-gpud")
-        self.environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": "node-a", **settings}
+        self.node = own_name("node-a")
+        self.environment = {"FAKE_GPU_DIR": str(folder), "FAKE_GPU_NODE": self.node, **settings}
         self.workers: list[subprocess.Popen[bytes]] = []
         self.process: subprocess.Popen[str] | None = None
         self.start()
@@ -74,7 +75,7 @@ class Gpud:
             self.process.stdout.close()
         self.process = subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
-        assert self.process.stdout.readline().startswith("podium-fake-gpud: node node-a")
+        assert self.process.stdout.readline().startswith(f"podium-fake-gpud: node {self.node}")
 
     def stop(self) -> None:
         for worker in self.workers:
@@ -86,7 +87,7 @@ class Gpud:
         self.process.communicate(timeout=10)
 
     def uuid(self, index: int) -> str:
-        command = [self.program, "uuid", "node-a", str(index)]
+        command = [self.program, "uuid", self.node, str(index)]
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
 
     def set(self, gpu: str, *assignments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,151 @@
+"""Two trials that do not fit together share one GPU by `cuda-checkpoint`, on the real cluster; a stranger takes the
+memory just before a restore. Judged by the fake driver's own state and record, containerd's logs, and the API.
+
+Each declares 80 % of its GPU and takes 60 % of it (the example leaves the rest to a real driver's context). The GPUs
+are made small for it: what leaves them has to fit into the trials' pods.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+JOB, NODE, SEEDS, EPOCHS = "sharing", "node-1", (1, 2), 24
+TOTAL = 512 << 20
+DECLARED, TAKEN = TOTAL * 4 // 5, TOTAL * 3 // 5
+Scene = Any
+
+
+def memory(scene: Scene) -> list[int]:
+    """Bytes of every GPU, as the agents report them."""
+    return [gpu["memoryTotal"] for node in scene.site.objects("gpunodes") for gpu in node["status"]["gpus"]]
+
+
+def used(scene: Scene) -> list[int]:
+    return [gpu["memoryUsed"] for node in scene.site.objects("gpunodes") for gpu in node["status"]["gpus"]]
+
+
+def make_gpus(scene: Scene, size: str) -> None:
+    daemon = ("-n", "podium-fake-driver", "daemonset/podium-fake-driver")
+    scene.site.kubectl("set", "env", *daemon, f"FAKE_GPU_MEMORY={size}")
+
+
+@pytest.fixture
+def small_gpus(scene: Scene) -> Iterator[None]:
+    before = memory(scene)
+    make_gpus(scene, str(TOTAL))
+    try:
+        scene.site.until("small GPUs", lambda: set(memory(scene)) == {TOTAL}, 150)
+        yield
+    finally:
+        scene.site.driver(NODE).stranger(0)
+        make_gpus(scene, str(before[0]))
+        scene.site.until("the GPUs of before", lambda: memory(scene) == before, 150)
+
+
+def search(scene: Scene) -> Any:
+    manifest = scene.site.example(JOB)
+    manifest["spec"] |= {
+        "parameters": [{"name": "seed", "values": list(SEEDS)}],
+        "search": {"algorithm": "grid"},
+        "trials": {"max": 2, "parallel": 2, "maxSteps": EPOCHS},
+        "policy": {"name": "round_robin", "settings": {"quantum": 2}},
+        "gpus": {"perTrial": 1, "memory": str(DECLARED)},
+        "suspension": {"methods": ["cuda-checkpoint"]},
+    }
+    del manifest["spec"]["checkpoint"]
+    pod = manifest["spec"]["template"]["spec"]
+    pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
+    pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=240", "$(podium.args)"]
+    pod["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+    scene.apply(manifest)
+
+
+def run_alone(scene: Scene, pod: dict[str, Any]) -> str:
+    """The same command in a pod that has no GPU and that Podium knows nothing of; its name."""
+    name = f"alone-{pod['metadata']['labels']['podium.dev/trial']}"
+    train = pod["spec"]["containers"][0]
+    container = {"name": "train", "image": train["image"], "command": train["command"]}
+    alone = {"metadata": {"name": name}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    scene.apply({"apiVersion": "v1", "kind": "Pod", **alone})
+    return name
+
+
+def curve(scene: Scene, pod: dict[str, Any]) -> list[tuple[int, float]]:
+    found: list[tuple[int, float]] = scene.site.evidence.printed(scene.site.log_of(pod, "train"), "val_acc", "epoch")
+    return found
+
+
+def one_pod(scene: Scene, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))
+    return found
+
+
+@pytest.mark.usefixtures("small_gpus")
+def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(scene: Scene) -> None:
+    site, driver = scene.site, scene.site.driver(NODE)
+    search(scene)
+
+    def look() -> Any:
+        """Each time: the GPU holds what it has room for, and no process is lost."""
+        seen = driver.look()
+        assert "FAILED" not in seen.states
+        assert seen.used <= seen.total == TOTAL
+        return seen
+
+    def shares() -> Any:
+        """One at work, one off the GPU: whose restore is next."""
+        seen = look()
+        return seen if seen.states == ["CHECKPOINTED", "RUNNING"] and seen.used == TAKEN else None
+
+    seen = site.until("one is at work, one is off the GPU", shares, 120)
+    assert [holder.bytes for holder in seen.holders] == [TAKEN, TAKEN]
+    driver.stranger(TOTAL - seen.used)  # a stranger takes all that is left
+
+    pods = {pod["metadata"]["labels"]["podium.dev/trial"]: pod for pod in scene.pods(JOB)}
+    alone = {trial: run_alone(scene, pod) for trial, pod in pods.items()}
+
+    def waits() -> bool:
+        look()
+        states = [(t["status"]["phase"], t["status"].get("reason")) for t in scene.trials(JOB)]
+        return states == [("Suspended", "NoMemory")] * 2
+
+    site.until("the restores wait for memory", waits, 120)
+    assert look().states == ["CHECKPOINTED", "CHECKPOINTED"], "waiting, not FAILED"
+    assert look().used == TOTAL - TAKEN, "the stranger's alone"
+    driver.stranger(TOTAL)  # and now that nobody is on the way back, all there is
+    site.until("the agent has seen it", lambda: TOTAL in used(scene), 60)
+    assert look().states == ["CHECKPOINTED", "CHECKPOINTED"]
+    driver.stranger(0)
+
+    def over() -> bool:
+        look()
+        return scene.phase(JOB) in ("Succeeded", "Failed")
+
+    site.until("over", over, 400)
+    status = site.job(JOB)["status"]
+    assert status["phase"] == "Succeeded", status["message"]
+    for trial in scene.trials(JOB):
+        assert (trial["status"].get("attempt", 0), trial["status"].get("failures", 0)) == (0, 0), trial["status"]
+    ours = {container for pod in scene.pods(JOB) for container in container_ids(pod)}  # told late by a busy kubelet
+    work = [item for item in site.work() if item.container in ours]
+    assert not site.evidence.overlaps(work)
+    assert site.evidence.returns(work) >= 1, "one came back after the other had worked, as the driver saw it"
+    for trial, name in alone.items():
+        site.kubectl("wait", f"pod/{name}", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s", timeout=190)
+        undisturbed = curve(scene, one_pod(scene, name))
+        assert [epoch for epoch, _ in undisturbed] == list(range(1, EPOCHS + 1))
+        assert curve(scene, one_pod(scene, pods[trial]["metadata"]["name"])) == undisturbed, "bit-identical"
+    for first, second in itertools.combinations(alone.values(), 2):
+        assert curve(scene, one_pod(scene, first)) != curve(scene, one_pod(scene, second)), "two different trials"
+    site.kubectl("delete", "hyperparamjob", JOB, "--timeout=90s", timeout=100)
+    site.kubectl("delete", "pod", *alone.values(), "--wait=false")
+
+
+def container_ids(pod: dict[str, Any]) -> list[str]:
+    return [one["containerID"].rpartition("/")[2] for one in pod["status"]["containerStatuses"]]
