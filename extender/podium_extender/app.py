@@ -21,12 +21,10 @@ from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
 from podium.placement.readings import placed
 from podium.placement.scores import MIDDLE
-from podium_extender.announcements import Announcements
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
 from podium_extender.metrics import Metrics
-from podium_extender.preempt import preempt
-from podium_extender.restraint import Guard, Limits
+from podium_extender.preempt import Evictor
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
 from podium_extender.waiting import WaitingRoom
@@ -40,7 +38,6 @@ from podium_extender.wire import (
 
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
-NO_STORM = Limits()
 VERBS = ("filter", "prioritize", "preempt")
 
 
@@ -51,16 +48,15 @@ def create_app(
     *,
     body_limit: int,
     max_requests: int,
-    limits: Limits = NO_STORM,
+    evictor: Evictor | None = None,
     waiting: WaitingRoom | None = None,
-    announced: Announcements | None = None,
 ) -> FastAPI:
-    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's.
-    `waiting` is told which pods every node refused, `announced` which trials are to leave.
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused. `evictor` answers preempt,
+    `waiting` is told which pods every node refused.
     """
     app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
-    door, guard = Door(max_requests), Guard(limits)
-    rows = Rows()
+    door, rows = Door(max_requests), Rows()
+    evicts = evictor or Evictor(telemetry, metrics, judge.stale_after)
 
     async def answer(verb: str, request: Request, model: type[A], decide: Callable[[A], bytes]) -> Response:
         """One verb: read, parse and decide, each timed. `decide` gives the body of the answer."""
@@ -99,9 +95,10 @@ def create_app(
     @app.post("/preempt")
     async def preempt_verb(request: Request) -> Response:
         def decide(args: PreemptArgs) -> bytes:
+            if telemetry.cold():
+                evicts.park(args, telemetry.clock())
             _warm(telemetry)
-            result = preempt(args, telemetry, metrics, judge.stale_after, guard, announced)
-            return result.model_dump_json(by_alias=True).encode()
+            return evicts.answer(args).model_dump_json(by_alias=True).encode()
 
         with metrics.whole("preempt"):
             return await answer("preempt", request, PreemptArgs, decide)
