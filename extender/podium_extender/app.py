@@ -24,6 +24,7 @@ from podium.placement.scores import MIDDLE
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
 from podium_extender.metrics import Metrics
+from podium_extender.openapi import DescribedApi, words_of
 from podium_extender.preempt import Evictor
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
@@ -50,11 +51,13 @@ def create_app(
     max_requests: int,
     evictor: Evictor | None = None,
     waiting: WaitingRoom | None = None,
+    openapi_url: str | None = None,
 ) -> FastAPI:
     """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused. `evictor` answers preempt,
-    `waiting` is told which pods every node refused.
+    `waiting` is told which pods every node refused. The description of the verbs is served to nobody but who gives
+    `openapi_url`: kube-scheduler does not ask for it.
     """
-    app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
+    app = DescribedApi(title="Podium's scheduler extender", openapi_url=openapi_url)
     door, rows = Door(max_requests), Rows()
     evicts = evictor or Evictor(telemetry, metrics, judge.stale_after)
 
@@ -70,7 +73,7 @@ def create_app(
         metrics.requests.labels(verb, "200").inc()
         return Response(said, media_type="application/json")
 
-    @app.post("/filter")
+    @app.post("/filter", openapi_extra=words_of("filter"))
     async def filter_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             if cold := telemetry.cold():
@@ -83,7 +86,7 @@ def create_app(
         with metrics.whole("filter"):
             return await answer("filter", request, ExtenderArgs, decide)
 
-    @app.post("/prioritize")
+    @app.post("/prioritize", openapi_extra=words_of("prioritize"))
     async def prioritize_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             _warm(telemetry)
@@ -92,7 +95,7 @@ def create_app(
         with metrics.whole("prioritize"):
             return await answer("prioritize", request, ExtenderArgs, decide)
 
-    @app.post("/preempt")
+    @app.post("/preempt", openapi_extra=words_of("preempt"))
     async def preempt_verb(request: Request) -> Response:
         def decide(args: PreemptArgs) -> bytes:
             if telemetry.cold():
