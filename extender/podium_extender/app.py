@@ -21,12 +21,11 @@ from podium.placement.base import Question
 from podium.placement.needs import BadPodError, need_of
 from podium.placement.readings import TRIAL_LABEL, placed
 from podium.placement.scores import MIDDLE
-from podium_extender.announcements import Announcements
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused
 from podium_extender.metrics import Metrics
-from podium_extender.preempt import preempt
-from podium_extender.restraint import Guard, Limits
+from podium_extender.openapi import DescribedApi, words_of
+from podium_extender.preempt import Evictor
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
 from podium_extender.waiting import WaitingRoom
@@ -40,7 +39,6 @@ from podium_extender.wire import (
 
 log = logging.getLogger(__name__)
 A = TypeVar("A", bound=BaseModel)
-NO_STORM = Limits()
 VERBS = ("filter", "prioritize", "preempt")
 
 
@@ -51,16 +49,17 @@ def create_app(
     *,
     body_limit: int,
     max_requests: int,
-    limits: Limits = NO_STORM,
+    evictor: Evictor | None = None,
     waiting: WaitingRoom | None = None,
-    announced: Announcements | None = None,
+    openapi_url: str | None = None,
 ) -> FastAPI:
-    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused; `limits` are preempt's.
-    `waiting` is told which pods every node refused, `announced` which trials are to leave.
+    """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused. `evictor` answers preempt,
+    `waiting` is told which pods every node refused. The description of the verbs is served to nobody but who gives
+    `openapi_url`: kube-scheduler does not ask for it.
     """
-    app = FastAPI(title="Podium's scheduler extender", openapi_url=None)
-    door, guard = Door(max_requests), Guard(limits)
-    rows = Rows()
+    app = DescribedApi(title="Podium's scheduler extender", openapi_url=openapi_url)
+    door, rows = Door(max_requests), Rows()
+    evicts = evictor or Evictor(telemetry, metrics, judge.stale_after)
 
     async def answer(verb: str, request: Request, model: type[A], decide: Callable[[A], bytes]) -> Response:
         """One verb: read, parse and decide, each timed. `decide` gives the body of the answer."""
@@ -74,7 +73,7 @@ def create_app(
         metrics.requests.labels(verb, "200").inc()
         return Response(said, media_type="application/json")
 
-    @app.post("/filter")
+    @app.post("/filter", openapi_extra=words_of("filter"))
     async def filter_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             if cold := telemetry.cold():
@@ -87,7 +86,7 @@ def create_app(
         with metrics.whole("filter"):
             return await answer("filter", request, ExtenderArgs, decide)
 
-    @app.post("/prioritize")
+    @app.post("/prioritize", openapi_extra=words_of("prioritize"))
     async def prioritize_verb(request: Request) -> Response:
         def decide(args: ExtenderArgs) -> bytes:
             _warm(telemetry)
@@ -96,12 +95,13 @@ def create_app(
         with metrics.whole("prioritize"):
             return await answer("prioritize", request, ExtenderArgs, decide)
 
-    @app.post("/preempt")
+    @app.post("/preempt", openapi_extra=words_of("preempt"))
     async def preempt_verb(request: Request) -> Response:
         def decide(args: PreemptArgs) -> bytes:
+            if telemetry.cold():
+                evicts.park(args, telemetry.clock())
             _warm(telemetry)
-            result = preempt(args, telemetry, metrics, judge.stale_after, guard, announced)
-            return result.model_dump_json(by_alias=True).encode()
+            return evicts.answer(args).model_dump_json(by_alias=True).encode()
 
         with metrics.whole("preempt"):
             return await answer("preempt", request, PreemptArgs, decide)

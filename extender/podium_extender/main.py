@@ -23,6 +23,8 @@ from podium_extender.app import create_app
 from podium_extender.assumed import Assumed
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
+from podium_extender.nudges import nudge_for_ever
+from podium_extender.preempt import Evictor
 from podium_extender.restraint import Limits
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
@@ -67,15 +69,16 @@ async def serve(settings: ExtenderSettings) -> None:
         metrics.assumed.set_function(lambda: len(assumed))
         waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
         announced = Announcements()
+        limits = Limits(settings.evictions_per_minute, settings.minimum_run_seconds)
+        evictor = Evictor(telemetry, metrics, settings.stale_seconds, limits, announced)
         app = create_app(
             telemetry,
             metrics,
             judge,
             body_limit=settings.body_limit,
             max_requests=settings.max_requests,
-            limits=Limits(settings.evictions_per_minute, settings.minimum_run_seconds),
+            evictor=evictor,
             waiting=waiting,
-            announced=announced,
         )
         config = uvicorn.Config(
             app,
@@ -89,9 +92,10 @@ async def serve(settings: ExtenderSettings) -> None:
             timeout_graceful_shutdown=5,
         )
         server = uvicorn.Server(config)
-        follow_pods(telemetry, waiting)
+        follow_pods(telemetry, waiting, evictor.parking)
         watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
+        watches.append(asyncio.create_task(nudge_for_ever(api, telemetry, evictor, metrics)))
         watches.append(asyncio.create_task(announced.write_for_ever(api)))
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))

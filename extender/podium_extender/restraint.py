@@ -3,7 +3,7 @@ begun go last, and so many trials a minute and no more. Pure; `preempt` asks it,
 
 A "no" here parks the pod until some pod of the cluster is deleted (shared extender-proof, d), so there are only two:
 one while the pod's own victims are still leaving, one when as many trials as are allowed in a minute were told to go.
-Either way the end of those trials wakes it. Kept in memory: an extender that starts anew has evicted nobody.
+The end of those trials wakes it, or `parked` does. Kept in memory: an extender that starts anew has evicted nobody.
 """
 
 from __future__ import annotations
@@ -89,19 +89,26 @@ def _going(victim: Occupant, now: float) -> bool:
 
 def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> Refusal | None:
     """A set that is larger than the limit may go when nobody went in the last minute."""
-    recent = [(at, count) for at, count in history.told if now - at < MINUTE]
-    used, wanted = sum(count for _, count in recent), len(eviction.victims)
-    if used == 0 or used + wanted <= limits.per_minute:
+    wanted = len(eviction.victims)
+    free_at = budget_free_at(history, wanted, now, limits)
+    if free_at <= now:
         return None
-    left, free_at = used, now
-    for at, count in recent:
-        if left > 0 and left + wanted > limits.per_minute:
-            left, free_at = left - count, at + MINUTE
+    used = sum(count for at, count in history.told if now - at < MINUTE)
     return Refusal(
         "EvictionBudget",
         f"{used} trials were told to go in the last minute, and {wanted} more would be over the limit of "
         f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); again in {free_at - now:.0f} s.",
     )
+
+
+def budget_free_at(history: History, wanted: int, now: float, limits: Limits) -> float:
+    """When so many may go, if nobody else does until then; `now` where they may."""
+    recent = [(at, count) for at, count in history.told if now - at < MINUTE]
+    left, free_at = sum(count for _, count in recent), now
+    for at, count in recent:
+        if left > 0 and left + wanted > limits.per_minute:
+            left, free_at = left - count, at + MINUTE
+    return free_at
 
 
 def remember(history: History, preemptor: str, eviction: Eviction, now: float) -> History:

@@ -10,9 +10,11 @@ import logging
 import time
 
 from podium.placement.readings import PlacedPod
+from podium.placement.victims import Preemptor
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
+from podium_extender.parked import Parked, ParkingLot
 from podium_extender.telemetry import Telemetry
 from podium_extender.waiting import PodName, WaitingRoom
 
@@ -21,17 +23,23 @@ MANAGER = "podium-extender"
 log = logging.getLogger(__name__)
 
 
-def follow_pods(telemetry: Telemetry, room: WaitingRoom) -> None:
+def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | None = None) -> None:
     """A pod that was placed or deleted waits no more. One that waits already when the extender starts was perhaps
-    refused by an earlier one, by nobody knows which nodes.
+    refused by an earlier one, by nobody knows which nodes, or told that nobody goes for it (not trials, for which
+    nobody does).
     """
     pods = telemetry.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
         if after is None or not after.waits:
             room.leaves(key)
+            if parking is not None:
+                parking.leaves(key)
         elif after.need.gpus > 0 and not pods.synced:
             room.refused(key, after.need, None, telemetry.clock())
+            if parking is not None and after.trial is None:
+                preemptor = Preemptor(after.need, after.priority)
+                parking.park(Parked(key, after.uid, preemptor, {}, telemetry.clock()))
 
     pods.follow(pod_changed)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
 from pydantic.alias_generators import to_pascal
 
 from podium.schema.pod import ApiModel, Pod
@@ -69,6 +69,17 @@ class FilterResult(GoModel):
     failed_nodes: dict[str, str] = Field(default_factory=dict)
     failed_and_unresolvable_nodes: dict[str, str] = Field(default_factory=dict)
     error: str = ""
+
+
+class HostPriority(GoModel):
+    """Of one node; see `rows`, which writes the answer of prioritize."""
+
+    host: str
+    score: int = Field(ge=0, le=10)
+
+
+class HostPriorityList(RootModel[list[HostPriority]]):
+    """The answer of prioritize, in the order asked."""
 
 
 class Trouble(GoModel):

@@ -167,15 +167,19 @@ class World:
         """Its watch of GPUNodes may come after kube-scheduler's question, and an unknown node is not refused: it is
         asked about a pod that is too large for any node.
         """
+        return bool(self.refusal(short, **{"podium.dev/gpu-memory": str(10**6 * GIB)}))
+
+    def refusal(self, short: str, **annotations: str) -> str:
+        """Why the extender would refuse a pod of these annotations there; empty: it would not."""
         container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
-        annotations = {"podium.dev/gpu-memory": str(10**6 * GIB)}
         metadata = {"name": "probe", "namespace": self.namespace, "uid": "probe", "annotations": annotations}
         question = {
             "Pod": {"metadata": metadata, "spec": {"containers": [container]}},
             "NodeNames": [self.node(short)],
         }
         answer = httpx.post(f"http://127.0.0.1:{self.extender_port}/filter", json=question, timeout=10).json()
-        return self.node(short) in answer["FailedAndUnresolvableNodes"]
+        failed: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
+        return failed.get(self.node(short), "")
 
     def metric(self, name: str) -> float:
         """A sample of the extender's page, by its whole name with labels; 0 where it is not there yet."""

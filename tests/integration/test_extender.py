@@ -145,6 +145,23 @@ def test_a_refused_pod_is_woken_when_the_gpu_recovers(world: World) -> None:
     assert ROOM_ANNOTATION in world.pod("patient")["metadata"]["annotations"]
 
 
+def test_a_pod_for_which_nobody_could_go_is_tried_again_when_the_gpu_recovers(world: World) -> None:
+    """kube-scheduler set it aside for want of a share: to it neither a GPUNode nor an annotation is an event."""
+    world.add_node("broken", gpu(1), shares=1)
+    world.add_pod("sitting", on="broken")
+    assert world.bound("sitting") == "broken"
+    world.add_node("broken", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
+    world.wait(lambda: "Unhealthy" in world.refusal("broken"), "the extender has seen it")
+    refused = 'podium_extender_preemptions_total{code="Unhealthy"}'
+    before = world.metric(refused)
+    world.add_pod("pressing", on="broken", urgent=True)
+    world.wait(lambda: world.metric(refused) > before, "the preemption is refused")
+    assert "deletionTimestamp" not in world.pod("sitting")["metadata"]
+    world.add_node("broken", gpu(1), shares=1)
+    world.wait(lambda: world.pod("sitting")["metadata"].get("deletionTimestamp"), "the trial leaves")
+    assert ROOM_ANNOTATION in world.pod("pressing")["metadata"]["annotations"]
+
+
 def test_without_its_extender_only_trials_wait(world: World) -> None:
     world.add_node("idle", gpu(1))
     world.kill("extender")

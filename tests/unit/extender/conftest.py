@@ -19,6 +19,7 @@ from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
+from podium_extender.preempt import Evictor
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
 
@@ -74,13 +75,14 @@ async def _ask(
     if warm:
         await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
     judge = Judge(placement_policy(placement), 60.0)
+    metrics = metrics or Metrics()
     app = create_app(
         telemetry,
-        metrics or Metrics(),
+        metrics,
         judge,
         body_limit=body_limit,
         max_requests=max_requests,
-        announced=announced,
+        evictor=Evictor(telemetry, metrics, judge.stale_after, announced=announced),
     )
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:

@@ -19,12 +19,11 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_extender.metrics import Metrics
-from podium_extender.preempt import preempt
+from podium_extender.preempt import Evictor
 from podium_extender.restraint import (
     MINUTE,
     OVERDUE_SECONDS,
     TAKEN_UP_SECONDS,
-    Guard,
     History,
     Limits,
     over_budget,
@@ -127,7 +126,7 @@ def test_no_minute_sees_more_than_the_limit(asked: list[tuple[float, int]], limi
 
 
 class Cluster:
-    """One extender's caches, metrics and guard, and a scheduler that asks for one pod after another."""
+    """One extender's caches, metrics and answers, and a scheduler that asks for one pod after another."""
 
     def __init__(self, **limits: float) -> None:
         api, self.now = cast(Api, None), NOW
@@ -140,7 +139,8 @@ class Cluster:
             namespace="podium-system",
             clock=lambda: self.now,
         )
-        self.metrics, self.guard = Metrics(), Guard(Limits(**limits))  # type: ignore[arg-type]
+        self.metrics = Metrics()
+        self.evictor = Evictor(self.telemetry, self.metrics, 60.0, Limits(**limits))  # type: ignore[arg-type]
 
     def pod(self, name: str, node: str = "a", **meta: str) -> dict[str, Any]:
         return {
@@ -165,7 +165,7 @@ class Cluster:
         """The victims of each node that the scheduler proposes, and of the one that is answered."""
         nodes = {node: {"Pods": [{"UID": uid} for uid in uids.split()]} for node, uids in victims.items()}
         body = PreemptArgs.model_validate({"Pod": self.pod(who, ""), "NodeNameToMetaVictims": nodes})
-        answer = preempt(body, self.telemetry, self.metrics, 60.0, self.guard).node_name_to_meta_victims
+        answer = self.evictor.answer(body).node_name_to_meta_victims
         return {node: [pod.uid for pod in told.pods] for node, told in answer.items()}
 
     def counted(self, code: str) -> float:

@@ -1,0 +1,186 @@
+"""A pod that was set aside after preempt, over real caches: what is written when another try finds room, and what is
+left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.metrics import Metrics
+from podium_extender.nudges import nudge_for_ever, set_and_take_back
+from podium_extender.preempt import Evictor
+from podium_extender.restraint import Limits
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
+from podium_extender.waiting import Budget, WaitingRoom
+from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods
+from podium_extender.wire import PreemptArgs
+
+NOW = 1_800_000_000.0
+Json = Mapping[str, Any]
+CONFLICT = ApiError(409, "Conflict", "the object has been modified")
+
+
+class Server:
+    """Lists two trials and a GPU; one pod, of which it counts the versions. `errors`: what the next patches say."""
+
+    def __init__(self, health: str = "Unhealthy", **status: Any) -> None:
+        self.lists = {GPUNODES: [gpunode(health)], PODS: [pod("x"), pod("y")]}
+        self.pod: dict[str, Any] = {"metadata": {"annotations": {}}, "spec": {}, "status": status}
+        self.version = 7
+        self.events: defaultdict[Resource, asyncio.Queue[Json]] = defaultdict(asyncio.Queue)
+        self.nominations: asyncio.Queue[str | None] = asyncio.Queue()
+        self.errors: list[ApiError | None] = []
+
+    async def list(self, resource: Resource, *_: Any, **__: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": self.lists.get(resource, [])}
+
+    async def watch(self, resource: Resource, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        while True:
+            yield await self.events[resource].get()
+
+    async def get(self, resource: Resource, name: str, namespace: str) -> Json:
+        assert (resource, name, namespace) == (PODS, "urgent", "default")
+        return {**self.pod, "metadata": {**self.pod["metadata"], "resourceVersion": str(self.version)}}
+
+    async def patch(self, _: Resource, name: str, namespace: str, patch: Json, **named: Any) -> Json:
+        assert named["subresource"] == "status"
+        if self.errors and (error := self.errors.pop(0)) is not None:
+            self.version += 1  # somebody else wrote
+            raise error
+        assert patch["metadata"]["resourceVersion"] == str(self.version)
+        self.version += 1
+        self.pod["metadata"]["annotations"] |= patch["metadata"].get("annotations", {})
+        self.pod["status"] = {"nominatedNodeName": patch["status"]["nominatedNodeName"] or ""}
+        self.nominations.put_nowait(patch["status"]["nominatedNodeName"])
+        return await self.get(PODS, name, namespace)
+
+
+def gpunode(health: str) -> Json:
+    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
+    status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}  # NOW
+    return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
+
+
+def pod(name: str, node: str = "a") -> Json:
+    """A trial's where it has a node, else the urgent one."""
+    container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
+    labels = {"podium.dev/trial": name} if node else {}
+    return {
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
+        "spec": {"nodeName": node, "priority": -1 if node else 1000, "containers": [container]},
+        "status": {"phase": "Running" if node else "Pending"},
+    }
+
+
+class Play:
+    """One extender, and a clock that stands still until the test moves it."""
+
+    def __init__(self, server: Server, limits: Limits) -> None:
+        api = cast(Api, server)
+        self.server, self.now = server, NOW
+        self.telemetry = Telemetry(
+            WatchCache(api, GPUNODES, parse_gpunode),
+            WatchCache(api, PODS, parse_pod),
+            WatchCache(api, LEASES, Heartbeats(lambda: self.now).parse),
+            WatchCache(api, TRIALS, parse_trial),
+            namespace="podium-system",
+            clock=lambda: self.now,
+        )
+        self.metrics = Metrics()
+        self.evictor = Evictor(self.telemetry, self.metrics, 600.0, limits)
+
+    def ask(self, who: str = "urgent", victim: str = "x") -> list[str]:
+        """The nodes of the answer."""
+        proposed = {"a": {"Pods": [{"UID": victim}]}}
+        body = PreemptArgs.model_validate({"Pod": pod(who, ""), "NodeNameToMetaVictims": proposed})
+        return list(self.evictor.answer(body).node_name_to_meta_victims)
+
+    def gpu(self, health: str) -> None:
+        self.server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
+
+
+def run(server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: Limits = Limits()) -> None:  # noqa: B008
+    async def main() -> None:
+        play = Play(server, limits)
+        follow_pods(play.telemetry, WaitingRoom(600.0, Budget(1.0, 10)), play.evictor.parking)
+        runs = [asyncio.create_task(cache.run()) for cache in play.telemetry.caches.values()]
+        runs.append(asyncio.create_task(nudge_for_ever(cast(Api, server), play.telemetry, play.evictor, play.metrics)))
+        try:
+            async with asyncio.timeout(60):
+                await wait_all_synced(play.telemetry.caches.values())
+                await story(play)
+        finally:
+            for one in runs:
+                one.cancel()
+            for one in runs:
+                with suppress(asyncio.CancelledError):
+                    await one
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("why", "errors", "written"),
+    [
+        ("it is nominated and not any more", [], ["a", None]),
+        ("the scheduler writes a condition first", [CONFLICT], ["a", None]),
+        ("the scheduler writes a condition between", [None, CONFLICT], ["a", None]),
+    ],
+)
+def test_when_the_gpu_recovers_the_pod_is_nudged(
+    why: str, errors: list[ApiError | None], written: list[str | None]
+) -> None:
+    server = Server()
+    server.errors = errors
+
+    async def story(play: Play) -> None:
+        assert play.ask() == [], "the GPU is ill: the end of x would be in vain"
+        play.gpu("Healthy")
+        assert [await server.nominations.get() for _ in written] == written
+        assert server.pod["metadata"]["annotations"][ROOM_ANNOTATION].endswith(" a")
+        assert play.ask() == ["a"]
+        assert len(play.evictor.parking) == 0
+
+    run(server, story)
+
+
+def test_a_nomination_of_the_schedulers_own_is_left_alone() -> None:
+    server = Server(nominatedNodeName="b")
+    asyncio.run(set_and_take_back(cast(Api, server), ("default", "urgent"), "a"))
+    assert server.nominations.empty()
+
+
+def test_when_the_minute_of_the_budget_is_over_the_pod_is_nudged() -> None:
+    server = Server("Healthy")
+
+    async def story(play: Play) -> None:
+        assert play.ask("first", "x") == ["a"]
+        assert play.ask("urgent", "y") == [], "the budget is spent"
+        assert play.evictor.parking.again_at() == NOW + 60
+        play.now = NOW + 60
+        play.gpu("Healthy")  # the clock of the test tells nobody that it moved
+        assert [await server.nominations.get() for _ in range(2)] == ["a", None]
+        assert play.ask("urgent", "y") == ["a"]
+
+    run(server, story, Limits(per_minute=1))
+
+
+def test_who_waits_when_the_extender_starts_is_nudged_once() -> None:
+    server = Server("Healthy")
+    server.lists[PODS].append(pod("urgent", ""))
+
+    async def story(play: Play) -> None:
+        assert [await server.nominations.get() for _ in range(2)] == ["a", None]
+        assert len(play.evictor.parking) == 0
+
+    run(server, story)

@@ -1,0 +1,122 @@
+"""Who is tried again after a refused preemption: once another try finds room, the most important first, and seldom."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.placement.victims import Preemptor
+from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.parked import Chance, Parked, ParkingLot, Proposed
+from podium_extender.views import Views
+from podium_extender.waiting import PAUSE, Budget
+
+NOW = 1000.0
+
+
+def view(name: str, health: str = "Healthy", at: float = NOW) -> NodeView:
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=1, trials=1),), at)  # type: ignore[arg-type]
+
+
+def parked(name: str, *nodes: str, priority: int = 1000, again_at: float | None = None) -> Parked:
+    proposed = {node: Proposed((f"victim-{node}",)) for node in nodes}
+    return Parked(("default", name), name, Preemptor(PodNeed(1), priority), proposed, again_at)
+
+
+class World:
+    """`useful`: nodes where another try finds room now; notes what was asked."""
+
+    def __init__(self, *pods: Parked, burst: int = 10) -> None:
+        self.lot = ParkingLot(Budget(1.0, burst), most=3)
+        self.views, self.useful, self.asked = Views([view("a"), view("b")]), set[str](), list[tuple[str, set[str]]]()
+        self.free_at: float | None = None
+        for pod in pods:
+            self.lot.park(pod)
+
+    def ask(self, one: Parked, nodes: Collection[str]) -> Chance:
+        self.asked.append((one.uid, set(nodes)))
+        return Chance(next((node for node in sorted(nodes) if node in self.useful), None), self.free_at)
+
+    def due(self, now: float = NOW) -> tuple[str, str] | None:
+        found = self.lot.due(self.views, now, self.ask)
+        return (found[0].uid, found[1]) if found else None
+
+
+def test_only_a_change_of_a_proposed_node_is_weighed_and_each_once() -> None:
+    world = World(parked("pod", "a"))
+    assert world.due() is None  # once at first: it may have changed since the answer
+    assert world.due() is None
+    world.views.put(NodeView("a", world.views.get("a").gpus, NOW + 1))  # a heartbeat
+    world.views.put(view("b", health="Unhealthy"))
+    assert world.due() is None
+    assert world.asked == [("pod", {"a"})]
+    world.views.put(view("a"))
+    world.useful = {"a"}
+    assert world.due() == ("pod", "a")
+    assert len(world.lot) == 0
+
+
+def test_the_most_important_goes_and_takes_the_others_along() -> None:
+    world = World(parked("low", "a", priority=1), parked("high", "a", priority=9))
+    world.useful = {"a"}
+    assert world.due() == ("high", "a")
+    assert world.due() is None, "the scheduler tries it with the other"
+    world.views.put(view("a"))
+    assert world.due() == ("low", "a"), "it was told nothing new since"
+
+
+def test_an_answer_that_changes_by_itself_is_asked_for_in_time() -> None:
+    world = World(parked("pod", "a", again_at=NOW + 20))
+    assert world.due() is None
+    assert world.lot.again_at() == NOW + 20
+    world.free_at = NOW + 30
+    assert world.due(NOW + 20) is None
+    assert world.lot.again_at() == NOW + 30
+    world.useful = {"a"}
+    assert world.due(NOW + 30) == ("pod", "a")
+    assert world.lot.again_at() is None
+
+
+@pytest.mark.parametrize("way", ["left", "failed"])
+def test_who_left_is_not_due_and_who_could_not_be_told_is(way: str) -> None:
+    world = World(parked("pod", "a"))
+    world.useful = {"a"}
+    if way == "left":
+        world.lot.leaves(("default", "pod"))
+        assert world.due() is None
+        return
+    found = world.lot.due(world.views, NOW, world.ask)
+    assert found is not None
+    world.lot.not_woken(found[0], NOW)
+    assert world.due() is None, "not at once: the server may be down"
+    assert world.lot.again_at() == NOW + PAUSE
+    assert world.due(NOW + PAUSE) == ("pod", "a")
+
+
+def test_no_crowd_fills_the_memory_and_who_comes_is_heard_of() -> None:
+    world, heard = World(), list[int]()
+    world.lot.subscribe(lambda: heard.append(len(world.lot)))
+    for number in range(5):
+        world.lot.park(parked(str(number), "a"))
+    assert heard == [1, 2, 3]
+
+
+@settings(deadline=None)
+@given(steps=st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 3)), max_size=40))
+def test_however_much_changes_the_budget_holds_and_nobody_is_forgotten(steps: list[tuple[str, float]]) -> None:
+    world = World(parked("pod", "a", "b"), burst=2)
+    world.useful = {"a", "b"}
+    now, woken = NOW, 0
+    for name, passed in steps:
+        now += passed
+        world.views.put(view(name))
+        if world.due(now) is not None:
+            woken += 1
+            world.lot.park(parked("pod", "a", "b"))  # refused again
+    assert woken <= 2 + (now - NOW) + 1e-6
+    world.views.put(view("a"))
+    at = now if world.due(now) is not None else world.lot.again_at()
+    assert at == now or (at is not None and world.due(at) is not None)
