@@ -21,6 +21,8 @@ ATTEMPT_LABEL = "podium.dev/attempt"
 GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
 ARRIVES_ANNOTATION = "podium.dev/arrives"
+CARRY_ANNOTATION = "podium.dev/carry"
+CARRIED_ANNOTATION = "podium.dev/carried"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -50,6 +52,7 @@ class _Resources(StatusModel):
 
 class _Container(StatusModel):
     name: str
+    image: str = ""
     env: list[_Variable] = Field(default_factory=list)
     resources: _Resources = Field(default_factory=_Resources)
 
@@ -111,6 +114,8 @@ class TrialPod:
     containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
     and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
     `arrival`: of one that was carried here from another node, what it held on GPUs there.
+    `carry`: the node that it is to be carried to, empty: none. `carried`: it goes on from an image of a live trial,
+    its first container's `image`.
     `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
     """
 
@@ -137,6 +142,9 @@ class TrialPod:
     cpu: Mapping[str, int] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     arrival: Arrival | None = None
+    carry: str = ""
+    carried: bool = False
+    image: str = ""
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -177,6 +185,9 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         cpu=cpu,
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
         arrival=None if came is None else Arrival.model_validate_json(came),
+        carry=meta.annotations.get(CARRY_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in meta.annotations,
+        image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
 
 

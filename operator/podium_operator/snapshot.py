@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from podium.domain.carrying import HELD, METHOD
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import SuspensionRecord
+from podium_operator.carrying import standing
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
@@ -49,7 +51,7 @@ def is_finished(job: HyperParamJob) -> bool:
 
 def _in_place(nodes: Sequence[GPUNode]) -> frozenset[str]:
     """The methods that keep a trial where it is, wherever that may be: those that every node with GPUs carries out."""
-    carried_out = [frozenset(node.status.methods) for node in nodes if node.status.gpus]
+    carried_out = [frozenset(node.status.methods) - {METHOD} for node in nodes if node.status.gpus]
     always = frozenset() if any(node.status.source == "leases" for node in nodes) else frozenset({FREEZE})
     return always.union(frozenset.intersection(*carried_out) if carried_out else ())
 
@@ -68,6 +70,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     created = trial.metadata.creation_timestamp
     # the pod of a finished trial is history once it is over; one that goes on has to be deleted
     over = sight.phase in FINAL and sight.pod is not None and sight.pod.facts.phase in ("Succeeded", "Failed")
+    carrying, carried = standing(trial, sight.pod)
     return TrialView(
         key=trial_key(trial),
         job=job_key(trial),
@@ -82,7 +85,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         gpus=() if sight.phase in FINAL else sight.gpus,
         gpu_seconds=trial.status.gpu_seconds,
         retry_at=sight.retry_at,
-        suspend=trial.spec.suspend,
+        suspend=trial.spec.suspend or (carrying in HELD and not carried),
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
@@ -90,6 +93,8 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         pod_since=sight.pod.created if sight.pod else 0.0,
         saved=trial.status.saved.step if trial.status.saved else None,
         switch=_switch(trial.status.suspensions.recent),
+        carrying=carrying,
+        carried=carried,
     )
 
 
@@ -113,6 +118,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             draining=node.spec.draining,
             exclusive=gpu.exclusive,
             leased_by=None if node.status.source == "owned" else (gpu.lease or "").partition("/")[0],
+            carries=METHOD in node.status.methods,
         )
 
 
