@@ -133,8 +133,11 @@ def wait_until(ready: Callable[[], bool], what: str, seconds: float) -> None:
         time.sleep(0.5)
 
 
-def install(place: Place) -> None:
-    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too."""
+def install(place: Place, *more: str) -> None:
+    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too.
+
+    `more`: of helm's options.
+    """
     devcluster = module("podium_devcluster")
     with step("tools: helm and kubectl of the cluster's version"):
         call(place, [*devcluster, "binaries", "helm", "kubectl"], UP)
@@ -148,7 +151,7 @@ def install(place: Place) -> None:
         rollout = [kubectl, "rollout", "status", "daemonset/podium-fake-driver", "-n", "podium-fake-driver"]
         call(place, [*rollout, f"--timeout={READY:g}s"], READY + 10, quiet=True)
     with step("Podium: helm install"):
-        values = ["-f", str(ROOT / "examples/demo-values.yaml")]
+        values = ["-f", str(ROOT / "examples/demo-values.yaml"), *more]
         where = ["-n", NAMESPACE, "--create-namespace", "--wait", f"--timeout={INSTALL:g}s"]
         call(
             place,

@@ -30,6 +30,10 @@ from podium_agent.leased import Placeholder
 from podium_agent.leases import LEASE_LABEL, Leases, parse_placeholder
 from podium_agent.lock import NodeLock
 from podium_agent.metrics import Metrics
+from podium_agent.moving.departures import Departures
+from podium_agent.moving.leave import Tools
+from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.settings import MoveSettings
 from podium_agent.observer import Observer
 from podium_agent.parking import Parker
 from podium_agent.passages import Passages
@@ -39,9 +43,10 @@ from podium_agent.reservations import Reservations, parse_pod
 from podium_agent.settings import AgentSettings
 from podium_agent.share import install
 from podium_agent.suspension.opening import Opening
+from podium_agent.suspension.processes import CudaProcesses
 from podium_agent.telemetry import Telemetry
 from podium_agent.writer import TrialWriter
-from podium_cluster.client import connect
+from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.leases import beat
 from podium_cluster.resources import GPUNODES, PODS
@@ -146,6 +151,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         parker = Parker(api, metrics, pods.values)
         conductor.subscribe(parker.heed)
 
+        departures = _departures(settings, api, opening, pods, observer, conductor) if settings.registry else None
+
         def alive() -> str | None:
             age = time.monotonic() - conductor.beat
             if conductor.turns and age > STUCK_SECONDS:
@@ -180,6 +187,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 reporter.run(),
                 parker.run(),
                 opening.run(),
+                *((departures.run(),) if departures is not None else ()),
                 beat(
                     api,
                     name=f"podium-agent-{node}",
@@ -192,3 +200,20 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             running = [tasks.create_task(task) for task in group]
             log.info("agent %s on node %s", __version__, node)
             await asyncio.gather(*running)
+
+
+def _departures(
+    settings: AgentSettings,
+    api: Api,
+    opening: Opening,
+    pods: WatchCache[TrialPod],
+    observer: Observer,
+    conductor: Conductor,
+) -> Departures:
+    def processes() -> CudaProcesses:
+        if opening.processes is None:
+            raise MoveError("DriverMissing", opening.why)
+        return opening.processes
+
+    tools = Tools(opening.freeze, opening.parked, processes)
+    return Departures(MoveSettings(), api, tools, pods.values, observer.record, conductor.book_of)

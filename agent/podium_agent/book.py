@@ -15,6 +15,7 @@ from podium.curves.growing import Curve, extend
 from podium.curves.readings import Reader
 from podium.curves.thinning import Grid
 from podium.schema.gpunode import TrialState
+from podium.schema.trial import Departure
 from podium_agent.account import Account, Cost, fell_back, follow, resumed, saw, suspended
 from podium_agent.cgroups import Container
 from podium_agent.logs.tail import Batch, Position
@@ -42,6 +43,7 @@ class Book:
     curve: Curve = field(default_factory=Curve)
     position: Position = field(default_factory=Position)
     announced_at: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
+    departure: Departure | None = None  # what came of its being asked to leave alive
     owned: bool = False  # the status holds this pod's record: no other agent writes there any more
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -87,6 +89,12 @@ class Book:
 
     def saw(self, mark: Mark, now: float) -> None:
         self._note(lambda account: saw(account, mark, self.node, self.pod.attempt, now))
+
+    def depart(self, answer: Departure | None) -> None:
+        """What the operator is to be told; None: it asks no more."""
+        self.departure = answer
+        self.touch()
+        self.urgent.set()
 
     def held_since(self) -> float | None:
         if self.account is None or not self.account.holds or self.account.holds[-1].end is not None:

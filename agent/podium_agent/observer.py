@@ -183,8 +183,10 @@ class Observer:
             record.tell(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
-        if deleting:
-            heeds = any(heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values())
+        if deleting:  # one that goes on elsewhere is not to compute here what it computes there
+            heeds = not pod.carry and any(
+                heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
+            )
         method = self._methods.best(pod.methods, len(record.gpus), record.failed)
         return LocalTrial(
             key=pod.key,

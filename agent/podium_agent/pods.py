@@ -22,6 +22,8 @@ GATE_CONTAINER = "podium-gate"
 METHODS_ANNOTATION = "podium.dev/methods"
 ARRIVES_ANNOTATION = "podium.dev/arrives"
 ARRIVAL_UNREADABLE = "ArrivalUnreadable"
+CARRY_ANNOTATION = "podium.dev/carry"
+CARRIED_ANNOTATION = "podium.dev/carried"
 CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
 FREEZE = "freeze"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -51,6 +53,7 @@ class _Resources(StatusModel):
 
 class _Container(StatusModel):
     name: str
+    image: str = ""
     env: list[_Variable] = Field(default_factory=list)
     resources: _Resources = Field(default_factory=_Resources)
 
@@ -113,6 +116,8 @@ class TrialPod:
     and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
     `arrival`: of one that was carried here from another node, what it held on GPUs there; `arrival_trouble`: why that
     cannot be read, a code and a sentence. Such a pod is taken for one that began here.
+    `carry`: the node that it is to be carried to, empty: none. `carried`: it goes on from an image of a live trial,
+    its first container's `image`.
     `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
     """
 
@@ -140,6 +145,9 @@ class TrialPod:
     requests: Mapping[str, int] = field(default_factory=dict)
     arrival: Arrival | None = None
     arrival_trouble: str = ""
+    carry: str = ""
+    carried: bool = False
+    image: str = ""
 
 
 def parse(payload: Mapping[str, Any]) -> TrialPod:
@@ -181,6 +189,9 @@ def parse(payload: Mapping[str, Any]) -> TrialPod:
         requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
         arrival=arrival,
         arrival_trouble=arrival_trouble,
+        carry=meta.annotations.get(CARRY_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in meta.annotations,
+        image=pod.spec.containers[0].image if pod.spec.containers else "",
     )
 
 

@@ -48,6 +48,8 @@ class AgentSettings(ClusterSettings):
     proc: Path = Path("/proc")
     cgroup_root: Path = Field(Path("/sys/fs/cgroup"), description="where the cgroup file systems are mounted")
 
+    registry: str = Field("", description="of live trials' images (agent.checkpointRegistry); empty: none is carried")
+
     extra_mounts: tuple[ExtraMount, ...] = ()
     extra_devices: tuple[ExtraDevice, ...] = ()
     trial_env: dict[str, str] = Field(default_factory=dict, description="further variables for trials' containers")

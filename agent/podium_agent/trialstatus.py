@@ -29,7 +29,18 @@ from podium_agent.book import Book
 from podium_agent.logs.tail import Position
 from podium_agent.losses import Loss, Losses, Save
 
-MINE = {"curve", "last_step", "last_value", "reader", "suspensions", "saved", "losses", "gpu_seconds", "holds"}
+MINE = {
+    "curve",
+    "last_step",
+    "last_value",
+    "reader",
+    "suspensions",
+    "saved",
+    "losses",
+    "gpu_seconds",
+    "holds",
+    "departure",
+}
 
 
 def account_from(status: TrialStatus) -> Account:
@@ -139,6 +150,7 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             )
             for hold in account.holds
         ],
+        departure=book.departure,
     )
     return status.model_dump(mode="json", by_alias=True, include=MINE, exclude_none=True)
 

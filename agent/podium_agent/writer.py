@@ -149,6 +149,8 @@ class TrialWriter:
         book.load(account, curve_from(status, position, begins_at), position)
         if mine:
             book.own()
+            if status.departure is not None and status.departure.pod_uid == pod.uid:
+                book.departure = status.departure
         self._prepare()
 
     async def _get(self) -> HyperParamTrial | None:

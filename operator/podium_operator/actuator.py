@@ -23,9 +23,10 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.alone import exceeded, whole_gpu
 from podium_operator.announcements import emit
+from podium_operator.carrying import arrival, asks
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
-from podium_operator.pods import REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
+from podium_operator.pods import CARRY_ANNOTATION, REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen import SeenPod
 from podium_operator.settling import Settling
@@ -35,6 +36,7 @@ MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 INVALID = 422
 LONGEST_MESSAGE = 1024
+CARRIED_GRACE_SECONDS = 1
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
 log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._refused: dict[TrialKey, _RefusedPod] = {}
+        self._uncarried: dict[TrialKey, str] = {}
         self._settling = Settling()
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
@@ -76,6 +79,8 @@ class Actuator:
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
         self._settling.forget(world)
+        self._uncarried = {}
+        await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
         await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
         ends: list[EndTrial | None] = []
         for kinds in (DeletePod | Requeue, Order, CreateTrial | CreatePod):
@@ -86,6 +91,10 @@ class Actuator:
     def refused(self) -> Mapping[TrialKey, str]:
         """Trials whose pod cannot be made for now, with the server's sentence."""
         return {key: refusal.message for key, refusal in self._refused.items()}
+
+    def uncarried(self) -> Mapping[TrialKey, str]:
+        """Of those that are carried: whose new pod was refused in this cycle, with the server's sentence."""
+        return self._uncarried
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
         before = self._refused.get(action.trial)
@@ -128,10 +137,20 @@ class Actuator:
                 await self._requeue(world, action)
         return None
 
+    async def _ask(self, pod: SeenPod, target: str) -> None:
+        """Its agent: to carry the trial to `target`, or (empty) to let it be."""
+        about = {"uid": pod.uid, "annotations": {CARRY_ANNOTATION: target or None}}
+        try:
+            await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
+        except ApiError as error:
+            log.warning("pod %s/%s: its agent is not asked to carry it: %s", pod.namespace, pod.name, error)
+
     async def _end(self, pod: SeenPod) -> None:
         try:
             log.warning("pod %s/%s: a later attempt of its trial is there; it is ended", pod.namespace, pod.name)
-            await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
+            # one that is carried stands still, and has nothing to save any more
+            grace = {"grace_seconds": CARRIED_GRACE_SECONDS} if pod.carry else {}
+            await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid, **grace)
         except ApiError as error:
             log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
 
@@ -199,12 +218,16 @@ class Actuator:
             return None
         if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
             return None
+        came = arrival(trial, action.attempt)
         try:
             nodes = {node.metadata.name for node in world.nodes}
             to_itself = exceeded(trial, world.latest_pod.get(action.trial.uid))
             alone = whole_gpu(job.spec.gpus, world.nodes) if to_itself else None
-            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone))
+            await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone, came))
         except ApiError as error:
+            if came is not None:  # it goes on where it is
+                self._uncarried[action.trial] = error.message
+                return None
             if error.status != INVALID:
                 raise
             name = pod_name(trial.metadata.name, action.attempt)

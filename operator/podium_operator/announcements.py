@@ -9,6 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.phase import REQUEUES, TrialPhase
 from podium.schema.base import ObjectMeta
 from podium.schema.job import HyperParamJob
@@ -61,6 +62,21 @@ class Announcements:
         bad = phase == TrialPhase.FAILED or (phase == TrialPhase.REQUEUED and reason not in REQUEUES)
         text = f"{reason}: {status['message']}" if phase == TrialPhase.REQUEUED else status["message"] or reason
         await emit(self._api, TRIALS, meta, f"Trial{phase}", text, "Warning" if bad else "Normal")
+
+    async def carrying(self, trial: SeenTrial, status: Status) -> None:
+        """When a live trial begins to leave its node, has come to another, or is not carried after all."""
+        before, now = trial.status.carrying, status.get("carrying")
+        if now is None or (before is not None and before.phase == now["phase"]):
+            return
+        way = f"from {now['node']} to {now['target']}"
+        match CarryPhase(now["phase"]):
+            case CarryPhase.ASKED:
+                await emit(self._api, TRIALS, trial.metadata, "CarryBegun", f"The trial is carried {way}, alive.")
+            case CarryPhase.ARRIVED:
+                await emit(self._api, TRIALS, trial.metadata, "Carried", f"The trial was carried {way}.")
+            case CarryPhase.FELL_BACK:
+                text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
+                await emit(self._api, TRIALS, trial.metadata, "CarryFailed", text, "Warning")
 
     async def best(self, job: HyperParamJob, status: Status) -> None:
         """When another trial takes the lead; a leader that improves is not news."""

@@ -11,10 +11,11 @@ import logging
 import time
 from dataclasses import replace
 
-from podium.domain.actions import EndJob, EndTrial, Requeue
+from podium.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium.planning.planner import plan
 from podium.planning.predicting import predictions
 from podium_operator.actuator import Actuator
+from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
@@ -92,6 +93,8 @@ class Cycle:
             decided = plan(snapshot)
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
+            asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
+            carrying = carryings(world, sights, asked, self._actuator.uncarried())
             leased, lease_wake = await self._leasing.once(world, snapshot)
         with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
             places = {place.trial: place for place in decided.ranks}
@@ -107,5 +110,5 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predicted, leased)
+            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying)
         return min((at for at in (decided.wake_at, lease_wake) if at is not None), default=None)

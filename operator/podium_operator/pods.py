@@ -19,7 +19,7 @@ from podium.schema.quantity import to_bytes
 from podium.schema.reading import READING_ANNOTATION, MetricsReading
 from podium.schema.saving import outlives_pod
 from podium.schema.template import GATE_CONTAINER
-from podium.schema.trial import HyperParamTrial
+from podium.schema.trial import Carrying, HyperParamTrial
 from podium_operator import checkpoints, parking
 from podium_operator.environment import environment
 from podium_operator.host_memory import METHOD as MOVES_MEMORY
@@ -37,6 +37,9 @@ PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
 ALONE_ANNOTATION = "podium.dev/alone"
+CARRY_ANNOTATION = "podium.dev/carry"  # asks the agent to make the trial an image; the node to go to
+CARRIED_ANNOTATION = "podium.dev/carried"  # it goes on from such an image; the node that it left
+ARRIVES_ANNOTATION = "podium.dev/arrives"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
@@ -69,9 +72,10 @@ def make_pod(
     rules: PodRules,
     nodes: Collection[str] = (),
     alone: WholeGpu | None = None,
+    arrival: Carrying | None = None,
 ) -> Manifest:
     """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
-    that it gets to itself; its memory is not moved then.
+    that it gets to itself; its memory is not moved then. `arrival`: the live trial that goes on in it, from its image.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
@@ -111,9 +115,21 @@ def make_pod(
         if outlives_pod(spec):
             checkpoints.add_hook(main)
     metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
+    if arrival is not None:
+        _goes_on(pod, main, metadata, arrival)
     if parked:
         metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Carrying) -> None:
+    """Only the first container's image is another one: the gate's is the trial's own. It stays where its agent was
+    asked to make the image for."""
+    main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
+    checkpoints.stay_on(pod, arrival.target)
+    metadata["annotations"][CARRIED_ANNOTATION] = arrival.node
+    if arrival.arrives:
+        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.arrives
 
 
 def reading_of(job: HyperParamJob) -> MetricsReading:

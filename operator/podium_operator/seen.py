@@ -13,7 +13,16 @@ from podium.domain.observe import Gate, PodFacts
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.gpunode import NO_MEMORY
 from podium.schema.template import GATE_CONTAINER
-from podium_operator.pods import ALONE_ANNOTATION, ATTEMPT_LABEL, HOLDS_GPU, JOB_LABEL, REQUEUE_ANNOTATION, TRIAL_LABEL
+from podium_operator.pods import (
+    ALONE_ANNOTATION,
+    ATTEMPT_LABEL,
+    CARRIED_ANNOTATION,
+    CARRY_ANNOTATION,
+    HOLDS_GPU,
+    JOB_LABEL,
+    REQUEUE_ANNOTATION,
+    TRIAL_LABEL,
+)
 
 
 class _Terminated(StatusModel):
@@ -94,6 +103,8 @@ class SeenPod:
     facts: PodFacts
     created: float
     ended_at: float | None
+    carry: str = ""  # the node that its agent is asked to carry it to
+    carried: bool = False  # it goes on from the image of a live trial
 
 
 def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
@@ -117,6 +128,8 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         facts=_facts(pod, failed_init, ends),
         created=created.timestamp() if created else 0.0,
         ended_at=max(finished, default=None),
+        carry=pod.metadata.annotations.get(CARRY_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
     )
 
 
@@ -162,6 +175,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         waiting_reason=telling[0].reason if telling else "",
         short=holds.message if holds is not None and holds.reason == NO_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
     )
 

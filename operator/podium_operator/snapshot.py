@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from podium.domain.carrying import HELD, METHOD
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import SuspensionRecord
+from podium_operator.carrying import standing
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
@@ -68,7 +70,8 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
     """
     there = [node for node in nodes if node.metadata.name in places] or [node for node in nodes if node.status.gpus]
     carried_out = [
-        frozenset(node.status.methods) | (frozenset({FREEZE}) if node.status.source == "owned" else frozenset())
+        (frozenset(node.status.methods) - {METHOD})
+        | (frozenset({FREEZE}) if node.status.source == "owned" else frozenset())
         for node in there
     ]
     return frozenset.intersection(*carried_out) if carried_out else frozenset({FREEZE})
@@ -88,6 +91,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     created = trial.metadata.creation_timestamp
     # the pod of a finished trial is history once it is over; one that goes on has to be deleted
     over = sight.phase in FINAL and sight.pod is not None and sight.pod.facts.phase in ("Succeeded", "Failed")
+    carrying, carried = standing(trial, sight.pod)
     return TrialView(
         key=trial_key(trial),
         job=job_key(trial),
@@ -102,7 +106,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         gpus=() if sight.phase in FINAL else sight.gpus,
         gpu_seconds=trial.status.gpu_seconds,
         retry_at=sight.retry_at,
-        suspend=trial.spec.suspend,
+        suspend=trial.spec.suspend or (carrying in HELD and not carried),
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
@@ -110,6 +114,8 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         pod_since=sight.pod.created if sight.pod else 0.0,
         saved=trial.status.saved.step if trial.status.saved else None,
         switch=_switch(trial.status.suspensions.recent),
+        carrying=carrying,
+        carried=carried,
     )
 
 
@@ -133,6 +139,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             draining=node.spec.draining,
             exclusive=gpu.exclusive,
             leased_by=None if node.status.source == "owned" else (gpu.lease or "").partition("/")[0],
+            carries=METHOD in node.status.methods,
         )
 
 

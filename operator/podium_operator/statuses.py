@@ -17,6 +17,7 @@ from podium.domain.phase import REQUEUES, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import estimate
 from podium.schema.job import HyperParamJob
+from podium.schema.trial import Carrying
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.announcements import Announcements
@@ -31,7 +32,7 @@ from podium_operator.world import World, job_key, trial_key
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 # what makes a status urgent: everything else in it is a figure or a sentence about figures
-URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt")
+URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "carrying")
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
@@ -55,6 +56,7 @@ class Statuses:
         job_ends: Mapping[JobKey, EndJob],
         predicted: Mapping[TrialKey, Forecast],
         leased: Mapping[JobKey, Leased],
+        carrying: Mapping[TrialKey, Carrying],
     ) -> None:
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
@@ -69,6 +71,7 @@ class Statuses:
                 place=places.get(key),
                 end=ends.get(key),
                 predicted=predicted.get(key),
+                carrying=carrying.get(key),
             )
             calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
             told.append(self._announcements.losses(trial))
@@ -136,6 +139,8 @@ class Statuses:
         self._written[meta.uid] = (now, status)
         if stored != status["phase"]:
             await self._announcements.phase(resource, item, stored, status)
+        if isinstance(item, SeenTrial):
+            await self._announcements.carrying(item, status)
         return True
 
     def _forget(self, world: World) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from podium.schema.manifests import read_manifests
+from podium_devcluster import registry
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +157,8 @@ def site() -> Iterator[Site]:
     place = demo.Place(cluster.cache.root, name)
     cluster.down()  # what a killed session left has searches of its own
     try:
-        demo.install(place)
+        # whether trials are carried is each job's own; who has this asks for nothing else
+        demo.install(place, f"--set=agent.checkpointRegistry={registry.ADDRESS}")
         yield Site(cluster, demo, place)
     finally:
         if not os.environ.get("PODIUM_KEEP"):

@@ -21,23 +21,17 @@ from dataclasses import asdict
 from pydantic import ValidationError
 
 from podium_agent.cgroups import Freezer, find_containers
-from podium_agent.moving.facts import Node, Pod
-from podium_agent.moving.gpus import OffGpus
-from podium_agent.moving.kubelet import Container, Kubelet
-from podium_agent.moving.move import Mover
-from podium_agent.moving.opened import opened_by
+from podium_agent.moving.kubelet import Container
+from podium_agent.moving.leave import Tools, leave, pod_of
 from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.registry import Registry
 from podium_agent.moving.settings import MoveSettings
-from podium_agent.suspension.base import Standing
 from podium_agent.suspension.capability import read_facts, why_not_mapped
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
-from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.resources import NODES, PODS
+from podium_cluster.client import ApiError, connect
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -72,41 +66,25 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     container = Container(asked.namespace, asked.pod, asked.container)
     async with connect(settings) as api:
-        pod = await _pod(api, container)
-        source = Node.model_validate(await api.get(NODES, pod.spec.node_name))
-        target = Node.model_validate(await api.get(NODES, asked.target)) if asked.target else None
-    identity = pod.container_id(container.name)
-    found = await asyncio.to_thread(find_containers, settings.proc, settings.cgroup_root, frozenset({identity} - {""}))
-    if identity not in found:
-        raise MoveError("ContainerGone", f"{container} does not run on this node: run this in the agent of its node")
-    freezer, freeze = found[identity].freezer, Freeze(settings.freeze_timeout)
-    if asked.undo:
-        outcome = await freeze.resume((freezer,))
-        return {"undone": outcome.ok, "code": outcome.code, "message": outcome.message}
-    parked = Parked(settings.parked_dir)
-    if asked.arrives is not None:
-        return await _bring_back(settings, parked, freezer, asked.arrives, tuple(filter(None, asked.onto.split(","))))
-    held = _moved_off(parked, freeze, freezer)
-    opened = await asyncio.to_thread(opened_by, freezer.processes(), settings.proc)
-    mover = Mover(
-        Kubelet(source.address, source.port, settings.kubelet_authority, settings.kubelet_token),
-        Registry(settings.registry, settings.registry_user, settings.registry_password),
-        freeze,
-        settings.checkpoints_dir,
-        settings.move_seconds,
-        await asyncio.to_thread(_off_gpus, settings, parked, freezer) if held else None,
-    )
-    subject = pod.subject(container.name, opened, off_gpu=bool(held))
-    there = target.place(settings.restore_switched_on) if target else None
-    departed = await mover.depart(container, freezer, subject, source.place(), there)
+        pod = await pod_of(api, container)
+        identity = frozenset({pod.container_id(container.name)} - {""})
+        found = await asyncio.to_thread(find_containers, settings.proc, settings.cgroup_root, identity)
+        if not found:
+            raise MoveError(
+                "ContainerGone", f"{container} does not run on this node: run this in the agent of its node"
+            )
+        (freezer,) = (one.freezer for one in found.values())
+        freeze, parked = Freeze(settings.freeze_timeout), Parked(settings.parked_dir)
+        if asked.undo:
+            outcome = await freeze.resume((freezer,))
+            return {"undone": outcome.ok, "code": outcome.code, "message": outcome.message}
+        if asked.arrives is not None:
+            onto = tuple(filter(None, asked.onto.split(",")))
+            return await _bring_back(settings, parked, freezer, asked.arrives, onto)
+        tools = Tools(freeze, parked, lambda: _cuda(settings))
+        departed, arrival = await leave(settings, api, tools, container, freezer, pod, asked.target or "")
     said: dict[str, object] = {"image" if key == "reference" else key: one for key, one in asdict(departed).items()}
-    return {**said, "arrives": Arrival(gpus=held, processes=departed.processes).model_dump()} if held else said
-
-
-def _moved_off(parked: Parked, freeze: Freeze, freezer: Freezer) -> dict[str, int]:
-    """Bytes by GPU of one that stands still with its agent's note; empty: its memory lies where it worked."""
-    name = freezer.path.name
-    return dict(parked.whole(name).left) if freeze.standing((freezer,)) is Standing.PARKED else {}
+    return {**said, "arrives": arrival.model_dump()} if arrival is not None else said
 
 
 async def _bring_back(
@@ -130,25 +108,12 @@ async def _bring_back(
     return {"back": True, "seconds": outcome.seconds}
 
 
-def _off_gpus(settings: MoveSettings, parked: Parked, freezer: Freezer) -> OffGpus:
-    """Blocking. Its agent gets it back when this command is surely over, also if it was killed."""
-    return OffGpus(_cuda(settings), parked, freezer.path.name, 2 * settings.move_seconds + 60.0)
-
-
 def _cuda(settings: MoveSettings) -> CudaProcesses:
     """Blocking."""
     try:
         return CudaProcesses(CudaDriver(), settings.cuda_lock_seconds, settings.cuda_copy_seconds)
     except CudaMissingError as error:
         raise MoveError("DriverMissing", f"{error}: run this where the agent finds the driver") from error
-
-
-async def _pod(api: Api, container: Container) -> Pod:
-    """By list: the agent's account may list pods, not get one."""
-    found = (await api.list(PODS, container.namespace, fields=f"metadata.name={container.pod}"))["items"]
-    if not found:
-        raise MoveError("ContainerGone", f"there is no pod {container.pod} in namespace {container.namespace}")
-    return Pod.model_validate(found[0])
 
 
 if __name__ == "__main__":

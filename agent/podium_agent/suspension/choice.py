@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from podium.domain.carrying import METHOD as CARRIES
 from podium_agent.cgroups import Freezer
 from podium_agent.suspension.base import Outcome, Standing, SuspensionMethod
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -30,10 +31,12 @@ class Methods:
         parked: Parked | None = None,
         *,
         leases: bool = False,
+        carries: bool = False,
     ) -> None:
         self._by_name: dict[str, SuspensionMethod] = {} if leases else {freeze.name: freeze}
         self._last: SuspensionMethod = freeze
         self._several: str | None = None
+        self._carries = carries
         self._parked = parked
         if cuda is not None:
             self.adopt(cuda, several)
@@ -45,7 +48,8 @@ class Methods:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._by_name)
+        """As the node reports them: also that live trials are carried to other nodes, which suspends none here."""
+        return (*self._by_name, CARRIES) if self._carries else tuple(self._by_name)
 
     def best(self, wanted: Sequence[str], gpus: int, failed: Collection[str] = ()) -> str:
         """The first in the job's own order that can be had for a trial with so many GPUs; empty: none.

@@ -51,10 +51,12 @@ class Opening:
 
     def __init__(self, settings: AgentSettings) -> None:
         self._settings = settings
-        self._freeze = Freeze(settings.freeze_timeout)
-        self._parked = Parked(settings.share_dir.parent / "parked")
-        self._parked.tidy(names_of_cgroups(settings.proc))
-        self.methods = Methods(self._freeze, parked=self._parked, leases=settings.gpu_source == "leases")
+        self.freeze = Freeze(settings.freeze_timeout)
+        self.parked = Parked(settings.share_dir.parent / "parked")
+        self.parked.tidy(names_of_cgroups(settings.proc))
+        self.processes: CudaProcesses | None = None
+        leases, carries = settings.gpu_source == "leases", bool(settings.registry)
+        self.methods = Methods(self.freeze, parked=self.parked, leases=leases, carries=carries)
         self.why = f"{MISSING}: the driver has not been asked yet"
 
     async def look(self) -> None:
@@ -70,8 +72,8 @@ class Opening:
                 log.info("method cuda-checkpoint is off: %s", self.why)
             return
         settings = self._settings
-        processes = CudaProcesses(found.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
-        self.methods.adopt(CudaCheckpoint(processes, self._freeze, self._parked), found.several)
+        self.processes = CudaProcesses(found.driver, settings.cuda_lock_seconds, settings.cuda_copy_seconds)
+        self.methods.adopt(CudaCheckpoint(self.processes, self.freeze, self.parked), found.several)
         log.info("method cuda-checkpoint is on%s", f", with one GPU a trial ({found.several})" if found.several else "")
         storage = "there, and not used" if found.driver.has_custom_storage else "not there"
         log.info("custom storage of the driver (CUDA 13.4) is %s", storage)

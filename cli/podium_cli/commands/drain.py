@@ -15,11 +15,12 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.domain.moving import movable
+from podium.domain.carrying import METHOD, CarryPhase
+from podium.domain.moving import carriable, movable
 from podium.domain.phase import FINAL
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.job import HyperParamJob
-from podium.schema.saving import can_save, saves_at
+from podium.schema.saving import can_save, carries, saves_at
 from podium.schema.trial import HyperParamTrial
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
@@ -46,6 +47,15 @@ class _Phase(StatusModel):
     phase: str = ""
 
 
+class _Methods(StatusModel):
+    methods: list[str] = Field(default_factory=list)
+
+
+class _GpuNode(StatusModel):
+    metadata: ObjectMeta
+    status: _Methods = _Methods()
+
+
 class _Pod(StatusModel):
     metadata: _PodMeta
     status: _Phase = _Phase()
@@ -53,13 +63,15 @@ class _Pod(StatusModel):
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A trial that is still on the node. `cost`: what would be lost by ending its pod; empty: nothing."""
+    """A trial that is still on the node. `cost`: what would be lost by ending its pod; empty: nothing. `how`: in what
+    way it leaves, with what that costs."""
 
     trial: str
     namespace: str
     pod: str
     pod_uid: str
     cost: str
+    how: str = ""
 
 
 def add(commands: Commands) -> None:
@@ -115,19 +127,22 @@ async def _mark(api: Api, node: str, *, draining: bool) -> None:
 async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) -> Exit:
     deadline = time.monotonic() + wait
     before: dict[str, Left] = {}
-    told: set[str] = set()
+    told: set[tuple[str, str]] = set()
     while True:
         there = {one.pod_uid: one for one in await _look(api, node)}
         for one in (one for uid, one in before.items() if uid not in there):
             print(f"{one.namespace}/{one.trial} has left ({len(there)} to go)", flush=True)
         before = there
+        for one in (one for one in there.values() if one.how and (one.pod_uid, one.how) not in told):
+            print(f"{one.namespace}/{one.trial} {one.how}", flush=True)
+            told.add((one.pod_uid, one.how))
         stuck = [one for one in there.values() if one.cost]
-        for one in (one for one in stuck if one.pod_uid not in told):
+        for one in (one for one in stuck if (one.pod_uid, "") not in told):
             end = "it is ended" if lose_steps else "it goes on here"
             print(f"{one.namespace}/{one.trial} cannot be moved: {one.cost}; {end}", flush=True)
             if lose_steps:
                 await api.delete(PODS, one.pod, one.namespace, uid=one.pod_uid)
-            told.add(one.pod_uid)
+            told.add((one.pod_uid, ""))
         if not there:
             print(f"no trial is left; `podium drain {node} --undo` lets them come again")
             return Exit.OK
@@ -149,13 +164,23 @@ async def _look(api: Api, node: str) -> tuple[Left, ...]:
         return ()
     trials = [parse_trial(item) for item in (await api.list(TRIALS))["items"]]
     jobs = [parse_job(item) for item in (await api.list(JOBS))["items"]]
-    return left(pods, trials, jobs)
+    nodes = [_GpuNode.model_validate(item) for item in (await api.list(GPUNODES))["items"]]
+    return left(pods, trials, jobs, carries_from(node, nodes))
+
+
+def carries_from(node: str, nodes: Iterable[_GpuNode]) -> bool:
+    """Whether its agent and that of another node carry live trials."""
+    able = {one.metadata.name for one in nodes if METHOD in one.status.methods}
+    return node in able and len(able) > 1
 
 
 def left(
-    pods: Iterable[Mapping[str, Any]], trials: Iterable[HyperParamTrial], jobs: Iterable[HyperParamJob]
+    pods: Iterable[Mapping[str, Any]],
+    trials: Iterable[HyperParamTrial],
+    jobs: Iterable[HyperParamJob],
+    node_carries: bool = False,
 ) -> tuple[Left, ...]:
-    """Whose pods have not ended, and what ending them would cost."""
+    """Whose pods have not ended, and what ending them would cost. `node_carries`: see `carries_from`."""
     by_uid = {trial.metadata.uid: trial for trial in trials}
     by_name = {(job.metadata.namespace, job.metadata.name): job for job in jobs}
     found: list[Left] = []
@@ -169,9 +194,23 @@ def left(
         name = meta.labels.get(TRIAL_LABEL, meta.name)
         # a pod on its way out goes whatever it costs, and so does one whose trial is gone or over
         going = meta.deletion_timestamp is not None or trial is None or job is None or trial.status.phase in FINAL
-        cost = "" if going or trial is None or job is None else cost_of(job, trial)
-        found.append(Left(name, meta.namespace, meta.name, meta.uid, cost))
+        cost = how = ""
+        if not going and trial is not None and job is not None:
+            how, cost = leaves_by(job, trial, meta.uid, node_carries)
+        found.append(Left(name, meta.namespace, meta.name, meta.uid, cost, how))
     return tuple(sorted(found, key=lambda one: (one.namespace, one.trial)))
+
+
+def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_carries: bool) -> tuple[str, str]:
+    """In what way it leaves with what that costs, and what is lost otherwise; one of them is empty."""
+    cost, way = cost_of(job, trial), trial.status.carrying
+    if not cost:
+        return "leaves: it loses no step", ""
+    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FELL_BACK:
+        return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
+    if carriable(trial.status.phase, carries=carries(job.spec), node_carries=node_carries):
+        return "is carried alive (experimental): it loses no step, unless its restore fails", ""
+    return "", cost
 
 
 def cost_of(job: HyperParamJob, trial: HyperParamTrial) -> str:

@@ -55,6 +55,16 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """Take the live trial to node `target` (`domain.carrying`): its pod stays until its image is made."""
+
+    trial: TrialKey
+    target: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class EndTrial:
     """Set a final phase."""
 
@@ -91,7 +101,7 @@ class EndJob:
     message: str
 
 
-Action = CreateTrial | CreatePod | DeletePod | Requeue | EndTrial | Order | EndJob
+Action = CreateTrial | CreatePod | DeletePod | Requeue | Carry | EndTrial | Order | EndJob
 
 
 class Places(Sequence[Place]):

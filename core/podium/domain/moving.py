@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podium.domain.phase import TrialPhase
+from podium.domain.phase import LIVE, TrialPhase
 from podium.domain.snapshot import SavesAt
 
 NOT_BEGUN: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED})
@@ -16,3 +16,8 @@ def movable(phase: TrialPhase, *, saves: bool, saves_at: SavesAt, has_save: bool
     if phase in NOT_BEGUN:
         return saves_at != "node" or not has_save
     return saves and saves_at == "anywhere"
+
+
+def carriable(phase: TrialPhase, *, carries: bool, node_carries: bool) -> bool:
+    """Whether one that is not movable may leave alive, with all that it holds: asked of a job and of its node."""
+    return phase in LIVE - NOT_BEGUN and carries and node_carries

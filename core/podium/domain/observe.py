@@ -35,6 +35,7 @@ _DISRUPTIONS = frozenset(
 )
 _PATIENT = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _WRONG_SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
 
@@ -61,6 +62,7 @@ class PodFacts:
     unschedulable: str = ""
     short: str = ""  # the GPU memory that it waits for, as its agent says
     requeue: str = ""  # why Podium deletes the pod, as it stamped it
+    carried: bool = False  # it goes on from the image of a live trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,10 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted while its process ran.")
     if pod.exit_reason == "ContainerStatusUnknown":
         return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
+    if pod.carried and pod.exit_reason in _NEVER_STARTED:
+        return PodEnd(
+            "Disrupted", "CarryFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
+        )
     who = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
     if pod.exit_reason == "OOMKilled":
         text = f"{who} used more memory than resources.limits.memory allows; raise it in the template."

@@ -55,7 +55,7 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.FAILED: _OWN,
 }
 # why Podium itself takes a pod away whose trial goes on in another one
-REQUEUES = ("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "SuspendedByUser")
+REQUEUES = ("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "SuspendedByUser", "CarryFailed")
 _LOST = ("PodDisrupted", "PodGone", "PodRejected", *_OWN, *REQUEUES)
 
 

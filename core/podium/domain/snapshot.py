@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 
 Scalar = str | bool | int | float
@@ -64,6 +65,7 @@ class JobView:
     freezes: bool = True  # a trial may be frozen where it is, to make room
     saves: bool = False  # its trials save when their pod is told to go, so that another pod goes on
     saves_at: SavesAt = "nowhere"
+    carries: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class TrialView:
     pod_since: float = 0.0  # when that pod was created
     saved: float | None = None  # step of its newest save; None: it has none
     switch: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
+    carrying: CarryPhase | None = None  # how far its present pod, old or new, is with that; None: it is not carried
+    carried: bool = False  # and its present pod is the new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,7 @@ class GpuView:
     draining: bool = False  # its node is to become empty
     exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
     leased_by: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+    carries: bool = False  # its node's agent carries live trials away, and takes them in
 
     @property
     def lost(self) -> bool:

@@ -8,6 +8,7 @@ from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, End
 from podium.domain.moving import NOT_BEGUN
 from podium.domain.phase import FINAL, REQUEUES
 from podium.domain.snapshot import Snapshot
+from podium.planning.carrying import leaves
 
 
 def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
@@ -88,7 +89,8 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
         if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
         begun = trial.phase not in NOT_BEGUN
-        if begun and not jobs[trial.job].saves and action.reason != "LeaseEnded":  # on what is another's GPU now
+        # on what is another's GPU now, or in a pod that cannot go on
+        if begun and not jobs[trial.job].saves and action.reason not in ("LeaseEnded", "CarryFailed"):
             found.append(f"{name} would lose what it did: its job does not save")
         if begun:
             found += [f"GPU {uuid}: {name} cannot save beside another that goes" for uuid in trial.gpus if going[uuid]]
@@ -110,12 +112,14 @@ def _pods(snapshot: Snapshot, plan: Plan) -> list[str]:
         for t in live
         if t.pod is not None and t.job in jobs and (t.gpus or not t.stuck)
     )
-    new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in created)
+    # one that is carried has two pods for a moment: what it leaves and what it goes to
+    fresh = [a for a in created if not leaves(trials[a.trial])]
+    new = sum(jobs[trials[a.trial].job].gpus_per_trial for a in fresh)
     if new and used + new > sum(shares.values()):
         found.append(f"{used} shares are used, {new} more asked for, there are {sum(shares.values())}")
     twice = [key.name for key, n in Counter(a.trial for a in created).items() if n > 1]
     found += [f"{name} gets two pods" for name in twice]
-    found += [f"{a.trial.name} has a pod already" for a in created if trials[a.trial].pod is not None]
+    found += [f"{a.trial.name} has a pod already" for a in fresh if trials[a.trial].pod is not None]
     for job in jobs.values():
         numbers = [a.number for a in plan.actions if isinstance(a, CreateTrial) and a.job == job.key]
         mine = [t for t in snapshot.trials if t.job == job.key]

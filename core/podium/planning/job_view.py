@@ -5,7 +5,7 @@ from __future__ import annotations
 from podium.domain.snapshot import JobKey, JobView
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
-from podium.schema.saving import can_save, saves_at
+from podium.schema.saving import can_save, carries, saves_at
 
 
 def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool) -> JobView:
@@ -38,4 +38,5 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         freezes=freezes,
         saves=can_save(spec),
         saves_at=saves_at(spec),
+        carries=carries(spec),
     )

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from podium.domain.actions import EndTrial, Place, Places, Plan
 from podium.domain.snapshot import Snapshot, TrialKey
+from podium.planning.carrying import carry, leaves
 from podium.planning.completion import close
 from podium.planning.creation import create
 from podium.planning.cutting import cut, release
@@ -32,8 +33,9 @@ def plan(snapshot: Snapshot) -> Plan:
     ranked, closing = given_up.standings, given_up.closing
     ordering = order(snapshot, ranked)
     leaving = leave(snapshot, ranked, ordering)
+    carried = carry(snapshot, ranked)
     creation = create(snapshot, allot(snapshot, closing), closing)
-    released = release(snapshot, ranked, (*leaving.actions, *creation.actions), closing)
+    released = release(snapshot, ranked, (*leaving.actions, *carried, *creation.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
     lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
 
@@ -52,6 +54,7 @@ def plan(snapshot: Snapshot) -> Plan:
             *given_up.actions,
             *ordering.orders,
             *leaving.actions,
+            *carried,
             *creation.actions,
             *released,
         ),
@@ -72,6 +75,8 @@ def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
         return "PodLeaving", "Its pod has been told to go; another one goes on."
     if standing.job.suspended:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
+    if leaves(trial):
+        return "CarriedAway", "It is being carried to another node: its memory becomes an image, from which it goes on."
     if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
     if any(uuid in lost for uuid in trial.gpus):

@@ -157,7 +157,7 @@ class Suspension(SpecModel):
         default_factory=lambda: list[Method](["freeze"]),
         min_length=1,
         max_length=4,
-        description="tried in this order; this version carries out freeze, cuda-checkpoint and app-checkpoint",
+        description="tried in this order; container-checkpoint, experimental: off draining nodes, with cuda-checkpoint",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     grace_period_seconds: int = Field(30, ge=1, le=3600, description="how long a trial may take to save its state")

@@ -195,6 +195,17 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="gpus.memory",
     ),
     Rule(
+        "ContainerCheckpointAlone",
+        "spec",
+        "!has(self.suspension) || !('container-checkpoint' in self.suspension.methods) || "
+        "'cuda-checkpoint' in self.suspension.methods",
+        "container-checkpoint carries what cuda-checkpoint has taken off its GPU: add cuda-checkpoint, or remove it",
+        lambda spec: (
+            {"container-checkpoint", "cuda-checkpoint"} & {*spec.suspension.methods} != {"container-checkpoint"}
+        ),
+        at="suspension.methods",
+    ),
+    Rule(
         "AppCheckpointWithoutPath",
         "spec",
         "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || has(self.checkpoint)",

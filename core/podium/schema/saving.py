@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podium.domain.carrying import METHOD as CARRIES
 from podium.domain.snapshot import SavesAt
 from podium.schema.job import JobSpec
 
@@ -22,3 +23,8 @@ def outlives_pod(spec: JobSpec) -> bool:
 def can_save(spec: JobSpec) -> bool:
     """Whether its trials save when asked, so that a pod may be taken away and another goes on."""
     return outlives_pod(spec) and SAVES_ITSELF in spec.suspension.methods
+
+
+def carries(spec: JobSpec) -> bool:
+    """Whether its trials may be carried to another node alive. The job's rules ask for `cuda-checkpoint` beside it."""
+    return spec.gpus.per_trial > 0 and CARRIES in spec.suspension.methods

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from pydantic import Field
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
 from podium.schema.job import Scalar
@@ -142,6 +143,31 @@ class Disruptions(StatusModel):
     retry_at: datetime | None = Field(None, description="no new pod before: ever later, the more there are in a row")
 
 
+class Carrying(StatusModel):
+    """The way of a live trial from a node that drains to another one (container-checkpoint, experimental)."""
+
+    phase: CarryPhase = Field(description="how far it is; FellBack: it is not carried, code and message say why")
+    since: datetime = Field(description="when that phase began")
+    pod_uid: str = Field(description="uid of the pod that it leaves")
+    attempt: int = Field(description="number of the pod that it goes on in")
+    node: str = Field(description="that it leaves")
+    target: str = Field(description="node that it goes to")
+    image: str = Field("", description="of its memory, by digest; empty: not made yet")
+    arrives: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/arrives")
+    code: str = Field("", description="CamelCase word: why it fell back")
+    message: str = Field("", description="the same as a sentence")
+
+
+class Departure(StatusModel):
+    """What the agent answers when it was asked to make a live trial an image."""
+
+    pod_uid: str = Field(description="uid of the pod that was to leave")
+    image: str = Field("", description="in the registry, by digest; empty: it was refused")
+    arrives: str = Field("", description="what it held on GPUs, as JSON; empty: nothing")
+    code: str = Field("", description="CamelCase word: why not")
+    message: str = Field("", description="the same as a sentence")
+
+
 class TrialStatus(StatusModel):
     """What became of it: the first part is written by the operator, the second by the agent of its node."""
 
@@ -160,6 +186,7 @@ class TrialStatus(StatusModel):
     predicted: Prediction | None = Field(None, description="the final value to expect; only where maxSteps is known")
     started_at: datetime | None = Field(None, description="when its first pod started")
     finished_at: datetime | None = Field(None, description="when it ended")
+    carrying: Carrying | None = Field(None, description="its last way to another node, alive; missing: none")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,
@@ -176,6 +203,7 @@ class TrialStatus(StatusModel):
     losses: Losses = Field(default_factory=Losses, description="(agent) what new attempts had to do again")
     gpu_seconds: float = Field(0.0, description="(agent) seconds that it held GPUs, times their number")
     holds: list[HoldInterval] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
+    departure: Departure | None = Field(None, description="(agent) its pod was asked to leave alive: what came of it")
 
 
 class HyperParamTrial(StatusModel):

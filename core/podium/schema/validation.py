@@ -25,7 +25,6 @@ from podium.schema.template_checks import placeholder_refusals, template_refusal
 
 __all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
 
-AVAILABLE_METHODS = ("freeze", "cuda-checkpoint", "app-checkpoint")
 AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
 
@@ -66,10 +65,11 @@ def check(spec: JobSpec) -> tuple[Refusal, ...]:
 def notes(spec: JobSpec) -> tuple[str, ...]:
     """Sentences for the message of Accepted=True: what a user might not expect of this job."""
     said: list[str] = []
-    idle = [method for method in spec.suspension.methods if method not in AVAILABLE_METHODS]
-    if idle and len(idle) < len(spec.suspension.methods):
-        used = f"{', '.join(AVAILABLE_METHODS[:-1])} and {AVAILABLE_METHODS[-1]}"
-        said.append(f"suspension.methods: this version carries out {used}; not used: {', '.join(idle)}.")
+    if "container-checkpoint" in spec.suspension.methods:
+        said.append(
+            "suspension.methods: container-checkpoint is experimental; by it a trial leaves a node that drains where "
+            "both nodes' GPUNodes list it."
+        )
     if "cuda-checkpoint" in spec.suspension.methods and "freeze" not in spec.suspension.methods:
         said.append("suspension.methods: a node whose GPUNode lists no cuda-checkpoint suspends no trial: add freeze.")
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
@@ -135,10 +135,6 @@ def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
     if spec.metrics.source not in AVAILABLE_SOURCES:
         message = f"{spec.metrics.source} cannot be read yet: let the trial print its values and write source: stdout"
         yield Refusal("NotYetSupported", "spec.metrics.source", message)
-    if spec.gpus.per_trial > 0 and not set(AVAILABLE_METHODS) & set(spec.suspension.methods):
-        asked = ", ".join(spec.suspension.methods)
-        message = f"this version carries out none of {asked}: add freeze, or remove suspension"
-        yield Refusal("NotYetSupported", "spec.suspension.methods", message)
     if spec.queue is not None:
         message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
         yield Refusal("NotYetSupported", "spec.queue", message)

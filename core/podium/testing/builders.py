@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import (
     Costs,
@@ -60,6 +61,7 @@ def make_job(
     freezes: bool = True,
     saves: bool = False,
     saves_at: SavesAt | None = None,
+    carries: bool = False,
 ) -> JobView:
     return JobView(
         key=job_key(name),
@@ -85,6 +87,7 @@ def make_job(
         freezes=freezes,
         saves=saves,
         saves_at=saves_at or ("anywhere" if saves else "nowhere"),
+        carries=carries,
     )
 
 
@@ -109,6 +112,8 @@ def make_trial(
     leaving: bool = False,
     pod_since: float = 0.0,
     saved: float | None = None,
+    carrying: CarryPhase | None = None,
+    carried: bool = False,
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -134,6 +139,8 @@ def make_trial(
         leaving=leaving,
         pod_since=pod_since,
         saved=saved,
+        carrying=carrying,
+        carried=carried,
     )
 
 
@@ -152,6 +159,7 @@ def make_gpu(
     draining: bool = False,
     exclusive: str | None = None,
     leased_by: str | None = None,
+    carries: bool = False,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -168,6 +176,7 @@ def make_gpu(
         draining=draining,
         exclusive=exclusive,
         leased_by=leased_by,
+        carries=carries,
     )
 
 

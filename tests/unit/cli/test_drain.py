@@ -11,7 +11,7 @@ import pytest
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
 from podium_cli.commands import drain
-from podium_cli.commands.drain import cost_of, left
+from podium_cli.commands.drain import _GpuNode, carries_from, cost_of, leaves_by, left
 from podium_cli.exits import CliError, Exit
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
@@ -19,6 +19,8 @@ from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resour
 AT = "2026-01-02T03:04:05Z"
 CLAIM = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}, "suspension": {"methods": ["app-checkpoint"]}}
 ON_NODE = CLAIM | {"checkpoint": {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}}
+METHODS = ["freeze", "cuda-checkpoint", "container-checkpoint"]
+ALIVE = {"suspension": {"methods": METHODS[1:]}, "gpus": {"memory": "8Gi"}}
 SAVED = {"saved": {"step": 8, "at": AT}}
 
 
@@ -73,6 +75,44 @@ def test_what_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], w
     assert bool(cost) is bool(words)
 
 
+FELL_BACK = {
+    "phase": "FellBack",
+    "since": AT,
+    "podUid": "pod-sweep-0",
+    "attempt": 1,
+    "node": "node-a",
+    "target": "node-b",
+    "code": "RestoreOff",
+    "message": "node-b starts no pod from a checkpoint",
+}
+WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
+    ("saves", CLAIM, {}, True, "it loses no step", ""),
+    ("is carried", ALIVE, {}, True, "is carried alive", ""),
+    ("is carried, on its way", ALIVE, {"carrying": FELL_BACK | {"phase": "Asked"}}, True, "is carried alive", ""),
+    ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
+    ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
+    ("was not carried", ALIVE, {"carrying": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
+    ("an earlier pod was not carried", ALIVE, {"carrying": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
+]
+
+
+@pytest.mark.parametrize(("spec", "status", "nodes", "way", "loss"), [c[1:] for c in WAYS], ids=[c[0] for c in WAYS])
+def test_in_what_way_it_leaves(spec: dict[str, Any], status: dict[str, Any], nodes: bool, way: str, loss: str) -> None:
+    job, trial = HyperParamJob.model_validate(job_of(**spec)), HyperParamTrial.model_validate(trial_of(**status))
+    how, cost = leaves_by(job, trial, "pod-sweep-0", nodes)
+    assert way in how
+    assert loss in cost
+    assert bool(how) is not bool(cost)
+
+
+def test_both_nodes_must_carry() -> None:
+    nodes = [_GpuNode.model_validate({"metadata": {"name": n}, "status": {"methods": METHODS}}) for n in "ab"]
+    old = _GpuNode.model_validate({"metadata": {"name": "c"}, "status": {"methods": ["freeze"]}})
+    assert carries_from("a", nodes)
+    assert not carries_from("a", [nodes[0], old])
+    assert not carries_from("c", [*nodes, old])
+
+
 def test_who_is_left() -> None:
     trials = [trial_of(0), trial_of(1), trial_of(2), trial_of(3, phase="EarlyStopped")]
     orphan = trial_of(9)
@@ -101,6 +141,7 @@ class Cluster:
             JOBS: [job_of(**spec)],
             TRIALS: list(trials),
             PODS: [pod_of(trial) for trial in trials],
+            GPUNODES: [{"metadata": {"name": name}, "status": {"methods": METHODS}} for name in ("node-a", "node-b")],
         }
         self._leave = list(leave)
 
@@ -148,6 +189,8 @@ def test_it_tells_who_leaves_until_nobody_is_left(drained: Drain, capsys: pytest
     cluster = Cluster(trial_of(0), trial_of(1), leave=("sweep-1", "sweep-0"), **CLAIM)
     assert drained(cluster) is Exit.OK
     assert capsys.readouterr().out.splitlines() == [
+        "lab/sweep-0 leaves: it loses no step",
+        "lab/sweep-1 leaves: it loses no step",
         "lab/sweep-1 has left (1 to go)",
         "lab/sweep-0 has left (0 to go)",
         "no trial is left; `podium drain node-a --undo` lets them come again",
@@ -162,9 +205,10 @@ def test_who_cannot_be_moved_is_named_and_goes_on(drained: Drain, capsys: pytest
     assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsLeft")
     assert "lab/sweep-0 cannot be moved" in caught.value.message
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("lab/sweep-0 cannot be moved: its job does not save")
-    assert said[0].endswith("it would lose 11 steps (it is at 11, saved at 0); it goes on here")
-    assert said[1] == "lab/sweep-1 has left (1 to go)", "who can be moved is waited for first"
+    assert said[0] == "lab/sweep-1 leaves: it loses no step"
+    assert said[1].startswith("lab/sweep-0 cannot be moved: its job does not save")
+    assert said[1].endswith("it would lose 11 steps (it is at 11, saved at 0); it goes on here")
+    assert said[2] == "lab/sweep-1 has left (1 to go)", "who can be moved is waited for first"
     assert cluster.calls == []
 
 

@@ -71,7 +71,7 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
     world = make_world(job, trial)
     sights = observe(world)
     statuses = Statuses(cast(Api, wire), 1.0, Metrics())
-    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}))
+    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
 

@@ -130,8 +130,8 @@ def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) 
     [
         ({"gpus": {"perTrial": 0}}, "not ranked and never suspended"),
         (
-            {"suspension": {"methods": ["container-checkpoint", "freeze"]}},
-            "this version carries out freeze, cuda-checkpoint and app-checkpoint; not used: container-checkpoint",
+            {"suspension": {"methods": ["cuda-checkpoint", "container-checkpoint"]}, "gpus": {"memory": "8Gi"}},
+            "container-checkpoint is experimental",
         ),
         (
             {"suspension": {"methods": ["cuda-checkpoint"]}, "gpus": {"memory": "8Gi"}},

@@ -1,0 +1,166 @@
+"""The agent's task that makes live trials images when the operator asks for it, and removes images that are done with.
+
+Asked by the annotation `podium.dev/carry` on a trial's pod; begun when the trial is suspended; the answer goes into the
+trial's status with the last lines of its log (`book.departure`). The annotation taken away is the end of it: what is
+under way is undone, the image removed, and the trial goes on here when its order says so. What an agent that died left
+half-done is done again from its beginning: the container stands as it was found then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from podium.domain.carrying import METHOD
+from podium.schema.gpunode import TrialState
+from podium.schema.trial import Departure
+from podium_agent.book import Book
+from podium_agent.cgroups import Freezer
+from podium_agent.moving import archive
+from podium_agent.moving.kubelet import Container
+from podium_agent.moving.leave import Tools, leave, pod_of, registry_of
+from podium_agent.moving.move import REPOSITORY
+from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.settings import MoveSettings
+from podium_agent.pods import TrialPod
+from podium_agent.records import Record
+from podium_cluster.client import Api, ApiError
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.5
+AGAIN_SECONDS = 10.0  # after the API server or the registry was away
+
+
+class Departures:
+    """`pods`: those of this node, as the watch has them; `record_of`, `book_of`: by a pod's uid."""
+
+    def __init__(
+        self,
+        settings: MoveSettings,
+        api: Api,
+        tools: Tools,
+        pods: Callable[[], Iterable[TrialPod]],
+        record_of: Callable[[str], Record | None],
+        book_of: Callable[[str], Book | None],
+    ) -> None:
+        self._settings, self._api, self._tools = settings, api, tools
+        self._pods, self._record_of, self._book_of = pods, record_of, book_of
+        self._leaving: dict[str, asyncio.Task[None]] = {}
+        self._not_before: dict[str, float] = {}
+        self._swept: set[str] = set()
+        self._removed: set[str] = set()
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self.look(time.monotonic())
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            await self.end()
+
+    async def end(self) -> None:
+        """Undoes what is under way."""
+        for task in self._leaving.values():
+            task.cancel()
+        await asyncio.gather(*self._leaving.values(), return_exceptions=True)
+
+    async def look(self, now: float) -> None:
+        there = {pod.uid: pod for pod in self._pods()}
+        self._forget(there.keys())
+        for uid, task in list(self._leaving.items()):
+            if uid not in there or not there[uid].carry:
+                task.cancel()
+            if task.done():
+                del self._leaving[uid]
+        for uid, pod in there.items():
+            book = self._book_of(uid)
+            if now < self._not_before.get(uid, 0.0) or uid in self._leaving:
+                continue
+            if pod.carry and book is not None and _may_leave(pod, book):
+                self._leaving[uid] = asyncio.get_running_loop().create_task(self._leave(pod, book, now))
+            elif not pod.carry and book is not None:
+                await self._stays(pod, book, now)
+            if pod.carried and (pod.main in pod.running or pod.ended or pod.deadline is not None):
+                await self._remove(pod, pod.image, now)  # its node has what it needs of it by now, or never will
+
+    async def _leave(self, pod: TrialPod, book: Book, now: float) -> None:
+        try:
+            answer = await self._answer(pod)
+        except ApiError as error:
+            log.warning("%s does not leave yet: %s", pod.name, error)
+            self._not_before[pod.uid] = now + AGAIN_SECONDS
+            return
+        except MoveError as refused:
+            answer = Departure(pod_uid=pod.uid, code=refused.code, message=refused.message)
+        except Exception as error:  # it has to be answered, or the trial stands still until the operator gives up
+            log.exception("%s does not leave", pod.name)
+            answer = Departure(pod_uid=pod.uid, code="Crashed", message=repr(error))
+        log.info(
+            "%s is to be carried to %s: %s", pod.name, pod.carry, answer.image or f"{answer.code}: {answer.message}"
+        )
+        book.depart(answer)
+
+    async def _answer(self, pod: TrialPod) -> Departure:
+        if METHOD not in pod.methods:
+            raise MoveError("NotAllowed", f"the job of {pod.name} does not name {METHOD} in suspension.methods")
+        record = self._record_of(pod.uid)
+        found = None if record is None else record.containers.get(pod.main)
+        if found is None:
+            raise MoveError("ContainerGone", f"the first container of {pod.name} does not run here")
+        container = Container(pod.key.namespace, pod.name, pod.containers[0])
+        await self._stand_still(found.freezer)
+        seen = await pod_of(self._api, container)
+        departed, arrival = await leave(
+            self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry
+        )
+        arrives = "" if arrival is None else arrival.model_dump_json()
+        return Departure(pod_uid=pod.uid, image=departed.reference, arrives=arrives)
+
+    async def _stand_still(self, freezer: Freezer) -> None:
+        """An agent before this one died over it: thawed for the checkpoint, it waits at its next CUDA call."""
+        name = freezer.path.name
+        if self._tools.parked.whole(name).leaving:
+            done = await self._tools.freeze.suspend((freezer,))
+            if not done.ok:
+                raise MoveError(done.code, done.message)
+            self._tools.parked.leave(name, 0.0)
+
+    async def _stays(self, pod: TrialPod, book: Book, now: float) -> None:
+        """It was not asked, or is so no more."""
+        if (
+            METHOD in pod.methods and pod.uid not in self._swept
+        ):  # an agent before this one may have been killed over it
+            self._swept.add(pod.uid)
+            container = Container(pod.key.namespace, pod.name, pod.containers[0])
+            await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, container)
+        departure = book.departure
+        if departure is not None and (not departure.image or await self._remove(pod, departure.image, now)):
+            book.depart(None)
+
+    async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
+        """Only of its own namespace, whoever wrote the annotation."""
+        if image in self._removed or not image.startswith(
+            f"{self._settings.registry}/{REPOSITORY}/{pod.key.namespace}/"
+        ):
+            return True
+        try:
+            await registry_of(self._settings).delete(image)
+        except MoveError as error:
+            log.warning("image %s is still in the registry: %s", image, error)
+            self._not_before[pod.uid] = now + AGAIN_SECONDS
+            return False
+        self._removed.add(image)
+        return True
+
+    def _forget(self, there: Iterable[str]) -> None:
+        kept = frozenset(there)
+        self._swept &= kept
+        self._not_before = {uid: at for uid, at in self._not_before.items() if uid in kept}
+
+
+def _may_leave(pod: TrialPod, book: Book) -> bool:
+    """`account`: what the status says of it is known, an answer among it."""
+    asked = book.account is not None and book.departure is None
+    return asked and book.state is TrialState.SUSPENDED and pod.deadline is None and not pod.ended

@@ -1,0 +1,111 @@
+"""A live trial is carried from a node that drains to another one (`container-checkpoint`, experimental): how far it is.
+
+A table, pure. The operator follows it for each such trial (`podium_operator.carrying`) and stores the phase in the
+trial's status, so that an operator that starts anew goes on from there. Until the new pod exists every way out leaves
+the trial where it was, with all it did; afterwards a failure means a new attempt without the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+METHOD = "container-checkpoint"
+ASKED_SECONDS = 1200.0  # for an agent to answer: it gives checkpoint and push 300 s each, and may be restarted
+BROKEN_SECONDS = 60.0  # a new pod whose image or container is in trouble for so long will not start
+
+
+class CarryPhase(StrEnum):
+    """`Asked`: it gets no turn, is suspended, and its agent makes the image; `Pushed`: the image is in the registry;
+    `Created`: its new pod is there and the old one goes; `Arrived`: it has printed a value there."""
+
+    ASKED = "Asked"
+    PUSHED = "Pushed"
+    CREATED = "Created"
+    ARRIVED = "Arrived"
+    FELL_BACK = "FellBack"
+
+
+# it may get no turn: what it computed after the checkpoint would be computed again
+HELD: frozenset[CarryPhase] = frozenset({CarryPhase.ASKED, CarryPhase.PUSHED})
+OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.CREATED}
+
+
+@dataclass(frozen=True, slots=True)
+class CarryFacts:
+    """One look. `old_pod`, `new_pod`: it is there, has not ended and is not told to go; `made`: a pod of the new
+    attempt is there in any state; `refusal`: (code, sentence) of the agent, or of the API server for the new pod;
+    `pushed`: the agent named the image; `printed`: the new pod has printed a value; `broken`: why the new pod cannot
+    start, empty: it can; `age`: seconds since the phase began."""
+
+    age: float = 0.0
+    over: bool = False  # the trial has ended
+    draining: bool = True
+    old_pod: bool = True
+    made: bool = False
+    new_pod: bool = False
+    refusal: tuple[str, str] | None = None
+    pushed: bool = False
+    printed: bool = False
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """`code` and `message` say why, where it fell back."""
+
+    phase: CarryPhase
+    code: str = ""
+    message: str = ""
+
+
+_Rule = Callable[[CarryFacts], Moved | None]
+_BACK = CarryPhase.FELL_BACK
+
+
+def _back(code: str, message: str, when: Callable[[CarryFacts], bool]) -> _Rule:
+    return lambda facts: Moved(_BACK, code, message) if when(facts) else None
+
+
+def _to(phase: CarryPhase, when: Callable[[CarryFacts], bool]) -> _Rule:
+    return lambda facts: Moved(phase) if when(facts) else None
+
+
+def _refused(facts: CarryFacts) -> Moved | None:
+    return None if facts.refusal is None else Moved(_BACK, *facts.refusal)
+
+
+def _broken(facts: CarryFacts) -> Moved | None:
+    if not facts.broken or facts.age < BROKEN_SECONDS:
+        return None
+    return Moved(_BACK, "RestoreFailed", f"Its new pod does not start: {facts.broken}")
+
+
+_OVER = _back("TrialEnded", "The trial ended meanwhile.", lambda f: f.over)
+_STAYS = _back("DrainUndone", "Its node takes trials again: it goes on there.", lambda f: not f.draining)
+_GONE = _back("PodGone", "Its pod went before its image was made.", lambda f: not f.old_pod)
+_SILENT = _back(
+    "NoAnswer",
+    f"Its agent made no image within {ASKED_SECONDS:g} s: see the agent's log.",
+    lambda f: f.age >= ASKED_SECONDS,
+)
+_LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", lambda f: not f.new_pod)
+
+# the first rule that holds wins; none: the phase stands
+TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
+    {
+        CarryPhase.ASKED: (_OVER, _refused, _STAYS, _GONE, _to(CarryPhase.PUSHED, lambda f: f.pushed), _SILENT),
+        # its old pod may be gone by now: the image is all that is needed
+        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused),
+        CarryPhase.CREATED: (_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER, _LOST, _broken),
+        CarryPhase.ARRIVED: (),
+        CarryPhase.FELL_BACK: (),
+    }
+)
+
+
+def follow(phase: CarryPhase, facts: CarryFacts) -> Moved | None:
+    """Where it goes from here; None: it stays."""
+    return next((moved for rule in TABLE[phase] if (moved := rule(facts)) is not None), None)

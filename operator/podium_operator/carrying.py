@@ -1,0 +1,135 @@
+"""A live trial on its way to another node (`container-checkpoint`): its stored phase, what its agent is asked, and the
+pod that it goes on in. Pure; used by cycle, actuator, snapshot and pods.
+
+The operator asks by the annotation `podium.dev/carry` on the pod (its value: the node to go to), the agent answers in
+the trial's status (`departure`). The operator's own part is `status.carrying`, by the table `domain.carrying`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from podium.domain.actions import Carry
+from podium.domain.carrying import OPEN, CarryFacts, CarryPhase, follow
+from podium.domain.phase import FINAL
+from podium.domain.snapshot import TrialKey
+from podium.schema.trial import Carrying
+from podium_operator.observed import Sight
+from podium_operator.seen import SeenPod
+from podium_operator.seen_trial import SeenTrial
+from podium_operator.world import World, trial_key
+
+ENDED = ("Succeeded", "Failed")
+PASSING = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
+
+
+def carryings(
+    world: World, sights: Mapping[TrialKey, Sight], asked: Mapping[TrialKey, Carry], refused: Mapping[TrialKey, str]
+) -> Mapping[TrialKey, Carrying]:
+    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words."""
+    found: dict[TrialKey, Carrying] = {}
+    for trial in world.trials:
+        key = trial_key(trial)
+        after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
+        if after is not None:
+            found[key] = after
+    return found
+
+
+def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
+    """Pods whose annotation is to change, with its new value; empty: none. It goes only where the trial fell back: the
+    agent takes that for the end of the matter, and removes the image."""
+    for trial in world.trials:
+        stored = trial.status.carrying
+        for pod in world.pods_of.get(trial.metadata.uid, ()):
+            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not CarryPhase.FELL_BACK
+            wanted = stored.target if stored is not None and leaves else ""
+            if pod.carry != wanted and (_lives(pod) or (not wanted and pod.facts.phase not in ENDED)):
+                yield pod, wanted
+
+
+def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
+    """The image that this attempt goes on from; None: it begins from its save, or anew."""
+    stored = trial.status.carrying
+    goes_on = stored is not None and stored.phase is CarryPhase.PUSHED and stored.attempt == attempt
+    return stored if goes_on else None
+
+
+def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
+    """How far the trial's present pod is, and whether that is the one it was carried to."""
+    stored = trial.status.carrying
+    if stored is None or pod is None:
+        return None, False
+    if pod.uid == stored.pod_uid:
+        return stored.phase, False
+    if pod.carried and pod.attempt == stored.attempt and stored.phase is not CarryPhase.ARRIVED:
+        return stored.phase, True
+    return None, False
+
+
+def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None) -> Carrying | None:
+    stored, pod = trial.status.carrying, sight.pod
+    if asked is not None and pod is not None:
+        return Carrying(
+            phase=CarryPhase.ASKED,
+            since=_moment(world.now),
+            pod_uid=pod.uid,
+            attempt=sight.attempt + 1,
+            node=sight.node or "",
+            target=asked.target,
+        )
+    if stored is None:
+        return None
+    draining = _drains(world, stored.node)
+    if stored.phase not in OPEN:
+        again = stored.phase is CarryPhase.FELL_BACK and pod is not None and pod.uid == stored.pod_uid and not draining
+        return None if again else stored  # where its node drains another time it is tried another time
+    moved = follow(stored.phase, _facts(world, trial, sight, stored, draining=draining, refused=refused))
+    if moved is None:
+        return stored
+    departure = trial.status.departure
+    said = {"code": moved.code, "message": moved.message}
+    if moved.phase is CarryPhase.PUSHED and departure is not None:
+        said |= {"image": departure.image, "arrives": departure.arrives}
+    return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), **said})
+
+
+def _facts(
+    world: World, trial: SeenTrial, sight: Sight, stored: Carrying, *, draining: bool, refused: str | None
+) -> CarryFacts:
+    pods = world.pods_of.get(trial.metadata.uid, ())
+    old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
+    new = next((pod for pod in pods if pod.attempt == stored.attempt), None)
+    departure, reader = trial.status.departure, trial.status.reader
+    answer = departure if departure is not None and departure.pod_uid == stored.pod_uid else None
+    refusal = None if refused is None else ("PodRefused", refused)
+    if answer is not None and answer.code:
+        refusal = (answer.code, answer.message)
+    broken = ""
+    if new is not None and new.facts.waiting_reason not in PASSING:
+        broken = f"{new.facts.waiting_reason}: {new.facts.message}"
+    return CarryFacts(
+        age=world.now - stored.since.timestamp(),
+        over=sight.phase in FINAL,
+        draining=draining,
+        old_pod=old is not None and _lives(old),
+        made=new is not None,
+        new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
+        refusal=refusal,
+        pushed=answer is not None and bool(answer.image),
+        printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
+        broken=broken,
+    )
+
+
+def _lives(pod: SeenPod) -> bool:
+    return pod.facts.phase not in ENDED and not pod.facts.deleting
+
+
+def _drains(world: World, node: str) -> bool:
+    return any(one.metadata.name == node and one.spec.draining for one in world.nodes)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)

@@ -1,0 +1,119 @@
+"""Which live trials are carried to another node, and each edge of the table that says how far one is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plans import RUN, SLOW, P, of, sound, why
+
+from podium.domain.actions import Carry, CreatePod, Plan, Requeue
+from podium.domain.carrying import ASKED_SECONDS, BROKEN_SECONDS, OPEN, TABLE, CarryFacts, CarryPhase, follow
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import GpuView, Snapshot
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
+ARRIVED, BACK = CarryPhase.ARRIVED, CarryPhase.FELL_BACK
+CARRIES = make_job(max_trials=2, carries=True)
+
+
+def asked(made: Plan) -> list[tuple[str, str]]:
+    return [(a.trial.name, a.target) for a in of(made, Carry) if isinstance(a, Carry)]
+
+
+def drained(
+    phase: TrialPhase = RUN, *, job: Any = CARRIES, gpu: Any = None, other: Any = None, **trial: Any
+) -> Snapshot:
+    """One trial on node-a, which drains; node-b has a GPU that is free."""
+    there = make_trial(0, gpus=["gpu-0"], node="node-a", phase=phase, values=SLOW, **trial)
+    mine = make_gpu(trials=[there.key], **{"draining": True, "carries": True, **(gpu or {})})
+    return make_snapshot(jobs=[job], trials=[there], gpus=[mine, free(**(other or {}))])
+
+
+def free(uuid: str = "gpu-1", **gpu: Any) -> GpuView:
+    return make_gpu(uuid, **{"node": "node-b", "carries": True, **gpu})
+
+
+CASES: list[tuple[str, Snapshot, bool]] = [
+    ("at work", drained(), True),
+    ("suspended", drained(P.SUSPENDED), True),
+    ("at its gate", drained(P.GATED), False),
+    ("its job does not ask for it", drained(job=make_job(max_trials=2)), False),
+    ("it saves", drained(job=make_job(max_trials=2, saves=True, carries=True)), False),
+    ("its saves stay here", drained(job=make_job(max_trials=2, saves=True, saves_at="node", carries=True)), True),
+    ("the node does not drain", drained(gpu={"draining": False}), False),
+    ("its agent cannot", drained(gpu={"carries": False}), False),
+    ("the other's agent cannot", drained(other={"carries": False}), False),
+    ("the other drains too", drained(other={"draining": True}), False),
+    ("the other is not heard", drained(other={"health": "Unknown"}), False),
+    ("the other is full", drained(other={"shares": 0}), False),
+    ("the other is of another product", drained(other={"product": "H200"}), False),
+    ("the other is this node's", drained(other={"node": "node-a"}), False),
+    ("too few GPUs there", drained(job=make_job(max_trials=2, carries=True, gpus_per_trial=2)), False),
+    ("its pod goes", drained(leaving=True), False),
+    ("it fell back", drained(carrying=BACK), False),
+    ("it is asked", drained(P.SUSPENDED, carrying=ASKED, suspend=True), False),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "carried"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_who_is_carried(snapshot: Snapshot, carried: bool) -> None:
+    assert asked(sound(snapshot)) == ([("job-0", "node-b")] if carried else [])
+
+
+def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
+    snapshot = drained()
+    second = replace(make_trial(1, gpus=["gpu-0"], node="node-a", phase=P.SUSPENDED, values=SLOW))
+    roomy = free("gpu-2", node="node-c", shares=9)
+    both = replace(snapshot, trials=(*snapshot.trials, second), gpus=(*snapshot.gpus, roomy))
+    assert [target for _, target in asked(sound(both))] == ["node-c"]
+    first = replace(snapshot.trials[0], phase=P.SUSPENDED, carrying=ASKED, suspend=True)
+    assert asked(sound(replace(both, trials=(first, second)))) == []
+    assert asked(sound(replace(both, trials=(replace(first, carrying=CREATED, suspend=False), second)))) != []
+
+
+def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot_go_on() -> None:
+    pushed = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True))
+    assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Carried")]
+    assert why(pushed, "job-0") == "CarriedAway"
+    assert of(sound(drained(carrying=PUSHED, carried=True, attempt=1)), CreatePod) == [], "it is there already"
+    broken = sound(drained(carrying=BACK, carried=True, attempt=1))
+    assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["CarryFailed"]
+
+
+NO = ("RegistryUnreachable", "nobody listens there")
+EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
+    (ASKED, CarryFacts(), None, ""),
+    (ASKED, CarryFacts(pushed=True), PUSHED, ""),
+    (ASKED, CarryFacts(refusal=NO), BACK, "RegistryUnreachable"),
+    (ASKED, CarryFacts(over=True, pushed=True), BACK, "TrialEnded"),
+    (ASKED, CarryFacts(draining=False), BACK, "DrainUndone"),
+    (ASKED, CarryFacts(old_pod=False, pushed=True), BACK, "PodGone"),
+    (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "NoAnswer"),
+    (PUSHED, CarryFacts(age=ASKED_SECONDS), None, ""),
+    (PUSHED, CarryFacts(old_pod=False), None, ""),
+    (PUSHED, CarryFacts(made=True, new_pod=True), CREATED, ""),
+    (PUSHED, CarryFacts(over=True), BACK, "TrialEnded"),
+    (PUSHED, CarryFacts(refusal=("PodRefused", "quota")), BACK, "PodRefused"),
+    (CREATED, CarryFacts(made=True, new_pod=True, age=ASKED_SECONDS), None, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, printed=True), ARRIVED, ""),
+    (CREATED, CarryFacts(made=True, new_pod=False, printed=True, over=True), ARRIVED, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, over=True), BACK, "TrialEnded"),
+    (CREATED, CarryFacts(made=True, new_pod=False), BACK, "RestoreFailed"),
+    (CREATED, CarryFacts(made=True, new_pod=True, broken="ImagePullBackOff"), None, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", age=BROKEN_SECONDS), BACK, "RestoreFailed"),
+]
+
+
+@pytest.mark.parametrize(("phase", "facts", "after", "code"), EDGES)
+def test_each_edge(phase: CarryPhase, facts: CarryFacts, after: CarryPhase | None, code: str) -> None:
+    moved = follow(phase, facts)
+    assert (moved and moved.phase, moved.code if moved else "") == (after, code)
+    assert moved is None or moved.phase is not BACK or moved.message
+
+
+def test_the_table_has_every_phase_and_those_that_are_over_stay() -> None:
+    assert set(TABLE) == set(CarryPhase)
+    assert {phase for phase in CarryPhase if TABLE[phase]} == OPEN
