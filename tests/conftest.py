@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from script_modules import load
 
 if os.environ.get("CI") != "true":  # hypothesis has a profile of its own for CI, without a deadline too
     settings.register_profile("house", deadline=None)  # a busy machine is no failure
@@ -29,16 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def load_script() -> Callable[[Path], ModuleType]:
     """A module by its path, executed anew: neither benchmarks nor examples are packages."""
 
-    def load(path: Path) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module  # dataclasses look their module up there, and scripts one another
-        spec.loader.exec_module(module)
-        return module
-
-    return load
+    return partial(load, again=True)
 
 
 @pytest.hookimpl(wrapper=True)

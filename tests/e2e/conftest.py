@@ -7,11 +7,9 @@ disturbed, and keeps its images for the next session. It is ended afterwards, un
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from script_modules import load
 
 from podium.schema.manifests import read_manifests
 from podium_devcluster import registry
@@ -27,19 +26,6 @@ from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node-1", "node-2")
-
-
-def load(path: Path) -> ModuleType:
-    """A module by its path: neither examples nor tests are packages."""
-    if path.stem in sys.modules:
-        return sys.modules[path.stem]
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass

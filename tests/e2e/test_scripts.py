@@ -8,7 +8,6 @@ the states of the cgroups, and the peer that the script talks to.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import itertools
 import json
 import sys
@@ -21,6 +20,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 import pytest
+from script_modules import load
 
 pytestmark = pytest.mark.e2e
 SCRIPTS = Path(__file__).with_name("scripts")
@@ -356,11 +356,7 @@ def batch(step: int) -> float:
     """The script's own function, here without a worker, a pod or a cluster."""
     sys.path.insert(0, str(SCRIPTS))
     try:
-        spec = importlib.util.spec_from_file_location("data_loader", SCRIPTS / "data_loader.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = load(SCRIPTS / "data_loader.py")
         result: float = module.batch(step)
         return result
     finally:

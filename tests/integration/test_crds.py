@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import re
 import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from script_modules import load
 
 from podium.schema.crd import KINDS, files
 from podium.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus
@@ -27,18 +26,7 @@ EXAMPLES = [*sorted((ROOT / "crds/examples").glob("*.yaml")), ROOT / "examples/d
 NAMESPACE = f"crds-{uuid.uuid4().hex[:8]}"
 
 
-def _table() -> Any:
-    path = ROOT / "tests/unit/schema/bad_jobs.py"
-    spec = importlib.util.spec_from_file_location("bad_jobs", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bad_jobs"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-TABLE = _table()
+TABLE: Any = load(ROOT / "tests/unit/schema/bad_jobs.py")
 Kubectl = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

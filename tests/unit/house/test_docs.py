@@ -59,7 +59,7 @@ def test_podium_commands_have_help(command: str) -> None:
     words = shlex.split(command)[1:]
     for depth in (len(words), 1):  # `podium watch vit`: the second word is a name
         call = [sys.executable, "-m", "podium_cli.main", *words[:depth], "--help"]
-        answer = subprocess.run(call, capture_output=True, text=True, timeout=30, check=False)
+        answer = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
         if answer.returncode == 0:
             return
     pytest.fail(f"`{command}` is not a command: {answer.stderr}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from script_modules import load
 
 from podium.schema.job import HyperParamJob, JobSpec
 from podium.schema.job_rules import JOB_RULES
@@ -19,17 +18,7 @@ from podium.schema.validation import check, notes, parse_job, problems
 ROOT = Path(__file__).parents[3]
 
 
-def _table() -> Any:
-    spec = importlib.util.spec_from_file_location("bad_jobs", Path(__file__).with_name("bad_jobs.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["bad_jobs"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-TABLE = _table()
+TABLE: Any = load(Path(__file__).with_name("bad_jobs.py"))
 
 
 def spec_of(**change: Any) -> JobSpec:
