@@ -77,8 +77,8 @@ cluster-down: setup ## end it: no process, namespace, mount or cgroup is left
 images: setup ## build the images and load them into the running cluster
 	@$(BIN)/podium-devcluster images
 
-kind: setup ## the same chart, fake driver and example on kind (needs Docker; PODIUM_KIND_NODE_IMAGE names another node image)
-	@$(BIN)/python -m podium_devcluster.kind
+kind: setup ## the same chart, fake driver and example on kind (needs Docker; LEASES=1: GPUs borrowed from another plugin)
+	@$(BIN)/python -m podium_devcluster.kind $(if $(LEASES),--leases)
 
 generate: setup ## CRDs and reference pages from the models
 	@$(BIN)/python -m podium.schema.crd --write

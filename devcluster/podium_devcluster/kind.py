@@ -104,24 +104,32 @@ class Kind:
             set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
         ]
 
-    def install(self) -> None:
+    def install(self, leases: bool = False) -> None:
+        """`leases`: the GPUs are another plugin's, which Podium only borrows (docs/leases.md)."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
             self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
             rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
             self.kubectl(*rollout, "--timeout=120s", timeout=130)
-        values = self.project / "examples" / "demo-values.yaml"
+        if leases:
+            with self.progress.step("a plugin of nvidia.com/gpu") as step:
+                step.detail("kubectl apply -k")
+                self.kubectl("apply", "-k", str(self.project / "devcluster" / "manifests" / "nvidia-plugin"))
+                rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/nvidia-plugin"]
+                self.kubectl(*rollout, "--timeout=120s", timeout=130)
         argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
         argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
-        argv += ["--values", str(values), "--wait", "--timeout", "4m"]
+        argv += [*chart_values(self.project, leases), "--wait", "--timeout", "4m"]
         with self.progress.step("helm install podium") as step:
             run_logged(argv, log=self.log, step=step, timeout=INSTALL_SECONDS)
 
-    def example(self) -> None:
-        job = self.project / "examples" / "digits" / "job.yaml"
+    def example(self, leases: bool = False) -> None:
+        folder = self.project / "examples" / "digits"
         with self.progress.step("example job"):
-            self.kubectl("apply", "-f", str(job))
+            self.kubectl("apply", "-f", str(folder / ("leases.yaml" if leases else "job.yaml")))
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
+        if leases:
+            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'stranger.yaml'}, and delete that again")
 
     def delete(self) -> None:
         """Nothing may be frozen then: on cgroup v1 a frozen process outlives SIGKILL, and Docker gives up on it."""
@@ -143,6 +151,12 @@ class Kind:
         return run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
 
 
+def chart_values(project: Path, leases: bool) -> list[str]:
+    """helm's arguments."""
+    source = ["--set", "gpus.source=leases"] if leases else []
+    return ["--values", str(project / "examples" / "demo-values.yaml"), *source]
+
+
 def _image(source: Path) -> tuple[str, str]:
     """Nothing that a node could hold where the archive does not say (an old `docker save`): it is sent again."""
     found = loading.image_of(source)
@@ -153,6 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
     parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
     parser.add_argument("--no-example", action="store_true", help="install Podium, apply no job")
+    parser.add_argument("--leases", action="store_true", help="Podium borrows the GPUs from another plugin")
     options = parser.parse_args(argv)
     cache, progress = Cache.default(), Progress()
     kind = Kind(cache, progress, paths.project_dir())
@@ -164,9 +179,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         kind.create()
         kind.load()
-        kind.install()
+        kind.install(options.leases)
         if not options.no_example:
-            kind.example()
+            kind.example(options.leases)
     except KeyboardInterrupt:
         sys.exit(130)
     except (RuntimeError, OSError, ValueError) as error:

@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from agent_stage import COUNT, IMAGE, NODE, SAVE, Node, node, until
 from operator_stage import OperatorProcess
 
+from podium_devcluster.paths import project_dir
+
 __all__ = ["node"]
 pytestmark = pytest.mark.integration
 GPU = "nvidia.com/gpu"
@@ -123,7 +125,8 @@ class Site:
 def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("leases")
     plugins = node.cluster.node_root(NODE) / "var/lib/kubelet/device-plugins"
-    command = [sys.executable, str(Path(__file__).with_name("nvidia_plugin.py")), str(plugins), node.uuid]
+    script = project_dir() / "devcluster/manifests/nvidia-plugin/nvidia_plugin.py"
+    command = [sys.executable, str(script), str(plugins), node.uuid]
     plugin = subprocess.Popen(command)
     log = folder / "operator.log"
     operator = OperatorProcess(

@@ -1,13 +1,15 @@
-"""kind-config.yaml and the fake driver's DaemonSet hold what they must."""
+"""What `make kind` applies holds what it must."""
 
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 from typing import Any
 
+import pytest
 from ruamel.yaml import YAML
 
-from podium_devcluster.kind import THAW
+from podium_devcluster.kind import THAW, chart_values
 from podium_devcluster.paths import project_dir
 
 
@@ -38,3 +40,39 @@ def test_fake_driver_sees_all_processes_and_keeps_its_folder_on_the_node() -> No
 
 def test_thawing_does_not_end_its_own_shell() -> None:
     assert "podium-agent" not in THAW.replace("[p]odium-agent", "")
+
+
+def test_the_other_plugin_finds_the_gpus_and_the_kubelet_and_its_script() -> None:
+    folder = "devcluster/manifests/nvidia-plugin"
+    (kustomization,) = read(f"{folder}/kustomization.yaml")
+    (made,) = kustomization["configMapGenerator"]
+    assert kustomization["namespace"] == read("devcluster/manifests/fake-driver.yaml")[0]["metadata"]["name"]
+    (daemon,) = [one for name in kustomization["resources"] for one in read(f"{folder}/{name}")]
+    spec = daemon["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    mounts = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    volumes = {one["name"]: one.get("hostPath", {}).get("path") or one["configMap"]["name"] for one in spec["volumes"]}
+    assert volumes == {name: made["name"] if name == "script" else path for name, path in mounts.items()}
+    script = container["command"][1]
+    assert script == f"{mounts['script']}/{made['files'][0]}"
+    assert (project_dir() / folder / made["files"][0]).is_file()
+    assert container["command"][2] == mounts["plugins"] == "/var/lib/kubelet/device-plugins"
+    assert {one["name"]: one["value"] for one in container["env"]} == {"LD_LIBRARY_PATH": f"{mounts['driver']}/lib"}
+
+
+def test_the_search_on_leases_is_the_example_but_for_its_memory() -> None:
+    (job,), (leased,) = read("examples/digits/job.yaml"), read("examples/digits/leases.yaml")
+    job["spec"]["suspension"] = {"methods": ["cuda-checkpoint"]}  # `freeze` alone is refused there
+    job["spec"]["gpus"]["memory"] = "512Mi"
+    assert leased == job
+    (stranger,) = read("examples/digits/stranger.yaml")
+    (container,) = stranger["spec"]["containers"]
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
+    assert "podium.dev" not in str(stranger)
+
+
+@pytest.mark.parametrize("leases", [False, True])
+def test_the_chart_is_told_whose_the_gpus_are(leases: bool) -> None:
+    values = chart_values(project_dir(), leases)
+    assert ("gpus.source=leases" in values) is leases
+    assert Path(values[values.index("--values") + 1]).is_file()

@@ -1,9 +1,9 @@
 """Stands in for NVIDIA's device plugin on a node of the fake driver: `nvidia.com/gpu`, one device a GPU, its UUID.
 
-    python nvidia_plugin.py PLUGIN_FOLDER UUID [UUID ...]
+    python nvidia_plugin.py PLUGIN_FOLDER [UUID ...]
 
-Test equipment. It knows nothing of Podium: of Podium's code it uses the kubelet's own protocol alone (the generated
-stubs). Serves until it is ended.
+Test equipment, of test_leases and of `make kind LEASES=1`. It knows nothing of Podium: of Podium's code it uses the
+kubelet's own protocol alone (the generated stubs). Without UUIDs NVML is asked for them. Serves until it is ended.
 """
 
 from __future__ import annotations
@@ -27,21 +27,32 @@ class Plugin(rpc.DevicePluginServicer):
     def __init__(self, uuids: list[str]) -> None:
         self._uuids = uuids
 
-    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:
+    def GetDevicePluginOptions(self, request: Any, context: Any) -> Any:  # noqa: N802 (the protocol's names)
         return pb.DevicePluginOptions()
 
-    def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:
+    def ListAndWatch(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802 (the protocol's names)
         yield pb.ListAndWatchResponse(devices=[pb.Device(ID=uuid, health="Healthy") for uuid in self._uuids])
         gone = threading.Event()
         context.add_callback(gone.set)
         gone.wait()
 
-    def Allocate(self, request: Any, context: Any) -> Any:
+    def Allocate(self, request: Any, context: Any) -> Any:  # noqa: N802 (the protocol's names)
         answers = [
             pb.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": ",".join(ask.devices_ids)})
             for ask in request.container_requests
         ]
         return pb.AllocateResponse(container_responses=answers)
+
+
+def found() -> list[str]:
+    """UUIDs of the node's GPUs."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    return [
+        pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(index))
+        for index in range(pynvml.nvmlDeviceGetCount())
+    ]
 
 
 def main(folder: Path, uuids: list[str]) -> None:
@@ -60,4 +71,4 @@ def main(folder: Path, uuids: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(Path(sys.argv[1]), sys.argv[2:] or found())
