@@ -1,12 +1,12 @@
 """The first pods of the openb trace through the real kube-scheduler and HTTP: do they go where the library puts them?
 
-    python benchmarks/bench_openb_cluster.py [--pods 500] [--policies fragmentation,...]   (root; no kubelet)
+    python benchmarks/bench_openb_cluster.py [--pods 500] [--policies ...] [--weight 100]   (root; no kubelet)
 
 All 1,213 nodes are Node and GPUNode objects. The pods are created one after another, faster than they are placed, so
 nearly every pod is asked about before the last one's binding is seen. The library places the same pods with every
 binding known, with kube-scheduler's count of CPU and memory and the device plugin's choice of GPUs. The extender's
 weight is such that no other score outvotes it, and what it takes for typical comes from pods that wait behind a gate.
-Writes benchmarks/results/bench-openb-cluster.md, prints RESULT {json}.
+Writes benchmarks/results/bench-openb-cluster.md (another weight: -weight-N.md), prints RESULT {json}.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from openb_replay import Arrival, Trace, arrivals, read_trace
 from podium.placement.base import Question
 from podium.placement.charge import charge_at, least_loaded
 from podium.placement.pieces import WHOLE
-from podium.placement.registry import placement_policy
+from podium.placement.registry import DEFAULT, placement_policy
 from podium.placement.typical import typical_needs
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_cluster.client import Api
@@ -42,7 +42,7 @@ from podium_extender.views import Views
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-openb-cluster.md"
-POLICIES = ("fragmentation", "fill", "binpack", "load_balance", "spread", "random")
+POLICIES = (DEFAULT, "fragmentation", "fill", "binpack", "load_balance", "spread", "random")
 SHARES = 1000  # of a GPU: never what a pod lacks
 WEIGHT = 100  # a point of the extender's is then 1,000 of kube-scheduler's, whose own differ here by 200 at most
 FIRST = "first"
@@ -185,8 +185,8 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     return found
 
 
-def measure(world: World, trace: Trace, pods: Sequence[Arrival], policy: str) -> Outcome:
-    world.values = f"scheduler.weight={WEIGHT},extender.placement={policy}"
+def measure(world: World, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:
+    world.values = f"scheduler.weight={weight},extender.placement={policy}"
     os.environ["PODIUM_PLACEMENT"] = policy
     uids, nodes, rate = world.api(lambda api: place(api, world, pods))
     expected = library(policy, trace, pods, uids)
@@ -195,13 +195,14 @@ def measure(world: World, trace: Trace, pods: Sequence[Arrival], policy: str) ->
     return Outcome(policy, len(pods) - len(other), len(pods), first, rate)
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def page(outcomes: Sequence[Outcome], weight: int) -> str:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     head = f"""# bench-openb-cluster
 
 `make bench-openb-cluster` (commit {commit.stdout.strip()}): the first pods of the openb trace (in random order, those
 that ask for GPUs) on its 1,213 nodes, through the real kube-scheduler 1.36 and HTTP, against the library, which places
-them one after another with every binding known. Load average {os.getloadavg()[0]:.1f} at the end.
+them one after another with every binding known. The extender's weight is {weight}. Load
+average {os.getloadavg()[0]:.1f} at the end.
 
 | policy | where the library puts them | of pods | the first elsewhere | pods/s |
 | --- | --- | --- | --- | --- |
@@ -214,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=ROOT.parent / "shared" / "traces" / "openb")
     parser.add_argument("--pods", type=int, default=500)
+    parser.add_argument("--weight", type=int, default=WEIGHT, help="of the extender; the chart's default is 5")
     parser.add_argument("--policies", default=",".join(POLICIES))
     options = parser.parse_args()
     os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known
@@ -221,13 +223,14 @@ def main() -> None:
     coming = arrivals(trace, np.random.default_rng(0), 1.0)
     pods = [(need, size) for need, size in coming if need.gpus > 0][: options.pods]
     outcomes: list[Outcome] = []
+    results = RESULTS if options.weight == WEIGHT else RESULTS.with_stem(f"{RESULTS.stem}-weight-{options.weight}")
     with open_world() as world:
         world.api(lambda api: add_nodes(api, trace.nodes, trace.memory))
         world.api(lambda api: add_crowd(api, world, pods))
         for policy in options.policies.split(","):
-            outcomes.append(measure(world, trace, pods, policy))
+            outcomes.append(measure(world, trace, pods, policy, options.weight))
             print(outcomes[-1], flush=True)
-            RESULTS.write_text(page(outcomes), encoding="utf-8")
+            results.write_text(page(outcomes, options.weight), encoding="utf-8")
     told: Mapping[str, int] = {one.policy: one.same for one in outcomes}
     print("RESULT", json.dumps({"pods": len(pods), "same": told}))
 

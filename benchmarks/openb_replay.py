@@ -79,13 +79,14 @@ class Replay:
         return self.allocated[min(int(np.searchsorted(self.asked, asked)), len(self.asked) - 1)]
 
 
-def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
+def replay(trace: Trace, policy: Policy, seed: int, share: float, *, as_cluster: bool = False) -> Replay:
+    """`as_cluster`: the policy neither hears of CPUs nor chooses the GPUs of a node, as in the extender."""
     chance = np.random.default_rng(seed)
     coming = arrivals(trace, chance, share)
     typical = typical_needs(Counter(need for need, _ in trace.pods), least_gpus=0)
     views = Views(trace.nodes)
     policy = policy.of(Question(PodNeed(1)))  # no pod of the trace is a trial, nor has it GPUs for itself
-    judge = Judge(_remembering(policy), 1.0, kinds=10**6)
+    judge = Judge(_deaf(_remembering(policy)) if as_cluster else _remembering(policy), 1.0, kinds=10**6)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     cpu = np.array([node.cpu_free for node in trace.nodes])
@@ -94,7 +95,7 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
     asked = allocated = 0.0
     seen: list[tuple[float, float]] = []
     for number, (need, size) in enumerate(coming):
-        question = Question(need, f"{seed}/{number}", typical, picks=True)
+        question = Question(need, f"{seed}/{number}", typical, picks=not as_cluster)
         asked += _asks(need)
         beside = names[(cpu >= need.cpu) & (memory >= size)].tolist()
         left = judge.filter(Question(gpu_needs[need]), beside, views, NOW).passed
@@ -106,7 +107,7 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float) -> Replay:
                 ranking = judge.prioritize(question, left, views, NOW)
             best = left[ranking.scores.index(max(ranking.scores))]
             node, i = views.get(best), row[best]
-            gpus = charge_at(node.gpus, _chosen(policy, question, node, chance), need)
+            gpus = charge_at(node.gpus, _chosen(None if as_cluster else policy, question, node, chance), need)
             cpu[i] -= need.cpu
             memory[i] -= size
             views.put(replace(node, gpus=gpus, cpu_free=int(cpu[i])))
@@ -121,10 +122,11 @@ def _asks(need: PodNeed) -> float:
 
 def _remembering(policy: Policy) -> Policy:
     """The same policy; nodes whose GPUs are alike, in whatever order, are looked at once. A look takes 0.1 ms."""
-    known: dict[tuple[PodNeed, int | None, tuple[int, ...]], float | None] = {}
+    known: dict[tuple[PodNeed, int | None, tuple[tuple[int, int], ...]], float | None] = {}
 
     def cost(question: Question, node: NodeView) -> float | None:
-        state = tuple(sorted(gpu.memory_reserved for gpu in node.gpus))
+        # by the pods on a GPU the device plugin chooses, but not the policy
+        state = tuple(sorted((gpu.memory_reserved, 0 if question.picks else gpu.trials) for gpu in node.gpus))
         key = question.need, node.cpu_free, state
         if key not in known:
             known[key] = policy.cost(question, node)
@@ -133,11 +135,16 @@ def _remembering(policy: Policy) -> Policy:
     return replace(policy, cost=cost)
 
 
-def _chosen(policy: Policy, question: Question, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
+def _deaf(policy: Policy) -> Policy:
+    """The same policy, to which the nodes' CPUs are not known."""
+    return replace(policy, cost=lambda question, node: policy.cost(question, replace(node, cpu_free=None)))
+
+
+def _chosen(policy: Policy | None, question: Question, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
     """The GPUs of the node: the policy's; any that fit for `random`, the fullest that fit for `binpack`; else the least
-    loaded, as Podium's device plugin has it.
+    loaded that fit, as Podium's device plugin has it.
     """
-    if policy.place is not None:
+    if policy is not None and policy.place is not None:
         best = policy.place(question, node)
         assert best is not None
         return best[1]
@@ -147,4 +154,5 @@ def _chosen(policy: Policy, question: Question, node: NodeView, chance: np.rando
         "random": lambda: chance.permutation(fit).tolist()[: need.gpus],
         "binpack": lambda: sorted(fit, key=lambda i: -node.gpus[i].memory_reserved)[: need.gpus],
     }
-    return ways.get(policy.name, lambda: least_loaded(node.gpus, need))()
+    least = [i for i in least_loaded(node.gpus, replace(need, gpus=len(node.gpus))) if i in fit]
+    return ways.get(policy.name if policy is not None else "", lambda: least[: need.gpus])()

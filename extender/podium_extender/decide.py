@@ -25,7 +25,7 @@ from podium_extender.views import Views
 HELPED_BY_PREEMPTION = frozenset({"MemoryReserved", "NoFreeShare"})
 # Whose findings are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
 # until it is asked for; the first pod of a kind that is not kept costs a look at every node.
-KINDS_OF_PODS = 64
+KINDS_OF_PODS = 32
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 _Kind = tuple[str, PodNeed, tuple[tuple[PodNeed, float], ...], str]

@@ -83,14 +83,14 @@ def test_a_pod_that_no_agent_has_seen_counts() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_is_explained(policy: str) -> None:
     found = rows(pod("new"), policy=policy)
-    assert found["policy"][1] == ("fill" if policy == "auto" else f"{policy}:")
+    assert found["policy"][1] == ("fragmentation" if policy == "auto" else f"{policy}:")
     assert {found[name][1] for name in ("idle", "busy", "beating")} <= {str(n) for n in range(11)}
 
 
 def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
     plain, searching = pod("new"), pod("new")
     searching["metadata"]["labels"] = {"podium.dev/trial": "new"}
-    assert rows(plain, policy="auto")["policy"][1:3] == ["fill", "(auto):"]
+    assert rows(plain, policy="auto")["policy"][1:3] == ["fragmentation", "(auto):"]
     assert rows(searching, policy="auto")["policy"][1:3] == ["load_balance", "(auto):"]
     assert rows(searching, policy="auto")["idle"] == rows(searching, policy="load_balance")["idle"]
 

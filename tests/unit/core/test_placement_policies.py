@@ -167,9 +167,9 @@ def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNe
     ("question", "suited"),
     [
         (Question(PodNeed(1), trial=True), "load_balance"),
-        (Question(PodNeed(2, 10)), "fill"),
+        (Question(PodNeed(2, 10)), "fragmentation"),
         (Question(PodNeed(1, exclusive=True)), "load_balance"),
-        (Question(PodNeed(0)), "fill"),
+        (Question(PodNeed(0)), "fragmentation"),
     ],
 )
 def test_auto_is_the_policy_that_suits_the_pod(question: Question, suited: str) -> None:
