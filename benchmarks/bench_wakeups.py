@@ -1,9 +1,10 @@
-"""How long a pod that every node refused waits after room appeared: from the GPUNode's write to the pod's binding.
+"""How long a pod that every node refused waits after room appeared: from the GPUNode's write to the pod's binding; and
+one for which nobody could be evicted, because the GPU was ill: from the write to the deletion of the trial that goes.
 
     python benchmarks/bench_wakeups.py [ROUNDS]    (root; one control plane, no kubelet)
 
 The real kube-apiserver, kube-scheduler and extender with the chart's configuration; a GPU breaks and recovers. Prints
-RESULT {json}; ends with 1 where the median is above 100 ms, issue 6's bar.
+RESULT {json}; ends with 1 where a median is above 100 ms, issue 6's bar.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from control_plane import open_world
@@ -25,8 +27,16 @@ from podium_cluster.resources import GPUNODES, PODS
 BAR = 100.0  # milliseconds
 
 
-async def recover(api: Api, world: World, pod: str) -> float:
-    """Milliseconds from the call that says the GPU is healthy to the sight of the binding."""
+def is_bound(pod: Any) -> bool:
+    return bool(pod["spec"].get("nodeName"))
+
+
+def is_leaving(pod: Any) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
+
+
+async def recover(api: Api, world: World, pod: str, seen: Callable[[Any], bool]) -> float:
+    """Milliseconds from the call that says the GPU is healthy to the sight of this pod `seen`."""
     found = await api.get(PODS, pod, world.namespace)
     events = api.watch(
         PODS,
@@ -37,42 +47,64 @@ async def recover(api: Api, world: World, pod: str) -> float:
         seconds=30,
     )
 
-    async def bound() -> float:
+    async def watch() -> float:
         async for event in events:
-            if event["object"]["spec"].get("nodeName"):
+            if seen(event["object"]):
                 return time.monotonic()
-        raise SystemExit(f"{pod} was not bound within 30 s")
+        raise SystemExit(f"{pod}: nothing within 30 s")
 
-    seen = asyncio.create_task(bound())
+    watching = asyncio.create_task(watch())
     status: dict[str, Any] = {"updatedAt": now(), "gpus": [gpu(1)]}
     started = time.monotonic()
     await api.apply_status(GPUNODES, {"metadata": {"name": world.node("a")}, "status": status}, manager="podium-agent")
-    return 1000 * (await seen - started)
+    return 1000 * (await watching - started)
 
 
 def measure(world: World, rounds: int) -> list[float]:
-    world.start_extender()
-    world.start_scheduler()
     taken = []
     for number in range(rounds):
         world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
         pod = f"pod-{number}"
         world.add_pod(pod, on="a")
         world.why_not(pod)
-        taken.append(world.api(lambda api, pod=pod: recover(api, world, pod)))  # type: ignore[misc]
+        taken.append(world.api(lambda api, pod=pod: recover(api, world, pod, is_bound)))  # type: ignore[misc]
         world.api(lambda api, pod=pod: api.delete(PODS, pod, world.namespace, grace_seconds=0))  # type: ignore[misc]
     world.clear()
+    return taken
+
+
+def measure_parked(world: World, rounds: int) -> list[float]:
+    """The evictions of a minute are limited, and each pod that is woken may be nudged once a second."""
+    refused = 'podium_extender_preemptions_total{code="Unhealthy"}'
+    taken = []
+    for number in range(rounds):
+        sitting, urgent = f"sitting-{number}", f"urgent-{number}"
+        world.add_node("a", gpu(1), shares=1)
+        world.add_pod(sitting, on="a")
+        world.bound(sitting)
+        world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
+        world.wait(lambda: "Unhealthy" in world.refusal("a"), "the extender has seen it")
+        before = world.metric(refused)
+        world.add_pod(urgent, on="a", urgent=True)
+        world.wait(lambda before=before: world.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
+        world.why_not(urgent, "preemption")
+        taken.append(world.api(lambda api, pod=sitting: recover(api, world, pod, is_leaving)))  # type: ignore[misc]
+        world.clear()
     return taken
 
 
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     with open_world() as world:
-        taken = measure(world, rounds)
-    median = statistics.median(taken)
-    told = {"p50_ms": round(median, 1), "max_ms": round(max(taken), 1), "load_average": os.getloadavg()[0]}
-    print("RESULT", json.dumps(told))
-    if median > BAR:
+        world.start_extender()
+        world.start_scheduler()
+        taken = {"refused": measure(world, rounds), "parked": measure_parked(world, rounds)}
+    told: dict[str, object] = {
+        name: {"p50_ms": round(statistics.median(times), 1), "max_ms": round(max(times), 1)}
+        for name, times in taken.items()
+    }
+    print("RESULT", json.dumps(told | {"load_average": os.getloadavg()[0]}))
+    if max(map(statistics.median, taken.values())) > BAR:
         raise SystemExit(f"above {BAR:g} ms")
 
 
