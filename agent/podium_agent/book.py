@@ -44,6 +44,7 @@ class Book:
     position: Position = field(default_factory=Position)
     announced_at: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
     departure: Departure | None = None  # what came of its being asked to leave alive
+    told: Departure | None = None  # and what the next patch says of it
     owned: bool = False  # the status holds this pod's record: no other agent writes there any more
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -93,8 +94,13 @@ class Book:
     def depart(self, answer: Departure | None) -> None:
         """What the operator is to be told; None: it asks no more."""
         self.departure = answer
-        self.touch()
         self.urgent.set()
+
+    def hear(self) -> None:
+        """Before the log is read: the operator is told only with all that was printed until then."""
+        if self.told != self.departure:
+            self.told = self.departure
+            self.touch()
 
     def held_since(self) -> float | None:
         if self.account is None or not self.account.holds or self.account.holds[-1].end is not None:

@@ -150,7 +150,7 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
             )
             for hold in account.holds
         ],
-        departure=book.departure,
+        departure=book.told,
     )
     return status.model_dump(mode="json", by_alias=True, include=MINE, exclude_none=True)
 

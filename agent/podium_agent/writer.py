@@ -75,6 +75,7 @@ class TrialWriter:
                 await self._saves.look()
                 if book.begun and book.account is None:
                     await self._load()
+                book.hear()
                 more = self._read_log()
                 await self._show()
                 if flushed and not (ended and more):  # the end of a hold says that the curve is whole
@@ -140,7 +141,7 @@ class TrialWriter:
         elif not mine:
             said = book.said if book.said is not None else said_in_log(self._logs(GATE_CONTAINER))
             spent = status.gpu_seconds
-            at, carried = reached(status), pod.arrival is not None
+            at, carried = reached(status), pod.carried or pod.arrival is not None
             account = taken_over(account, said, book.node, pod.attempt, at, spent, time.time(), carried=carried)
             save = at if carried else account.saved.step if account.saved is not None else None
             begins_at = save or 0.0
@@ -150,7 +151,7 @@ class TrialWriter:
         if mine:
             book.own()
             if status.departure is not None and status.departure.pod_uid == pod.uid:
-                book.departure = status.departure
+                book.departure = book.told = status.departure
         self._prepare()
 
     async def _get(self) -> HyperParamTrial | None:

@@ -37,11 +37,11 @@ def test_a_drained_node_loses_no_step_of_a_trial_that_cannot_save(site: Site) ->
         assert "carried-0 is carried alive" in said
         for name in ("carried", "stayed"):
             site.until(f"{name} is over", lambda name=name: status(site, name).get("phase") == "Succeeded", 180)
+        site.until("it is told", lambda: status(site, "carried")["carrying"]["phase"] == "Arrived", 60)
     finally:
         site.podium("drain", here, "--undo")
     moved = status(site, "carried")
     assert (moved["attempt"], moved["node"], moved.get("losses", {}).get("steps", 0)) == (1, there, 0)
-    assert moved["carrying"]["phase"] == "Arrived"
     assert values(moved) == values(status(site, "stayed"))
     for node in (here, there):
         assert not list((site.cluster.node_root(node) / "var/lib/kubelet/checkpoints").glob("*.tar"))

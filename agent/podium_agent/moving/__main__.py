@@ -70,9 +70,8 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
         identity = frozenset({pod.container_id(container.name)} - {""})
         found = await asyncio.to_thread(find_containers, settings.proc, settings.cgroup_root, identity)
         if not found:
-            raise MoveError(
-                "ContainerGone", f"{container} does not run on this node: run this in the agent of its node"
-            )
+            message = f"{container} does not run on this node: run this in the agent of its node"
+            raise MoveError("ContainerGone", message)
         (freezer,) = (one.freezer for one in found.values())
         freeze, parked = Freeze(settings.freeze_timeout), Parked(settings.parked_dir)
         if asked.undo:

@@ -55,7 +55,10 @@ class Departures:
     async def run(self) -> None:
         try:
             while True:
-                await self.look(time.monotonic())
+                try:
+                    await self.look(time.monotonic())
+                except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
+                    log.exception("who is to be carried is looked at again")
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
             await self.end()
@@ -97,9 +100,8 @@ class Departures:
         except Exception as error:  # it has to be answered, or the trial stands still until the operator gives up
             log.exception("%s does not leave", pod.name)
             answer = Departure(pod_uid=pod.uid, code="Crashed", message=repr(error))
-        log.info(
-            "%s is to be carried to %s: %s", pod.name, pod.carry, answer.image or f"{answer.code}: {answer.message}"
-        )
+        said = answer.image or f"{answer.code}: {answer.message}"
+        log.info("%s is to be carried to %s: %s", pod.name, pod.carry, said)
         book.depart(answer)
 
     async def _answer(self, pod: TrialPod) -> Departure:
@@ -129,10 +131,8 @@ class Departures:
 
     async def _stays(self, pod: TrialPod, book: Book, now: float) -> None:
         """It was not asked, or is so no more."""
-        if (
-            METHOD in pod.methods and pod.uid not in self._swept
-        ):  # an agent before this one may have been killed over it
-            self._swept.add(pod.uid)
+        if METHOD in pod.methods and pod.uid not in self._swept:
+            self._swept.add(pod.uid)  # an agent before this one may have been killed over it
             container = Container(pod.key.namespace, pod.name, pod.containers[0])
             await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, container)
         departure = book.departure
@@ -141,9 +141,8 @@ class Departures:
 
     async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
         """Only of its own namespace, whoever wrote the annotation."""
-        if image in self._removed or not image.startswith(
-            f"{self._settings.registry}/{REPOSITORY}/{pod.key.namespace}/"
-        ):
+        own = f"{self._settings.registry}/{REPOSITORY}/{pod.key.namespace}/"
+        if image in self._removed or not image.startswith(own):
             return True
         try:
             await registry_of(self._settings).delete(image)
