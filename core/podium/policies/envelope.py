@@ -5,7 +5,9 @@
    everything moves, nobody is judged and the order is that of fifo; on flat curves losers are put off at once.
 3. A trial's index is its probability of being the best over what it still has to train. A trial that has not been
    opened has the value of what the opened ones turned out to be, with the option to drop it after a look.
-4. Trials that have completed tell whether early order means anything here; if not, the probabilities move together.
+4. Trials that have completed tell whether early order means anything here, and whose curves look like those that ended
+   best (`curves/alike.py`), each with what it is worth among themselves. As far as neither says anything, all are worth
+   the same.
 5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of all GPU
    time at most. No live trial starves.
 
@@ -24,6 +26,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from podium.curves.alike import alike
 from podium.curves.board import Board, Floats, board
 from podium.curves.equal_training import EqualTraining, Standings, equal_training, middle
 from podium.curves.final_value import Forecast, forecasts, width
@@ -223,8 +226,10 @@ def behind_newcomers(seen: Board, table: EqualTraining, at: Standings, constants
 def trusted(
     seen: Board, table: EqualTraining, chance: Floats, live: NDArray[np.bool_], share: float, trust: float
 ) -> Floats:
-    """Step 4: as far as the completed trials' order at this share of training was not their final order, the chances of
-    those that are not complete move to their mean. Kendall's tau, turned into a correlation (Greiner's relation).
+    """Step 4, for those that are not complete: their chances by value count as far as the completed trials' order at
+    this share of training was their final order (Kendall's tau, turned into a correlation by Greiner's relation), and
+    as far as the trials alike do not know better. In their place come the chances by what trials alike became, as far
+    as that holds among the completed ones, and the mean.
     """
     rows = np.flatnonzero(seen.complete)
     if len(rows) < 3 or not live.any():
@@ -240,7 +245,15 @@ def trusted(
     tau = known[facts]
     rho = math.sin(0.5 * math.pi * tau)
     weight = max(0.0, (rho * len(rows) + trust) / (len(rows) + trust))
-    return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)
+    answers = alike(seen, table, live)
+    if answers is None:
+        return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)
+    skill = answers.skill * len(rows) / (len(rows) + trust)
+    weight *= 1.0 - skill
+    told = answers.told
+    company = skill * answers.chance / answers.chance.sum() + (1.0 - skill) / np.count_nonzero(told)
+    instead = np.where(told, company * chance[told].sum(), chance[live].mean())
+    return np.where(live, weight * chance + (1.0 - weight) * instead, chance)
 
 
 def agreement(early: Floats, late: Floats) -> float:

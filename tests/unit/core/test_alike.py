@@ -1,0 +1,123 @@
+"""What completed trials tell of those that look like them: two families of curves, of which the later one ends best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.curves.alike import LEAST, MOST, Answers, alike
+from podium.curves.board import Board
+from podium.curves.equal_training import equal_training
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import TrialView
+from podium.policies.envelope import Envelope
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+STEPS = 32
+PROMISING = [0.5 + 0.002 * k for k in range(STEPS)]  # ahead until three quarters of the training
+LATE = [0.3 + 0.01 * k for k in range(STEPS)]
+VALUES = st.one_of(st.integers(0, 4).map(float), st.sampled_from([np.nan, np.inf, -np.inf, 1e308, -1e308]))
+
+
+def completed(number: int, curve: list[float]) -> TrialView:
+    shifted = [value + 1e-4 * number for value in curve]
+    return make_trial(number, values=shifted, phase=TrialPhase.SUCCEEDED, gpu_seconds=float(STEPS))
+
+
+def begun(number: int, curve: list[float], steps: int = 8) -> TrialView:
+    shifted = [value + 4e-4 for value in curve[:steps]]  # in the middle of its family
+    return make_trial(number, values=shifted, phase=TrialPhase.SUSPENDED, gpu_seconds=float(steps))
+
+
+class Search:
+    """One job's board and what stands on it, kept from cycle to cycle."""
+
+    def __init__(self, maximize: bool = True) -> None:
+        self.job, self.board = make_job(max_steps=float(STEPS), maximize=maximize), Board(maximize)
+
+    def ask(self, trials: list[TrialView]) -> Answers | None:
+        self.board.update(self.job, trials, make_snapshot(jobs=[self.job], trials=trials))
+        table = equal_training(self.board, float(STEPS))
+        return alike(self.board, table, ~self.board.done)
+
+
+def ask(trials: list[TrialView]) -> Answers | None:
+    return Search().ask(trials)
+
+
+def families(each: int) -> list[TrialView]:
+    return [completed(i, LATE if i % 2 else PROMISING) for i in range(2 * each)]
+
+
+def test_who_looks_like_the_late_ones_is_expected_to_end_as_they_did() -> None:
+    found = ask([*families(4), begun(8, PROMISING), begun(9, LATE)])
+    assert found is not None
+    assert found.told.tolist() == [False] * 8 + [True] * 2
+    assert found.chance[9] > 3.0 * found.chance[8]  # although it stands at half the value
+    assert found.skill > 0.2
+
+
+def test_the_policy_goes_by_it_where_early_order_was_not_the_final_order() -> None:
+    trials = [*families(4), begun(8, PROMISING), begun(9, LATE)]
+    job = make_job(policy="envelope", max_steps=float(STEPS))
+    ranked = Envelope().rank(job, trials[8:], make_snapshot(jobs=[job], trials=trials))
+    assert [entry.trial.name for entry in ranked] == ["job-9", "job-8"]
+
+
+def test_who_is_like_nobody_may_become_anything() -> None:
+    """It is above the normal score of the best of n, (n - 1/2) / n, with a probability of 1 / 2n: the prior."""
+    stranger = [0.9, 0.1, *([0.9] * 6)]
+    found = ask([*families(4), begun(8, PROMISING), make_trial(9, values=stranger, phase=TrialPhase.SUSPENDED)])
+    assert found is not None
+    assert found.chance[9] == pytest.approx(0.5 / 8, rel=0.05)
+
+
+def test_where_curves_tell_nothing_there_is_no_skill() -> None:
+    """All alike until the end, which is another for each."""
+    last = [float(value) for value in np.random.default_rng(0).permutation(12)]
+    trials = [completed(i, [*LATE[:-1], last[i]]) for i in range(12)]
+    found = ask([*trials, begun(12, LATE), begun(13, LATE)])
+    assert found is not None
+    assert found.skill < 0.1
+
+
+@pytest.mark.parametrize(("count", "answers"), [(LEAST - 1, False), (LEAST, True)])
+def test_a_few_completed_trials_are_too_few(count: int, answers: bool) -> None:
+    trials = [*(completed(i, LATE if i % 2 else PROMISING) for i in range(count)), begun(count, LATE)]
+    assert (ask(trials) is not None) is answers
+
+
+def test_many_completed_trials_are_not_all_asked() -> None:
+    trials = [*families(MOST), begun(2 * MOST, PROMISING), begun(2 * MOST + 1, LATE)]
+    found = ask(trials)
+    assert found is not None
+    assert found.chance[-1] > found.chance[-2]
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(VALUES, max_size=STEPS), st.sampled_from([True, True, False]), st.integers(0, 3)),
+        min_size=6,
+        max_size=12,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float], bool, int]], maximize: bool) -> None:
+    """Trials grow, one after the other completes: no bit depends on when or with whom a row was computed."""
+    kept = Search(maximize)
+    for cycle in range(4):
+        trials = [
+            make_trial(i, values=curve[: 8 * (cycle + 1)], phase=TrialPhase.SUCCEEDED if over else TrialPhase.RUNNING)
+            for i, (curve, ends, when) in enumerate(history)
+            for over in [ends and cycle >= when]
+        ]
+        one, new = kept.ask(trials), Search(maximize).ask(trials)
+        assert (one is None) == (new is None)
+        if one is not None and new is not None:
+            np.testing.assert_array_equal(one.told, new.told)
+            np.testing.assert_array_equal(one.chance, new.chance)
+            assert one.skill == new.skill
+            assert np.all((one.chance[one.told] > 0.0) & (one.chance[one.told] <= 1.0 + 1e-6))
