@@ -133,11 +133,8 @@ def wait_until(ready: Callable[[], bool], what: str, seconds: float) -> None:
         time.sleep(0.5)
 
 
-def install(place: Place, *more: str) -> None:
-    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too.
-
-    `more`: of helm's options.
-    """
+def install(place: Place) -> None:
+    """A cluster named `place.name` with Podium on it, ready for a search. The e2e tests begin here too."""
     devcluster = module("podium_devcluster")
     with step("tools: helm and kubectl of the cluster's version"):
         call(place, [*devcluster, "binaries", "helm", "kubectl"], UP)
@@ -151,7 +148,7 @@ def install(place: Place, *more: str) -> None:
         rollout = [kubectl, "rollout", "status", "daemonset/podium-fake-driver", "-n", "podium-fake-driver"]
         call(place, [*rollout, f"--timeout={READY:g}s"], READY + 10, quiet=True)
     with step("Podium: helm install"):
-        values = ["-f", str(ROOT / "examples/demo-values.yaml"), *more]
+        values = ["-f", str(ROOT / "examples/demo-values.yaml")]
         where = ["-n", NAMESPACE, "--create-namespace", "--wait", f"--timeout={INSTALL:g}s"]
         call(
             place,

@@ -21,7 +21,6 @@ import pytest
 from script_modules import load
 
 from podium.schema.manifests import read_manifests
-from podium_devcluster import registry
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -143,8 +142,7 @@ def site() -> Iterator[Site]:
     place = demo.Place(cluster.cache.root, name)
     cluster.down()  # what a killed session left has searches of its own
     try:
-        # whether trials are carried is each job's own; who has this asks for nothing else
-        demo.install(place, f"--set=agent.checkpointRegistry={registry.ADDRESS}")
+        demo.install(place)
         yield Site(cluster, demo, place)
     finally:
         if not os.environ.get("PODIUM_KEEP"):
