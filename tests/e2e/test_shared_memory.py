@@ -23,11 +23,16 @@ Scene = Any
 
 def memory(scene: Scene) -> list[int]:
     """Bytes of every GPU, as the agents report them."""
-    return [gpu["memoryTotal"] for node in scene.site.objects("gpunodes") for gpu in node["status"]["gpus"]]
+    return [gpu["memoryTotal"] for node in scene.site.objects("gpunodes") for gpu in node["status"].get("gpus", [])]
+
+
+def whole(found: list[int]) -> list[int]:
+    """Empty until each of the two nodes tells of its GPU."""
+    return found if len(found) == 2 else []
 
 
 def used(scene: Scene) -> list[int]:
-    return [gpu["memoryUsed"] for node in scene.site.objects("gpunodes") for gpu in node["status"]["gpus"]]
+    return [gpu["memoryUsed"] for node in scene.site.objects("gpunodes") for gpu in node["status"].get("gpus", [])]
 
 
 def make_gpus(scene: Scene, size: str) -> None:
@@ -37,10 +42,10 @@ def make_gpus(scene: Scene, size: str) -> None:
 
 @pytest.fixture
 def small_gpus(scene: Scene) -> Iterator[None]:
-    before = memory(scene)
+    before = scene.site.until("every node's GPUs", lambda: whole(memory(scene)), 150)
     make_gpus(scene, str(TOTAL))
     try:
-        scene.site.until("small GPUs", lambda: set(memory(scene)) == {TOTAL}, 150)
+        scene.site.until("small GPUs", lambda: memory(scene) == [TOTAL] * len(before), 150)
         yield
     finally:
         scene.site.driver(NODE).stranger(0)
@@ -48,9 +53,18 @@ def small_gpus(scene: Scene) -> Iterator[None]:
         scene.site.until("the GPUs of before", lambda: memory(scene) == before, 150)
 
 
-def search(scene: Scene) -> Any:
-    manifest = scene.site.example(JOB)
-    manifest["spec"] |= {
+@pytest.fixture
+def _search(scene: Scene, small_gpus: None) -> Iterator[None]:
+    """It ends before the GPUs change again."""
+    scene.site.until("every node takes pods", scene.nodes_take_pods, 120)
+    scene.apply(manifest(scene))
+    yield
+    scene.site.kubectl("delete", "hyperparamjob", JOB, "--timeout=90s", timeout=100)
+
+
+def manifest(scene: Scene) -> dict[str, Any]:
+    found: dict[str, Any] = scene.site.example(JOB)
+    found["spec"] |= {
         "parameters": [{"name": "seed", "values": list(SEEDS)}],
         "search": {"algorithm": "grid"},
         "trials": {"max": 2, "parallel": 2, "maxSteps": EPOCHS},
@@ -58,12 +72,12 @@ def search(scene: Scene) -> Any:
         "gpus": {"perTrial": 1, "memory": str(DECLARED)},
         "suspension": {"methods": ["cuda-checkpoint"]},
     }
-    del manifest["spec"]["checkpoint"]
-    pod = manifest["spec"]["template"]["spec"]
+    del found["spec"]["checkpoint"]
+    pod = found["spec"]["template"]["spec"]
     pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
     pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=240", "$(podium.args)"]
     pod["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-    scene.apply(manifest)
+    return found
 
 
 def run_alone(scene: Scene, pod: dict[str, Any]) -> str:
@@ -86,10 +100,9 @@ def one_pod(scene: Scene, name: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.usefixtures("small_gpus")
+@pytest.mark.usefixtures("_search")
 def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(scene: Scene) -> None:
     site, driver = scene.site, scene.site.driver(NODE)
-    search(scene)
 
     def look() -> Any:
         """Each time: the GPU holds what it has room for, and no process is lost."""
@@ -112,7 +125,8 @@ def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(sce
 
     def waits() -> bool:
         look()
-        states = [(t["status"]["phase"], t["status"].get("reason")) for t in scene.trials(JOB)]
+        told = [trial.get("status", {}) for trial in scene.trials(JOB)]
+        states = [(one.get("phase"), one.get("reason")) for one in told]
         return states == [("Suspended", "NoMemory")] * 2
 
     site.until("the restores wait for memory", waits, 120)
@@ -143,7 +157,6 @@ def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(sce
         assert curve(scene, one_pod(scene, pods[trial]["metadata"]["name"])) == undisturbed, "bit-identical"
     for first, second in itertools.combinations(alone.values(), 2):
         assert curve(scene, one_pod(scene, first)) != curve(scene, one_pod(scene, second)), "two different trials"
-    site.kubectl("delete", "hyperparamjob", JOB, "--timeout=90s", timeout=100)
     site.kubectl("delete", "pod", *alone.values(), "--wait=false")
 
 
