@@ -35,7 +35,7 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
 	@$(MAKE) --no-print-directory lint
 	@$(PYTEST) $(PARALLEL) $(FAST) tests/recipes
-	@$(PYTEST) $(CLUSTERS) tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
+	@$(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
 
 lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff check .

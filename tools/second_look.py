@@ -3,7 +3,8 @@
 A real cluster on a shared machine has accidents that are nobody's defect (seen: an execve that the kernel refused with
 EFAULT, one of some hundred thousand), and one of them must not refuse a change. Kubernetes' own suites do the same
 (ginkgo's --flake-attempts). A test that fails twice has failed; so have more than AT_MOST at once, and a run that
-did not reach its end. What passes only now is named in the last lines: it is a race or an accident, and is looked into.
+did not reach its end. Tests that are one story, where each goes on from the one before, are one: their file. What
+passes only now is named in the last lines: it is a race or an accident, and is looked into.
 
     python tools/second_look.py STATUS      the exit status of the run that failed
 """
@@ -19,7 +20,9 @@ from pathlib import Path
 AT_MOST = 3
 TESTS_FAILED = 1  # pytest's exit status; others are errors, interruptions, nothing collected
 LAYERS = ("tests/integration/", "tests/e2e/")
-LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")  # written by pytest's own cacheprovider
+STORIES = tuple(f"tests/integration/test_{name}.py" for name in ("agent", "exclusive", "leases", "parking"))
+# written by pytest's own cacheprovider; the run began without what earlier ones left there (--cache-clear)
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def refusal(status: int, failed: Sequence[str]) -> str | None:
@@ -30,14 +33,15 @@ def refusal(status: int, failed: Sequence[str]) -> str | None:
         return "no failed test was written down"
     if len(failed) > AT_MOST:
         return f"{len(failed)} tests failed, and more than {AT_MOST} are no accident"
-    if files := [test for test in failed if "::" not in test]:
+    if files := [test for test in failed if "::" not in test and test not in STORIES]:
         return f"{', '.join(files)} could not be read"
     return None
 
 
 def of_clusters(last_failed: Mapping[str, bool]) -> list[str]:
-    """The failed tests of the layers that run on real clusters, in a stable order."""
-    return sorted(test for test in last_failed if test.startswith(LAYERS))
+    """What failed in the layers that run on real clusters, in a stable order: tests, and files that are one story."""
+    failed = (test for test in last_failed if test.startswith(LAYERS))
+    return sorted({file if (file := test.partition("::")[0]) in STORIES else test for test in failed})
 
 
 def main(status: int) -> int:

@@ -10,7 +10,8 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "tools" / "second_look.py"
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "tools" / "second_look.py"
 ONE = "tests/e2e/test_fail.py::test_once"
 
 
@@ -43,6 +44,19 @@ def test_only_tests_on_clusters(look: ModuleType) -> None:
     ]
 
 
+def test_a_story_is_told_from_its_beginning(look: ModuleType) -> None:
+    """Its later tests fail with the first, and none of them can pass alone."""
+    failed = look.of_clusters({f"tests/integration/test_leases.py::test_{n}": True for n in range(5)} | {ONE: True})
+    assert failed == [ONE, "tests/integration/test_leases.py"]
+    assert look.refusal(1, failed) is None
+
+
+def test_every_story_is_known(look: ModuleType) -> None:
+    files = [path for layer in look.LAYERS for path in (ROOT / layer).glob("test_*.py")]
+    stories = {str(path.relative_to(ROOT)) for path in files if "are one story" in path.read_text().split('"""')[1]}
+    assert stories == set(look.STORIES)
+
+
 @pytest.mark.parametrize(("fails", "ends"), [(1, 0), (2, 1)], ids=["failed once", "fails always"])
 def test_whole(tmp_path: Path, fails: int, ends: int) -> None:
     """With pytest itself: what fails once passes, and is named; what fails twice has failed."""
@@ -56,14 +70,14 @@ def test_whole(tmp_path: Path, fails: int, ends: int) -> None:
         "    seen.write_text('x' * (before + 1))\n"
         f"    assert before >= {fails}\n"
     )
-    first = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/e2e"], cwd=tmp_path, check=False, timeout=60)
+    first = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/e2e"], cwd=tmp_path, check=False, timeout=300)
     second = subprocess.run(
         [sys.executable, str(SCRIPT), str(first.returncode)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert first.returncode == 1
     assert second.returncode == ends, second.stdout + second.stderr
