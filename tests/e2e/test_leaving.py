@@ -65,8 +65,10 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
 
     scene.until(witness, f"trials on {NODE} again", lambda: len(there(scene)) >= 2, 60)
     scene.site.podium("drain", NODE, "--wait", "0")
-    scene.until(witness, f"{NODE} is empty", lambda: not there(scene), 120)
-    scene.site.podium("drain", NODE, "--undo")
+    try:
+        scene.until(witness, f"{NODE} is empty", lambda: not there(scene), 120)
+    finally:
+        scene.site.podium("drain", NODE, "--undo")
     scene.let_go(JOB)
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
