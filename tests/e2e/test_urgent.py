@@ -25,8 +25,9 @@ def test_eight_trials_are_suspended_for_it_as_far_as_it_needs_and_lose_nothing(s
     policy = {"name": "round_robin", "settings": {"quantum": 1}}
     witness = scene.search("yielding", "held", 8, 0.05, policy=policy, suspension={"methods": ["freeze"]})
     scene.until(witness, "eight at work in turn", lambda: min(begun(scene, "yielding"), default=0) > 0, 120)
+    scene.until(witness, "every share held", lambda: taken(scene) == shares(scene) == 8, 60)
     pods = {pod["metadata"]["uid"] for pod in scene.pods("yielding")}
-    assert len(pods) == taken(scene) == shares(scene) == 8, "every share is held"
+    assert len(pods) == 8
 
     asked = datetime.now(UTC)
     guest = at_work(scene, witness, "urgent")
