@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", type=Path, default=ROOT.parent / "shared" / "traces" / "openb")
     parser.add_argument("--pods", type=int, default=500)
-    parser.add_argument("--weight", type=int, default=WEIGHT, help="of the extender; the chart's default is 5")
+    parser.add_argument("--weight", type=int, default=WEIGHT, help="of the extender; the chart's default is 15")
     parser.add_argument("--policies", default=",".join(POLICIES))
     options = parser.parse_args()
     os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known

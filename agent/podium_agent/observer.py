@@ -55,7 +55,7 @@ class Observer:
         self._records: dict[str, Record] = {}
         self._hints: Mapping[str, Hint] = {}
         self._adopted = False
-        self._before: frozenset[str] = frozenset()  # pods that were there at the first look
+        self._before: frozenset[str] = frozenset()  # pods that were there at the first look, or noted then
         self._asking: asyncio.Future[None] | None = None
         self._ask_after = 0.0
         self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
@@ -83,7 +83,7 @@ class Observer:
                 log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
         if not self._adopted:
             self._adopted = True
-            self._before = frozenset(present)
+            self._before = frozenset(present) | self._hints.keys()
             for uid in self._hints.keys() - present.keys():
                 self._records[uid] = orphan(uid, self._hints[uid])
         for uid, record in self._records.items():

@@ -13,6 +13,8 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
@@ -67,7 +69,8 @@ async def _nudge(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
 
 async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
     """Each write is of the version that was read: a nomination of the scheduler's own, for which victims are leaving,
-    is not touched. What an earlier try set is taken back.
+    is not touched. What an earlier try set is taken back. Until then the annotation names the node, and not after: the
+    scheduler often nominates the very same next.
     """
     namespace, name = pod
     found = await api.get(PODS, name, namespace)
@@ -76,15 +79,14 @@ async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
     told = meta.get("annotations", {}).get(ROOM_ANNOTATION, "")
     if found["spec"].get("nodeName") or (nominated and not told.endswith(f" {nominated}")):
         return
+    at = f"{time.time():.3f}"
     if not nominated:
-        about = {"resourceVersion": meta["resourceVersion"]}
-        patch = {
-            "metadata": about | {"annotations": {ROOM_ANNOTATION: f"{time.time():.3f} {node}"}},
-            "status": {"nominatedNodeName": node},
-        }
-        found = await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
-    back = {
-        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-        "status": {"nominatedNodeName": None},
-    }
-    await api.patch(PODS, name, namespace, back, manager=MANAGER, subresource="status")
+        found = await api.patch(
+            PODS, name, namespace, _patch(found, f"{at} {node}", node), manager=MANAGER, subresource="status"
+        )
+    await api.patch(PODS, name, namespace, _patch(found, at, None), manager=MANAGER, subresource="status")
+
+
+def _patch(found: Mapping[str, Any], told: str, nominated: str | None) -> dict[str, Any]:
+    meta = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": {ROOM_ANNOTATION: told}}
+    return {"metadata": meta, "status": {"nominatedNodeName": nominated}}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from podium.placement.victims import Preemptor
 from podium.placement.views import GpuReading
 from podium_extender.views import Views
-from podium_extender.waiting import PAUSE, Budget, PodName
+from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget, PodName
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +26,16 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """`proposed` by node; none: it waits since before this process. `again_at`: when the answer may change by time."""
+    """`proposed` by node; none: it waits since before this process. `again_at`: when the answer may change by time.
+    `at`: when it was set aside.
+    """
 
     pod: PodName
     uid: str
     preemptor: Preemptor
     proposed: Mapping[str, Proposed]
     again_at: float | None = None
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,10 @@ class ParkingLot:
         return len(self._pods)
 
     def park(self, one: Parked) -> None:
+        if one.pod not in self._pods and len(self._pods) >= self._most:
+            # a pod that was deleted while the scheduler was asking for it is told of by nobody
+            for other in [other for other in self._pods.values() if one.at - other.at >= TRIED_AGAIN]:
+                self.leaves(other.pod)
         if one.pod in self._pods or len(self._pods) < self._most:
             self._pods[one.pod] = one
             self._changed.pop(one.pod, None)
@@ -82,7 +89,7 @@ class ParkingLot:
     def not_woken(self, one: Parked, now: float) -> None:
         """It was due and could not be told."""
         if one.pod not in self._pods:
-            self.park(replace(one, again_at=now + PAUSE))
+            self.park(replace(one, again_at=now + PAUSE, at=now))
 
     def due(self, views: Views, now: float, ask: Ask) -> tuple[Parked, str] | None:
         """Who is to be tried again now, with the node where it finds room; it leaves the lot."""

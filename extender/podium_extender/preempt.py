@@ -91,9 +91,9 @@ class Evictor:
 
     def park(self, args: PreemptArgs, again_at: float | None) -> None:
         """The scheduler sets the pod aside now. `again_at`: when the answer may change by itself."""
-        meta = args.pod.metadata
+        meta, now = args.pod.metadata, self._telemetry.clock()
         with contextlib.suppress(BadPodError):
-            one = Parked((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), again_at)
+            one = Parked((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), again_at, now)
             self.parking.park(one)
 
     def ask_again(self, one: Parked, nodes: Collection[str]) -> Chance:

@@ -38,8 +38,8 @@ def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | N
         elif after.need.gpus > 0 and not pods.synced:
             room.refused(key, after.need, None, telemetry.clock())
             if parking is not None and after.trial is None:
-                preemptor = Preemptor(after.need, after.priority)
-                parking.park(Parked(key, after.uid, preemptor, {}, telemetry.clock()))
+                preemptor, now = Preemptor(after.need, after.priority), telemetry.clock()
+                parking.park(Parked(key, after.uid, preemptor, {}, now, now))
 
     pods.follow(pod_changed)
 

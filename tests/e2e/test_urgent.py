@@ -56,7 +56,9 @@ def test_eight_trials_are_suspended_for_it_as_far_as_it_needs_and_lose_nothing(s
 
 def test_where_nothing_can_be_suspended_one_leaves_and_loses_what_was_announced(scene: Scene) -> None:
     suspension = {"methods": ["app-checkpoint"], "gracePeriodSeconds": 3}
-    witness = scene.search("staying", "deaf", 8, 0.05, policy={"name": "fifo"}, suspension=suspension)
+    # nobody's turn ends meanwhile: who comes back would else have another one requeued
+    policy = {"name": "round_robin", "settings": {"quantum": 3600}}
+    witness = scene.search("staying", "deaf", 8, 0.05, policy=policy, suspension=suspension)
 
     def held() -> int:
         """Trials whose status says where they are held, and what they saved."""

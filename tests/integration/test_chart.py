@@ -119,7 +119,7 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
             for field in ("apiGroups", "resources", "verbs", "resourceNames", "nonResourceURLs"):
                 assert not any("*" in value for value in rule.get(field, [])), (role["metadata"]["name"], rule)
             assert "secrets" not in rule["resources"]
-    bound = {item["roleRef"]["name"] for item in objects if item["kind"].endswith("Binding")}
+    bound = {item["roleRef"]["name"] for item in objects if item["kind"].endswith("RoleBinding")}
     given = {role["metadata"]["name"] for role in roles}
     assert bound - given == {
         "system:kube-scheduler",

@@ -146,7 +146,8 @@ def _extended(values: Floats) -> tuple[Floats, Floats]:
     the middle one.
     """
     count = len(values)
-    worst, middle, best = values[0] / 2, values[count // 2] / 2, values[-1] / 2  # halves: huge values do not overflow
+    # halves, and Python's own floats: where the values are huge an end is infinite on the way, and nobody is warned
+    worst, middle, best = (float(value) / 2 for value in (values[0], values[count // 2], values[-1]))
     below = max(-_HUGE / 2, worst + (worst - middle)) * 2
     above = min(_HUGE / 2, best + (best - middle)) * 2
     places = (np.arange(count) + 0.5) / count

@@ -74,6 +74,10 @@ def test_a_gate_that_is_silent_was_let_through_only_if_an_earlier_agent_may_have
         assert node.state(new) is TrialState.GATED
         node.restart_agent()
         assert node.state(new) is TrialState.STARTING
+        node.restart_agent()
+        node.observer.hint({new.uid: Hint(new.key, new.name, ("G",))})
+        assert node.look() == (), "the API server has forgotten it for a moment"
+        assert node.state(new) is TrialState.STARTING, "it was noted when it was let through"
 
     on_node(scene)
 

@@ -96,6 +96,15 @@ def test_many_completed_trials_are_not_all_asked() -> None:
     assert found.chance[-1] > found.chance[-2]
 
 
+def test_the_largest_values_are_compared_as_others_are() -> None:
+    values = [-1.7e308, -1.6e308, 1.6e308, 1.65e308, 1.7e308]
+    ended = [make_trial(i, values=[v] * STEPS, phase=TrialPhase.SUCCEEDED) for i, v in enumerate(values)]
+    live = [make_trial(5 + i, values=[v] * 8, phase=TrialPhase.SUSPENDED) for i, v in enumerate([-1.7e308, 1.7e308])]
+    found = ask([*ended, *live])
+    assert found is not None
+    assert 0.0 < found.chance[5] < found.chance[6] < 1.0
+
+
 @given(
     st.lists(
         st.tuples(st.lists(VALUES, max_size=STEPS), st.sampled_from([True, True, False]), st.integers(0, 3)),

@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import httpx
 import pytest
+import yaml
 
 from podium.placement.readings import PlacedPod
 from podium.placement.registry import placement_policy
@@ -29,6 +31,7 @@ NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
 GIB = 2**30
 SHARES = 4  # of a node
+CHART = Path(__file__).parents[3] / "charts" / "podium" / "values.yaml"
 Json = Mapping[str, Any]
 
 
@@ -136,6 +139,8 @@ class Stage:
         self.servers = {kind: Server(nodes.get(kind, ())) for kind in (GPUNODES, PODS, LEASES, TRIALS)}
         self.now = NOW
         self.placed: dict[str, str] = {}
+        self.point = 10 * int(yaml.safe_load(CHART.read_text())["scheduler"]["weight"])  # of the extender's
+        self.image: dict[str, int] = {}  # what the scheduler's own ImageLocality gives, 0 to 100
         self.metrics = Metrics()
         assumed = Assumed(LONGEST, self.metrics.assumption_ended)
         self.metrics.assumed.set_function(lambda: len(assumed))
@@ -185,7 +190,8 @@ class Stage:
         return self.placed[uid]
 
     async def _best(self, asked: Json, left: Sequence[str]) -> str:
-        scores = {row["Host"]: row["Score"] for row in await self.ask("prioritize", asked, *left)}
+        rows = await self.ask("prioritize", asked, *left)
+        scores = {row["Host"]: self.point * row["Score"] + self.image.get(row["Host"], 0) for row in rows}
         best = [name for name, score in scores.items() if score == max(scores.values())]
         assert len(best) == 1, scores
         return best[0]
@@ -228,6 +234,20 @@ def test_a_burst_is_placed_as_if_each_binding_were_seen(placement: str, places: 
         assert [await stage.schedule(pod(f"q{number}")) for number in range(2)] == (
             ["a", "b"] if placement in ("load_balance", "spread") else ["b", "b"]
         )
+
+    play(part, placement=placement)
+
+
+@pytest.mark.parametrize(("placement", "places"), [("auto", "ababab"), ("binpack", "aaaabb")])
+def test_a_burst_goes_its_way_where_one_node_alone_has_the_image(placement: str, places: str) -> None:
+    """Were that node chosen against a favourite, it would be so for all of the burst, and favourites stay empty."""
+
+    async def part(stage: Stage) -> None:
+        stage.image["b"] = 100
+        trials = [pod(f"p{number}") for number in range(6)]
+        for trial in trials:
+            trial["metadata"]["labels"] = {"podium.dev/trial": trial["metadata"]["name"]}
+        assert "".join([await stage.schedule(trial) for trial in trials]) == places
 
     play(part, placement=placement)
 

@@ -147,17 +147,31 @@ def test_when_the_gpu_recovers_the_pod_is_nudged(
         assert play.ask() == [], "the GPU is ill: the end of x would be in vain"
         play.gpu("Healthy")
         assert [await server.nominations.get() for _ in written] == written
-        assert server.pod["metadata"]["annotations"][ROOM_ANNOTATION].endswith(" a")
+        float(server.pod["metadata"]["annotations"][ROOM_ANNOTATION])  # a time, and no node any more
         assert play.ask() == ["a"]
         assert len(play.evictor.parking) == 0
 
     run(server, story)
 
 
-def test_a_nomination_of_the_schedulers_own_is_left_alone() -> None:
-    server = Server(nominatedNodeName="b")
-    asyncio.run(set_and_take_back(cast(Api, server), ("default", "urgent"), "a"))
+@pytest.mark.parametrize("nudged_before", [False, True])
+def test_a_nomination_of_the_schedulers_own_is_left_alone(nudged_before: bool) -> None:
+    """Also of the node that it was nudged for: its victims are leaving, and a new extender knows nothing of that."""
+    server, pressing = Server(), ("default", "urgent")
+    if nudged_before:
+        asyncio.run(set_and_take_back(cast(Api, server), pressing, "a"))
+    server.pod["status"] = {"nominatedNodeName": "a"}
+    server.nominations = asyncio.Queue()
+    asyncio.run(set_and_take_back(cast(Api, server), pressing, "b"))
     assert server.nominations.empty()
+    assert server.pod["status"] == {"nominatedNodeName": "a"}
+
+
+def test_a_nomination_that_an_extender_set_before_it_died_is_taken_back() -> None:
+    server = Server(nominatedNodeName="a")
+    server.pod["metadata"]["annotations"] = {ROOM_ANNOTATION: "1800000000.000 a"}
+    asyncio.run(set_and_take_back(cast(Api, server), ("default", "urgent"), "b"))
+    assert server.nominations.get_nowait() is None
 
 
 def test_when_the_minute_of_the_budget_is_over_the_pod_is_nudged() -> None:

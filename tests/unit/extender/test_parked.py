@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from podium.placement.victims import Preemptor
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.parked import Chance, Parked, ParkingLot, Proposed
 from podium_extender.views import Views
-from podium_extender.waiting import PAUSE, Budget
+from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget
 
 NOW = 1000.0
 
@@ -102,6 +103,16 @@ def test_no_crowd_fills_the_memory_and_who_comes_is_heard_of() -> None:
     for number in range(5):
         world.lot.park(parked(str(number), "a"))
     assert heard == [1, 2, 3]
+
+
+def test_who_was_deleted_while_the_scheduler_asked_takes_no_place_for_ever() -> None:
+    """The scheduler asks for every pod that it still has: nobody who is there is silent for so long."""
+    world = World(*(parked(str(number), "a") for number in range(3)))
+    for name, at in (("soon", TRIED_AGAIN - 1), ("later", TRIED_AGAIN)):
+        world.lot.park(replace(parked(name, "a"), at=at))
+    world.useful = {"a"}
+    assert world.due() == ("later", "a")
+    assert world.due() is None
 
 
 @settings(deadline=None)
