@@ -93,7 +93,7 @@ class Actuator:
         return {key: refusal.message for key, refusal in self._refused.items()}
 
     def uncarried(self) -> Mapping[TrialKey, str]:
-        """Of those that are carried: whose new pod was refused in this cycle, with the server's sentence."""
+        """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
         return self._uncarried
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
@@ -225,7 +225,7 @@ class Actuator:
             alone = whole_gpu(job.spec.gpus, world.nodes) if to_itself else None
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone, came))
         except ApiError as error:
-            if came is not None:  # it goes on where it is
+            if came is not None and not error.transient:  # it goes on where it is; it must be sure that there is no pod
                 self._uncarried[action.trial] = error.message
                 return None
             if error.status != INVALID:

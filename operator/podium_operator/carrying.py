@@ -14,7 +14,7 @@ from podium.domain.actions import Carry
 from podium.domain.carrying import OPEN, CarryFacts, CarryPhase, follow
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
-from podium.schema.trial import Carrying
+from podium.schema.trial import Carrying, Departure
 from podium_operator.observed import Sight
 from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
@@ -83,8 +83,11 @@ def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, re
         return None
     draining = _drains(world, stored.node)
     if stored.phase not in OPEN:
-        again = stored.phase is CarryPhase.FELL_BACK and pod is not None and pod.uid == stored.pod_uid and not draining
-        return None if again else stored  # where its node drains another time it is tried another time
+        back = stored.phase is CarryPhase.FELL_BACK and not draining and _answer(trial, stored) is None
+        # where its node drains another time it is tried another time, once nothing is left of this one: the agent's
+        # answer may name an image of what the trial was then
+        again = back and pod is not None and pod.uid == stored.pod_uid and not pod.carry
+        return None if again else stored
     moved = follow(stored.phase, _facts(world, trial, sight, stored, draining=draining, refused=refused))
     if moved is None:
         return stored
@@ -101,8 +104,7 @@ def _facts(
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = next((pod for pod in pods if pod.attempt == stored.attempt), None)
-    departure, reader = trial.status.departure, trial.status.reader
-    answer = departure if departure is not None and departure.pod_uid == stored.pod_uid else None
+    answer, reader = _answer(trial, stored), trial.status.reader
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
@@ -121,6 +123,11 @@ def _facts(
         printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
         broken=broken,
     )
+
+
+def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:
+    departure = trial.status.departure
+    return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
 
 
 def _lives(pod: SeenPod) -> bool:

@@ -109,6 +109,18 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("Created")), "Created", ""),
     ("fell back, drains still", world(pod(), **way("FellBack", code="RestoreOff")), "FellBack", "RestoreOff"),
     ("fell back, another drain", world(pod(), draining=False, **way("FellBack", code="RestoreOff")), None, ""),
+    (
+        "fell back, its image is still to be removed",
+        world(pod(), draining=False, departure=MADE, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "fell back, its agent is still asked",
+        world(pod(carry="node-2"), draining=False, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
 
@@ -229,6 +241,18 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     assert actuator.refused() == {}
     asyncio.run(actuator.carry_out(seen, []))
     assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 504])
+def test_a_new_pod_that_may_be_there_after_all_is_asked_for_again(status: int) -> None:
+    """Its trial must not fall back: both pods would be ended, and the image with them."""
+    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
+    assert actuator.uncarried() == {}
+    assert key in actuator.refused(), "after a pause"
 
 
 def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
