@@ -44,11 +44,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _RefusedPod:
-    """A pod that a quota, Pod Security or a webhook refuses for now; tried again ever more seldom."""
+    """A pod that a quota, Pod Security or a webhook refuses for now, or keeps; tried again ever more seldom."""
 
     message: str
     pause: float
     again_at: float
+
+
+def _refused(before: _RefusedPod | None, message: str) -> _RefusedPod:
+    pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
+    return _RefusedPod(message, pause, time.monotonic() + pause)
 
 
 def _superseded(world: World) -> Iterator[SeenPod]:
@@ -67,6 +72,7 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._refused: dict[TrialKey, _RefusedPod] = {}
+        self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
         self._uncarried: dict[TrialKey, str] = {}
         self._settling = Settling()
 
@@ -78,6 +84,9 @@ class Actuator:
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
+        if self._kept:
+            there = {pod.uid for pod in world.pods}
+            self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
         self._settling.forget(world)
         self._uncarried = {}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
@@ -97,10 +106,8 @@ class Actuator:
         return self._uncarried
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
-        before = self._refused.get(action.trial)
-        pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
         text = f"The API server refuses the pod for now: {error.message}"
-        self._refused[action.trial] = _RefusedPod(text, pause, time.monotonic() + pause)
+        self._refused[action.trial] = _refused(self._refused.get(action.trial), text)
 
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
@@ -161,6 +168,9 @@ class Actuator:
         pod = world.latest_pod.get(action.trial.uid)
         if pod is None or pod.facts.deleting:
             return
+        before = self._kept.get(pod.uid)
+        if before is not None and time.monotonic() < before.again_at:
+            return  # what is written and taken back below would wake the next cycle at once, for ever
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
         try:
             await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
@@ -173,7 +183,8 @@ class Actuator:
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:
-            if error.status and not error.not_found:
+            if error.status:
+                self._kept[pod.uid] = _refused(before, error.message)
                 # it lives on: ended by others some day, it must not say that this was why
                 back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
                 with suppress(ApiError):
