@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.alone import exceeded, whole_gpu
 from podium_operator.announcements import emit
-from podium_operator.carrying import arrival, asks
+from podium_operator.carrying import arrival, asks, takes
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import CARRY_ANNOTATION, REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
@@ -39,6 +39,7 @@ LONGEST_MESSAGE = 1024
 CARRIED_GRACE_SECONDS = 1
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
+ECHO_SECONDS = 10.0  # in which the cache shows what was created
 log = logging.getLogger(__name__)
 
 
@@ -74,6 +75,7 @@ class Actuator:
         self._refused: dict[TrialKey, _RefusedPod] = {}
         self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
         self._uncarried: dict[TrialKey, str] = {}
+        self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
@@ -89,6 +91,8 @@ class Actuator:
             self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
         self._settling.forget(world)
         self._uncarried = {}
+        now = time.monotonic()
+        self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
         await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
         ends: list[EndTrial | None] = []
@@ -104,6 +108,10 @@ class Actuator:
     def uncarried(self) -> Mapping[TrialKey, str]:
         """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
         return self._uncarried
+
+    def sent(self) -> Collection[TrialKey]:
+        """Of those that are carried: whose new pod was sent a moment ago, and not refused."""
+        return self._sent.keys()
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
         text = f"The API server refuses the pod for now: {error.message}"
@@ -230,6 +238,10 @@ class Actuator:
         if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
             return None
         came = arrival(trial, action.attempt)
+        if came is not None:
+            if action.trial in self._sent or not takes(world, came.target):
+                return None  # a second one could be refused for the first one's sake: by a quota, say
+            self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in world.nodes}
             to_itself = exceeded(trial, world.latest_pod.get(action.trial.uid))
@@ -238,6 +250,7 @@ class Actuator:
         except ApiError as error:
             if came is not None and not error.transient:  # it goes on where it is; it must be sure that there is no pod
                 self._uncarried[action.trial] = error.message
+                del self._sent[action.trial]
                 return None
             if error.status != INVALID:
                 raise

@@ -7,7 +7,7 @@ the trial's status (`departure`). The operator's own part is `status.carrying`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
@@ -25,13 +25,22 @@ PASSING = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows 
 
 
 def carryings(
-    world: World, sights: Mapping[TrialKey, Sight], asked: Mapping[TrialKey, Carry], refused: Mapping[TrialKey, str]
+    world: World,
+    sights: Mapping[TrialKey, Sight],
+    asked: Mapping[TrialKey, Carry],
+    refused: Mapping[TrialKey, str],
+    sent: Collection[TrialKey] = (),
 ) -> Mapping[TrialKey, Carrying]:
-    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words."""
+    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
+    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it."""
     found: dict[TrialKey, Carrying] = {}
     for trial in world.trials:
         key = trial_key(trial)
-        after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
+        stored = trial.status.carrying
+        if stored is not None and stored.phase is CarryPhase.PUSHED and key in sent and _new(world, trial) is None:
+            after: Carrying | None = stored  # fallen back, it would lose both pods
+        else:
+            after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
         if after is not None:
             found[key] = after
     return found
@@ -54,6 +63,11 @@ def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
     stored = trial.status.carrying
     goes_on = stored is not None and stored.phase is CarryPhase.PUSHED and stored.attempt == attempt
     return stored if goes_on else None
+
+
+def takes(world: World, node: str) -> bool:
+    """Whether trials may come to it."""
+    return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
 
 
 def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
@@ -103,7 +117,7 @@ def _facts(
 ) -> CarryFacts:
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
-    new = next((pod for pod in pods if pod.attempt == stored.attempt), None)
+    new = _new(world, trial)
     answer, reader = _answer(trial, stored), trial.status.reader
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
@@ -122,7 +136,18 @@ def _facts(
         pushed=answer is not None and bool(answer.image),
         printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
         broken=broken,
+        trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
+        target=any(one.metadata.name == stored.target for one in world.nodes),
+        takes=takes(world, stored.target),
+        bound=new is not None and new.facts.node is not None,
     )
+
+
+def _new(world: World, trial: SeenTrial) -> SeenPod | None:
+    stored = trial.status.carrying
+    if stored is None:
+        return None
+    return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
 
 
 def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:
