@@ -43,8 +43,8 @@ def image(site: Site) -> Iterator[str]:
         pytest.skip(f"apt gives no {registry.PACKAGE} here: {error}")
     registry.start(site.cluster)
     name = registry.push(site.cluster, "node-1", IMAGE)
-    carry_by(site, registry.ADDRESS)
     try:
+        carry_by(site, registry.ADDRESS)
         yield name
     finally:
         carry_by(site, "")

@@ -66,14 +66,16 @@ class Departures:
     async def end(self) -> None:
         """Undoes what is under way."""
         for task in self._leaving.values():
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
 
     async def look(self, now: float) -> None:
         there = {pod.uid: pod for pod in self._pods()}
         self._forget(there.keys())
         for uid, task in list(self._leaving.items()):
-            if uid not in there or not there[uid].carry:
+            asked = uid in there and there[uid].carry
+            if not asked and not task.cancelling():  # once: what it undoes takes longer than a look
                 task.cancel()
             if task.done():
                 del self._leaving[uid]
