@@ -218,6 +218,26 @@ def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -
     assert (scene.state, scene.archives, scene.book.departure) == ("FROZEN", [], None)
 
 
+def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scene) -> None:
+    """The runtime ends what it has begun. Much later it is another's: one that is written by hand."""
+    scene.kubelet.silent = True
+    left: list[list[str]] = []
+
+    async def take_back() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await settled(departures)
+            for moment in (1.0, 1e4):
+                (scene.folder / LATE).touch()
+                await departures.look(moment)
+                left.append(scene.archives)
+
+    asyncio.run(take_back())
+    assert left == [[], [LATE]]
+
+
 class Slow(Freeze):
     """Freezes when it is let."""
 
