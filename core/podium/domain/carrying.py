@@ -31,6 +31,7 @@ class CarryPhase(StrEnum):
 # it may get no turn: what it computed after the checkpoint would be computed again
 HELD: frozenset[CarryPhase] = frozenset({CarryPhase.ASKED, CarryPhase.PUSHED})
 OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.CREATED}
+NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be carried any more
 
 
 @dataclass(frozen=True, slots=True)

@@ -328,3 +328,13 @@ def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str
     assert Carrying.model_validate(status["carrying"]) == stored
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
+)
+def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
+    wire, seen = Wire(), world(pod(), **way("Asked"))
+    status = way("FellBack", code=code, message="no")
+    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    assert [body["type"] for _, body in wire.calls] == [kind]
