@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.alone import exceeded, whole_gpu
 from podium_operator.announcements import emit
-from podium_operator.carrying import arrival, asks
+from podium_operator.carrying import arrival, asks, takes
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import CARRY_ANNOTATION, REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
@@ -39,16 +39,22 @@ LONGEST_MESSAGE = 1024
 CARRIED_GRACE_SECONDS = 1
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
+ECHO_SECONDS = 10.0  # in which the cache shows what was created
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _RefusedPod:
-    """A pod that a quota, Pod Security or a webhook refuses for now; tried again ever more seldom."""
+    """A pod that a quota, Pod Security or a webhook refuses for now, or keeps; tried again ever more seldom."""
 
     message: str
     pause: float
     again_at: float
+
+
+def _refused(before: _RefusedPod | None, message: str) -> _RefusedPod:
+    pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
+    return _RefusedPod(message, pause, time.monotonic() + pause)
 
 
 def _superseded(world: World) -> Iterator[SeenPod]:
@@ -67,7 +73,9 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._refused: dict[TrialKey, _RefusedPod] = {}
+        self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
         self._uncarried: dict[TrialKey, str] = {}
+        self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
 
     async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
@@ -78,8 +86,13 @@ class Actuator:
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
+        if self._kept:
+            there = {pod.uid for pod in world.pods}
+            self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
         self._settling.forget(world)
         self._uncarried = {}
+        now = time.monotonic()
+        self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
         await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
         ends: list[EndTrial | None] = []
@@ -93,14 +106,16 @@ class Actuator:
         return {key: refusal.message for key, refusal in self._refused.items()}
 
     def uncarried(self) -> Mapping[TrialKey, str]:
-        """Of those that are carried: whose new pod was refused in this cycle, with the server's sentence."""
+        """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
         return self._uncarried
 
+    def sent(self) -> Collection[TrialKey]:
+        """Of those that are carried: whose new pod was sent a moment ago, and not refused."""
+        return self._sent.keys()
+
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
-        before = self._refused.get(action.trial)
-        pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
         text = f"The API server refuses the pod for now: {error.message}"
-        self._refused[action.trial] = _RefusedPod(text, pause, time.monotonic() + pause)
+        self._refused[action.trial] = _refused(self._refused.get(action.trial), text)
 
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
@@ -161,6 +176,9 @@ class Actuator:
         pod = world.latest_pod.get(action.trial.uid)
         if pod is None or pod.facts.deleting:
             return
+        before = self._kept.get(pod.uid)
+        if before is not None and time.monotonic() < before.again_at:
+            return  # what is written and taken back below would wake the next cycle at once, for ever
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
         try:
             await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
@@ -173,7 +191,8 @@ class Actuator:
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:
-            if error.status and not error.not_found:
+            if error.status:
+                self._kept[pod.uid] = _refused(before, error.message)
                 # it lives on: ended by others some day, it must not say that this was why
                 back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
                 with suppress(ApiError):
@@ -219,14 +238,19 @@ class Actuator:
         if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
             return None
         came = arrival(trial, action.attempt)
+        if came is not None:
+            if action.trial in self._sent or not takes(world, came.target):
+                return None  # a second one could be refused for the first one's sake: by a quota, say
+            self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in world.nodes}
             to_itself = exceeded(trial, world.latest_pod.get(action.trial.uid))
             alone = whole_gpu(job.spec.gpus, world.nodes) if to_itself else None
             await self._create(PODS, make_pod(job, trial, action.attempt, self._rules, nodes, alone, came))
         except ApiError as error:
-            if came is not None:  # it goes on where it is
+            if came is not None and not error.transient:  # it goes on where it is; it must be sure that there is no pod
                 self._uncarried[action.trial] = error.message
+                del self._sent[action.trial]
                 return None
             if error.status != INVALID:
                 raise

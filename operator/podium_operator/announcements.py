@@ -9,7 +9,7 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from podium.domain.carrying import CarryPhase
+from podium.domain.carrying import NO_TROUBLE, CarryPhase
 from podium.domain.phase import REQUEUES, TrialPhase
 from podium.schema.base import ObjectMeta
 from podium.schema.job import HyperParamJob
@@ -76,7 +76,8 @@ class Announcements:
                 await emit(self._api, TRIALS, trial.metadata, "Carried", f"The trial was carried {way}.")
             case CarryPhase.FELL_BACK:
                 text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
-                await emit(self._api, TRIALS, trial.metadata, "CarryFailed", text, "Warning")
+                kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in NO_TROUBLE else "Warning"
+                await emit(self._api, TRIALS, trial.metadata, "CarryFailed", text, kind)
 
     async def best(self, job: HyperParamJob, status: Status) -> None:
         """When another trial takes the lead; a leader that improves is not news."""

@@ -7,14 +7,14 @@ the trial's status (`departure`). The operator's own part is `status.carrying`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
 from podium.domain.carrying import OPEN, CarryFacts, CarryPhase, follow
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
-from podium.schema.trial import Carrying
+from podium.schema.trial import Carrying, Departure
 from podium_operator.observed import Sight
 from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
@@ -25,13 +25,22 @@ PASSING = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows 
 
 
 def carryings(
-    world: World, sights: Mapping[TrialKey, Sight], asked: Mapping[TrialKey, Carry], refused: Mapping[TrialKey, str]
+    world: World,
+    sights: Mapping[TrialKey, Sight],
+    asked: Mapping[TrialKey, Carry],
+    refused: Mapping[TrialKey, str],
+    sent: Collection[TrialKey] = (),
 ) -> Mapping[TrialKey, Carrying]:
-    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words."""
+    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
+    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it."""
     found: dict[TrialKey, Carrying] = {}
     for trial in world.trials:
         key = trial_key(trial)
-        after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
+        stored = trial.status.carrying
+        if stored is not None and stored.phase is CarryPhase.PUSHED and key in sent and _new(world, trial) is None:
+            after: Carrying | None = stored  # fallen back, it would lose both pods
+        else:
+            after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
         if after is not None:
             found[key] = after
     return found
@@ -54,6 +63,11 @@ def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
     stored = trial.status.carrying
     goes_on = stored is not None and stored.phase is CarryPhase.PUSHED and stored.attempt == attempt
     return stored if goes_on else None
+
+
+def takes(world: World, node: str) -> bool:
+    """Whether trials may come to it."""
+    return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
 
 
 def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
@@ -83,8 +97,11 @@ def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, re
         return None
     draining = _drains(world, stored.node)
     if stored.phase not in OPEN:
-        again = stored.phase is CarryPhase.FELL_BACK and pod is not None and pod.uid == stored.pod_uid and not draining
-        return None if again else stored  # where its node drains another time it is tried another time
+        back = stored.phase is CarryPhase.FELL_BACK and not draining and _answer(trial, stored) is None
+        # where its node drains another time it is tried another time, once nothing is left of this one: the agent's
+        # answer may name an image of what the trial was then
+        again = back and pod is not None and pod.uid == stored.pod_uid and not pod.carry
+        return None if again else stored
     moved = follow(stored.phase, _facts(world, trial, sight, stored, draining=draining, refused=refused))
     if moved is None:
         return stored
@@ -100,9 +117,8 @@ def _facts(
 ) -> CarryFacts:
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
-    new = next((pod for pod in pods if pod.attempt == stored.attempt), None)
-    departure, reader = trial.status.departure, trial.status.reader
-    answer = departure if departure is not None and departure.pod_uid == stored.pod_uid else None
+    new = _new(world, trial)
+    answer, reader = _answer(trial, stored), trial.status.reader
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
@@ -120,7 +136,23 @@ def _facts(
         pushed=answer is not None and bool(answer.image),
         printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
         broken=broken,
+        trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
+        target=any(one.metadata.name == stored.target for one in world.nodes),
+        takes=takes(world, stored.target),
+        bound=new is not None and new.facts.node is not None,
     )
+
+
+def _new(world: World, trial: SeenTrial) -> SeenPod | None:
+    stored = trial.status.carrying
+    if stored is None:
+        return None
+    return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
+
+
+def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:
+    departure = trial.status.departure
+    return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
 
 
 def _lives(pod: SeenPod) -> bool:

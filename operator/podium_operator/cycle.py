@@ -94,7 +94,7 @@ class Cycle:
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
             asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
-            carrying = carryings(world, sights, asked, self._actuator.uncarried())
+            carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent())
             leased, lease_wake = await self._leasing.once(world, snapshot)
         with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
             places = {place.trial: place for place in decided.ranks}

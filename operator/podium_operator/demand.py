@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium.domain.gpu_lease import LeaseFacts, LeaseState, derive
-from podium.domain.moving import NOT_BEGUN
+from podium.domain.moving import begun
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.gpu_leases import Demand, Lease, Pool
@@ -75,7 +75,9 @@ def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[s
     wanted = left if job.parallel is None else min(job.parallel, left)
     for trial in trials:
         lost = any(uuid in gpus and gpus[uuid].lost for uuid in trial.gpus)
-        if trial.phase in FINAL or not trial.gpus or trial.leaving or (lost and trial.phase in NOT_BEGUN):
+        if trial.phase in FINAL or not trial.gpus or trial.leaving:
+            continue
+        if lost and not begun(trial.phase, carried=trial.carried):
             continue
         need.placed.update(trial.gpus)
         need.lost.update(trial.gpus if lost else ())

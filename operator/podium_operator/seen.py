@@ -59,6 +59,7 @@ class _PodStatus(StatusModel):
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
+    start_time: datetime | None = None
     conditions: list[_Condition] = Field(default_factory=list)
     container_statuses: list[_ContainerStatus] = Field(default_factory=list)
     init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
@@ -105,6 +106,7 @@ class SeenPod:
     ended_at: float | None
     carry: str = ""  # the node that its agent is asked to carry it to
     carried: bool = False  # it goes on from the image of a live trial
+    tries_since: float = 0.0  # when its containers could begin: its node took it, or its gate let it in; 0: not yet
 
 
 def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
@@ -130,7 +132,14 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         ended_at=max(finished, default=None),
         carry=pod.metadata.annotations.get(CARRY_ANNOTATION, ""),
         carried=CARRIED_ANNOTATION in pod.metadata.annotations,
+        tries_since=_tries_since(pod.status),
     )
+
+
+def _tries_since(status: _PodStatus) -> float:
+    ends = (one.state.terminated for one in status.init_container_statuses)
+    moments = (status.start_time, *(end.finished_at for end in ends if end is not None))
+    return max((moment.timestamp() for moment in moments if moment is not None), default=0.0)
 
 
 def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:

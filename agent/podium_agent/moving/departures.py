@@ -50,6 +50,7 @@ class Departures:
         self._leaving: dict[str, asyncio.Task[None]] = {}
         self._not_before: dict[str, float] = {}
         self._swept: set[str] = set()
+        self._late: dict[str, float] = {}  # until when an archive may come that nobody waits for any more
         self._removed: set[str] = set()
 
     async def run(self) -> None:
@@ -66,14 +67,16 @@ class Departures:
     async def end(self) -> None:
         """Undoes what is under way."""
         for task in self._leaving.values():
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
 
     async def look(self, now: float) -> None:
         there = {pod.uid: pod for pod in self._pods()}
         self._forget(there.keys())
         for uid, task in list(self._leaving.items()):
-            if uid not in there or not there[uid].carry:
+            asked = uid in there and there[uid].carry
+            if not asked and not task.cancelling():  # once: what it undoes takes longer than a look
                 task.cancel()
             if task.done():
                 del self._leaving[uid]
@@ -89,6 +92,7 @@ class Departures:
                 await self._remove(pod, pod.image, now)  # its node has what it needs of it by now, or never will
 
     async def _leave(self, pod: TrialPod, book: Book, now: float) -> None:
+        self._late[pod.uid] = now + 2 * self._settings.move_seconds
         try:
             answer = await self._answer(pod)
         except ApiError as error:
@@ -131,7 +135,8 @@ class Departures:
 
     async def _stays(self, pod: TrialPod, book: Book, now: float) -> None:
         """It was not asked, or is so no more."""
-        if METHOD in pod.methods and pod.uid not in self._swept:
+        late = now < self._late.get(pod.uid, 0.0)  # the runtime writes on when the kubelet is asked no more
+        if METHOD in pod.methods and (late or pod.uid not in self._swept):
             self._swept.add(pod.uid)  # an agent before this one may have been killed over it
             container = Container(pod.key.namespace, pod.name, pod.containers[0])
             await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, container)
@@ -156,6 +161,7 @@ class Departures:
     def _forget(self, there: Iterable[str]) -> None:
         kept = frozenset(there)
         self._swept &= kept
+        self._late = {uid: until for uid, until in self._late.items() if uid in kept}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in kept}
 
 

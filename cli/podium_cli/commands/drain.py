@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.domain.carrying import METHOD, CarryPhase
+from podium.domain.carrying import METHOD, OPEN, CarryPhase
 from podium.domain.moving import carriable, movable
 from podium.domain.phase import FINAL
 from podium.schema.base import ObjectMeta, StatusModel
@@ -203,9 +203,13 @@ def left(
 
 def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_carries: bool) -> tuple[str, str]:
     """In what way it leaves with what that costs, and what is lost otherwise; one of them is empty."""
-    cost, way = cost_of(job, trial), trial.status.carrying
+    way = trial.status.carrying
+    carried = way is not None and way.pod_uid != pod_uid and way.phase in OPEN
+    cost = cost_of(job, trial, carried=carried)
     if not cost:
         return "leaves: it loses no step", ""
+    if carried and carries(job.spec) and node_carries:
+        return "was carried here alive: it leaves once it has printed a value here", ""
     if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FELL_BACK:
         return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
     if carriable(trial.status.phase, carries=carries(job.spec), node_carries=node_carries):
@@ -213,11 +217,13 @@ def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_car
     return "", cost
 
 
-def cost_of(job: HyperParamJob, trial: HyperParamTrial) -> str:
-    """What the trial would lose on another node, and why; empty where it can be moved."""
+def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False) -> str:
+    """What the trial would lose on another node, and why; empty where it can be moved. `carried`: it came here alive,
+    and has printed no value yet."""
     status, where = trial.status, saves_at(job.spec)
+    has_save = status.saved is not None
     if job.spec.gpus.per_trial > 0 and movable(
-        status.phase, saves=can_save(job.spec), saves_at=where, has_save=status.saved is not None
+        status.phase, saves=can_save(job.spec), saves_at=where, has_save=has_save, carried=carried
     ):
         return ""
     if where == "node" and (status.saved is not None or can_save(job.spec)):

@@ -31,6 +31,7 @@ class CarryPhase(StrEnum):
 # it may get no turn: what it computed after the checkpoint would be computed again
 HELD: frozenset[CarryPhase] = frozenset({CarryPhase.ASKED, CarryPhase.PUSHED})
 OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.CREATED}
+NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be carried any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ class CarryFacts:
     """One look. `old_pod`, `new_pod`: it is there, has not ended and is not told to go; `made`: a pod of the new
     attempt is there in any state; `refusal`: (code, sentence) of the agent, or of the API server for the new pod;
     `pushed`: the agent named the image; `printed`: the new pod has printed a value; `broken`: why the new pod cannot
-    start, empty: it can; `age`: seconds since the phase began."""
+    start, empty: it can; `trying`: seconds for which its containers could begin; `target`: the node that it goes to is
+    there; `takes`: and does not drain; `bound`: the new pod has its node; `age`: seconds since the phase began."""
 
     age: float = 0.0
     over: bool = False  # the trial has ended
@@ -50,6 +52,10 @@ class CarryFacts:
     pushed: bool = False
     printed: bool = False
     broken: str = ""
+    trying: float = 0.0
+    target: bool = True
+    takes: bool = True
+    bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ def _refused(facts: CarryFacts) -> Moved | None:
 
 
 def _broken(facts: CarryFacts) -> Moved | None:
-    if not facts.broken or facts.age < BROKEN_SECONDS:
+    if not facts.broken or facts.trying < BROKEN_SECONDS:
         return None
     return Moved(_BACK, "RestoreFailed", f"Its new pod does not start: {facts.broken}")
 
@@ -91,6 +97,8 @@ _SILENT = _back(
     f"Its agent made no image within {ASKED_SECONDS:g} s: see the agent's log.",
     lambda f: f.age >= ASKED_SECONDS,
 )
+_NO_TARGET = _back("TargetGone", "The node that it was to go to takes no trials any more.", lambda f: not f.takes)
+_NOWHERE = _back("RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target or f.bound))
 _LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", lambda f: not f.new_pod)
 
 # the first rule that holds wins; none: the phase stands
@@ -98,8 +106,8 @@ TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
     {
         CarryPhase.ASKED: (_OVER, _refused, _STAYS, _GONE, _to(CarryPhase.PUSHED, lambda f: f.pushed), _SILENT),
         # its old pod may be gone by now: the image is all that is needed
-        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused),
-        CarryPhase.CREATED: (_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER, _LOST, _broken),
+        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET),
+        CarryPhase.CREATED: (_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER, _LOST, _NOWHERE, _broken),
         CarryPhase.ARRIVED: (),
         CarryPhase.FELL_BACK: (),
     }

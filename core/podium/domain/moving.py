@@ -8,12 +8,18 @@ from podium.domain.snapshot import SavesAt
 NOT_BEGUN: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED})
 
 
-def movable(phase: TrialPhase, *, saves: bool, saves_at: SavesAt, has_save: bool) -> bool:
+def begun(phase: TrialPhase, *, carried: bool) -> bool:
+    """Whether its pod holds anything that can be lost. `carried`: it goes on from a live trial's image, and has not
+    printed a value yet: all that the trial did is in that pod, at its gate too."""
+    return carried or phase not in NOT_BEGUN
+
+
+def movable(phase: TrialPhase, *, saves: bool, saves_at: SavesAt, has_save: bool, carried: bool = False) -> bool:
     """Whether any other node will do. `saves`: it saves when its pod is told to go; `saves_at`: where that is found.
 
     An attempt that has not begun has nothing to lose but the way to an older save.
     """
-    if phase in NOT_BEGUN:
+    if not begun(phase, carried=carried):
         return saves_at != "node" or not has_save
     return saves and saves_at == "anywhere"
 

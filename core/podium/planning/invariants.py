@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
-from podium.domain.moving import NOT_BEGUN
+from podium.domain.moving import begun
 from podium.domain.phase import FINAL, REQUEUES
 from podium.domain.snapshot import Snapshot
 from podium.planning.carrying import leaves
@@ -88,11 +88,11 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
             found.append(f"{name}: {action.reason} is no reason for a requeue")
         if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
-        begun = trial.phase not in NOT_BEGUN
-        # on what is another's GPU now, or in a pod that cannot go on
-        if begun and not jobs[trial.job].saves and action.reason not in ("LeaseEnded", "CarryFailed"):
+        # a pod that its trial was carried to and that cannot go on holds nothing
+        holds_work = action.reason != "CarryFailed" and begun(trial.phase, carried=trial.carried)
+        if holds_work and not jobs[trial.job].saves and action.reason != "LeaseEnded":  # on what is another's GPU now
             found.append(f"{name} would lose what it did: its job does not save")
-        if begun:
+        if holds_work:
             found += [f"GPU {uuid}: {name} cannot save beside another that goes" for uuid in trial.gpus if going[uuid]]
             going.update(set(trial.gpus))
     return found

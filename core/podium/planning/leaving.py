@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from podium.domain.actions import Requeue
-from podium.domain.moving import NOT_BEGUN, movable
+from podium.domain.moving import begun, movable
 from podium.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium.planning.ordering import Ordering
 from podium.planning.ranking import Standing
@@ -68,7 +68,8 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
 def _movable(standing: Standing) -> bool:
     """Whether it can go on from where it is on any other node."""
     trial, job = standing.trial, standing.job
-    return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=trial.saved is not None)
+    has_save = trial.saved is not None
+    return movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=has_save, carried=trial.carried)
 
 
 def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozenset[str]) -> Requeue | None:
@@ -145,4 +146,4 @@ def _holds(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
 
 def _not_begun(trial: TrialView) -> bool:
     """Nothing of this attempt ran yet, so nothing can be lost."""
-    return trial.phase in NOT_BEGUN
+    return not begun(trial.phase, carried=trial.carried)

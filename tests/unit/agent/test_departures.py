@@ -25,6 +25,7 @@ from podium_agent.moving.leave import Tools
 from podium_agent.moving.settings import MoveSettings
 from podium_agent.pods import TrialPod
 from podium_agent.records import Record
+from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked import Parked
@@ -61,6 +62,7 @@ class Scene:
     runtimes: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n", "there"), "containerd://2.1.9"))
     registry_is_there: bool = True
     api_is_there: bool = True
+    freeze: Freeze = field(default_factory=lambda: Freeze(5.0))
     registry: FakeRegistry = field(default_factory=FakeRegistry)
 
     def __post_init__(self) -> None:
@@ -110,7 +112,7 @@ class Scene:
                 checkpoints_dir=self.folder,
                 proc=self.root,
             )
-            tools = Tools(Freeze(5.0), self.parked, lambda: cast(CudaProcesses, Driver()))
+            tools = Tools(self.freeze, self.parked, lambda: cast(CudaProcesses, Driver()))
             departures = Departures(
                 settings, cast(Api, self), tools, lambda: [self.pod], lambda _: self.record, lambda _: self.book
             )
@@ -214,6 +216,60 @@ def test_asked_no_more_while_it_is_written_it_stands_as_it_stood(scene: Scene) -
 
     asyncio.run(take_back())
     assert (scene.state, scene.archives, scene.book.departure) == ("FROZEN", [], None)
+
+
+def test_an_archive_that_comes_when_nobody_waits_any_more_is_removed(scene: Scene) -> None:
+    """The runtime ends what it has begun. Much later it is another's: one that is written by hand."""
+    scene.kubelet.silent = True
+    left: list[list[str]] = []
+
+    async def take_back() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await settled(departures)
+            for moment in (1.0, 1e4):
+                (scene.folder / LATE).touch()
+                await departures.look(moment)
+                left.append(scene.archives)
+
+    asyncio.run(take_back())
+    assert left == [[], [LATE]]
+
+
+class Slow(Freeze):
+    """Freezes when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(5.0)
+        self.begun, self.may = asyncio.Event(), asyncio.Event()
+
+    async def suspend(self, targets: tuple[Freezer, ...]) -> Outcome:
+        self.begun.set()
+        await self.may.wait()
+        return await super().suspend(targets)
+
+
+def test_what_is_undone_is_not_broken_off_by_the_next_look(scene: Scene) -> None:
+    scene.kubelet.silent = True
+    scene.freeze = slow = Slow()
+
+    async def take_back() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, carry="")
+            await departures.look(0.0)
+            await slow.begun.wait()
+            for _ in range(3):
+                await departures.look(0.0)
+                await asyncio.sleep(0)
+            slow.may.set()
+            await settled(departures)
+
+    asyncio.run(take_back())
+    assert (scene.state, scene.archives) == ("FROZEN", [])
 
 
 def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:

@@ -85,6 +85,7 @@ FELL_BACK = {
     "code": "RestoreOff",
     "message": "node-b starts no pod from a checkpoint",
 }
+HERE = {"phase": "Gated", "carrying": FELL_BACK | {"phase": "Created", "podUid": "x"}}
 WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("saves", CLAIM, {}, True, "it loses no step", ""),
     ("is carried", ALIVE, {}, True, "is carried alive", ""),
@@ -92,6 +93,9 @@ WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
     ("was not carried", ALIVE, {"carrying": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
+    ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
+    ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),
+    ("came alive and works", ALIVE, {"carrying": HERE["carrying"] | {"phase": "Arrived"}}, True, "is carried", ""),
     ("an earlier pod was not carried", ALIVE, {"carrying": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
 ]
 

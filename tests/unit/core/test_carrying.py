@@ -103,7 +103,13 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (CREATED, CarryFacts(made=True, new_pod=True, over=True), BACK, "TrialEnded"),
     (CREATED, CarryFacts(made=True, new_pod=False), BACK, "RestoreFailed"),
     (CREATED, CarryFacts(made=True, new_pod=True, broken="ImagePullBackOff"), None, ""),
-    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", age=BROKEN_SECONDS), BACK, "RestoreFailed"),
+    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", trying=BROKEN_SECONDS), BACK, "RestoreFailed"),
+    (CREATED, CarryFacts(made=True, new_pod=True, broken="x", age=ASKED_SECONDS), None, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, bound=False), None, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False), None, ""),
+    (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False, bound=False), BACK, "RestoreFailed"),
+    (PUSHED, CarryFacts(takes=False), BACK, "TargetGone"),
+    (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
 ]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from plans import FAST, RUN, SLOW, P, created, of, orders, sound, why
 
 from podium.domain.actions import Plan, Requeue
+from podium.domain.carrying import CarryPhase
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Costs, Snapshot, TrialView
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -38,6 +39,8 @@ LOST = {"leased_by": "", "shares": 0}
 NEITHER = make_job(max_trials=1, freezes=False)
 NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
 
+CAME: dict[str, Any] = {"carrying": CarryPhase.CREATED, "carried": True}
+
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
     ("drained", on_node(gpu=DRAINS), [("job-0", "NodeDraining")]),
@@ -48,6 +51,10 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("drained, at its gate", on_node(P.GATED, gpu=DRAINS, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
     ("drained, at its gate, has a save here", on_node(P.GATED, gpu=DRAINS, job=BOUND, saved=3.0), []),
     ("drained, at its gate, has no save", on_node(P.GATED, gpu=DRAINS, job=BOUND), [("job-0", "NodeDraining")]),
+    ("drained, at its gate with all that it did", on_node(P.GATED, gpu=DRAINS, job=FROZEN_ONLY, **CAME), []),
+    ("drained, came alive, saves", on_node(P.GATED, gpu=DRAINS, job=BOUND, **CAME), []),
+    ("ill, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
+    ("lost, at its gate with all that it did", on_node(P.GATED, gpu=LOST, job=FROZEN_ONLY, **CAME), []),
     ("drained, goes already", on_node(gpu=DRAINS, leaving=True), []),
     ("ill", on_node(gpu=ILL), [("job-0", "GpuUnhealthy")]),
     ("ill, cannot save", on_node(gpu=ILL, job=FROZEN_ONLY), []),

@@ -6,6 +6,7 @@ All is derived from the objects, so each step is as an operator sees it that has
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -68,9 +69,10 @@ def node(draining: bool = True) -> GPUNode:
     )
 
 
-def world(*pods: SeenPod, draining: bool = True, now: float = NOW, **status: Any) -> World:
+def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float = NOW, **status: Any) -> World:
     trial = make_trial(**{"phase": "Suspended", "pod": "sweep-0-0", "node": "node-1", **status})
-    return make_world(make_job(**ALIVE), trial, node(draining), *pods, now=now)
+    nodes = (node(draining), *((make_node("node-2", uuid="GPU-2"),) if target else ()))
+    return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
 
 
 def after(seen: World, *actions: Carry, refused: str | None = None) -> Carrying | None:
@@ -79,7 +81,12 @@ def after(seen: World, *actions: Carry, refused: str | None = None) -> Carrying 
     return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
 
 
+def let_in(seconds: float) -> dict[str, Any]:
+    return {"gate": {"terminated": {"exitCode": 0, "finishedAt": moment(seconds)}}}
+
+
 NEW_POD = pod(1, carried=True)
+HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
 STEPS: list[tuple[str, World, str | None, str]] = [
     ("asked, no answer", world(pod(), **way("Asked")), "Asked", ""),
     ("the answer is of an earlier pod", world(pod(), departure=MADE | {"podUid": "x"}, **way("Asked")), "Asked", ""),
@@ -106,9 +113,38 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "FellBack",
         "RestoreFailed",
     ),
+    (
+        "no restore for a moment, after an hour at its gate",
+        world(pod(1, carried=True, **STUCK | let_in(3590)), now=NOW + 3600, **way("Created")),
+        "Created",
+        "",
+    ),
+    (
+        "no restore for long, after an hour at its gate",
+        world(pod(1, carried=True, **STUCK | let_in(3540)), now=NOW + 3600, **way("Created")),
+        "FellBack",
+        "RestoreFailed",
+    ),
+    ("its target is gone", world(pod(), target=False, **PUSHED), "FellBack", "TargetGone"),
+    ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "Created", ""),
+    ("its node is not heard of", world(NEW_POD, target=False, **way("Created")), "Created", ""),
+    ("it waits for a node", world(HOMELESS, **way("Created")), "Created", ""),
+    ("it waits for a node that is gone", world(HOMELESS, target=False, **way("Created")), "FellBack", "RestoreFailed"),
     ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("Created")), "Created", ""),
     ("fell back, drains still", world(pod(), **way("FellBack", code="RestoreOff")), "FellBack", "RestoreOff"),
     ("fell back, another drain", world(pod(), draining=False, **way("FellBack", code="RestoreOff")), None, ""),
+    (
+        "fell back, its image is still to be removed",
+        world(pod(), draining=False, departure=MADE, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "fell back, its agent is still asked",
+        world(pod(carry="node-2"), draining=False, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
 
@@ -167,7 +203,7 @@ def test_what_the_planner_sees(seen: World, expected: tuple[CarryPhase | None, b
     (trial,) = snapshot.trials
     assert (trial.carrying, trial.carried, trial.suspend) == expected
     assert snapshot.jobs[0].carries
-    assert [gpu.carries for gpu in snapshot.gpus] == [True]
+    assert [gpu.carries for gpu in snapshot.gpus] == [True, False]
 
 
 def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
@@ -231,6 +267,42 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
 
 
+@pytest.mark.parametrize("status", [0, 429, 500, 504])
+def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trial must not fall back: both pods would be ended, and the image with them."""
+    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
+    assert actuator.uncarried() == {}
+    assert key in actuator.refused(), "after a pause"
+    nowhere = world(pod(), target=False, **PUSHED)
+    stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
+    assert stored is not None
+    assert stored.phase is CarryPhase.PUSHED, "it falls back when it is sure that the pod is not there"
+
+
+def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
+    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    for _ in range(2):
+        asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
+
+
+def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
+    wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert (wire.calls, list(actuator.sent())) == ([], [])
+
+
 def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
     seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("Created"), phase="Pending")
@@ -256,3 +328,13 @@ def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str
     assert Carrying.model_validate(status["carrying"]) == stored
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
+)
+def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
+    wire, seen = Wire(), world(pod(), **way("Asked"))
+    status = way("FellBack", code=code, message="no")
+    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    assert [body["type"] for _, body in wire.calls] == [kind]

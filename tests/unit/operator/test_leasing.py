@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.gpu_lease import LeaseState
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey
@@ -96,6 +97,14 @@ PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
     ("another trial can use any", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
     ("it had not begun: any GPU will do", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
 ]
+
+
+def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None:
+    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.CREATED, carried=True)
+    snapshot = views.make_snapshot(
+        jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
+    )
+    assert wishes(snapshot, 9) == {POOL: Wish(Demand(1, 9), ("node-a",))}
 
 
 @pytest.mark.parametrize(("parallel", "phases", "gpus", "wish"), [c[1:] for c in PLACED], ids=[c[0] for c in PLACED])
