@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=CONTENDERS, help="contenders (default: all)")
     parser.add_argument("--note", default="", help="a sentence for the result: what else the machine did meanwhile")
     options = parser.parse_args()
+    options.rivals = options.rivals.absolute()  # Ray's workers have a folder of their own; a link stays one
     if not options.rivals.exists():
         sys.exit(f"{options.rivals} is missing: `make bench-rivals` installs the rivals there")
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)  # whatever a contender leaves behind becomes our child
@@ -86,7 +87,11 @@ def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:
         end_all()
         if failed:
             sys.exit(f"{name} ended with {failed}:\n{(folder / 'said').read_text(errors='replace')[-3000:]}")
-        return read_run(Path(setup.log), begun, watched, setup.epochs)
+        run = read_run(Path(setup.log), begun, watched, setup.epochs)
+        if not run.values:  # no contest: something is broken
+            said_so = (folder / "said").read_text(errors="replace")[-3000:]
+            sys.exit(f"{name} opened {run.opened} trials and got no value of any:\n{said_so}")
+        return run
     finally:
         end_all()  # a Ctrl-C leaves nothing either
         shutil.rmtree(folder, ignore_errors=True)
