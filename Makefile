@@ -60,7 +60,7 @@ test-older-scheduler: setup ## the extender's tests with the kube-scheduler of a
 		$(PYTEST) tests/integration/test_extender.py
 
 test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
-	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda.py tests/unit/agent/test_cuda_checkpoint.py
+	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/test_cuda*.py
 
 test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)

@@ -1,126 +1,204 @@
-"""A container of several processes that came checkpointed from another node: fake driver, real processes and cgroup."""
+"""Containers that came checkpointed from another node: fake driver, real processes and cgroups."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import uuid
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 from cuda_node import until
+from cuda_trial import SIZE, Trial, carried, together, trial
 
 from podium_agent.cgroups import Freezer
+from podium_agent.moving import __main__ as by_hand
+from podium_agent.moving.gpus import OffGpus
+from podium_agent.moving.refusal import MoveError
+from podium_agent.moving.settings import MoveSettings
 from podium_agent.suspension import arrivals, cuda_checkpoint
-from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
-from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
-SIZE = 4 << 20
-V1, V2 = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
+__all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 
 
-@dataclass
-class Came:
-    """Two processes on the first GPU, in one container."""
-
-    node: Any
-    folder: Path
-    target: Freezer
-    programs: list[Any]
-
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """An agent that knows nothing but the notes."""
-        processes = CudaProcesses(CudaDriver(self.node.library), 20.0, 60.0)
-        self.method = CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"))
-
-    def resume(self) -> Outcome:
-        return asyncio.run(self.method.resume((self.target,)))
-
-    def suspend(self) -> Outcome:
-        return asyncio.run(self.method.suspend((self.target,)))
-
-    def gpus(self) -> set[str]:
-        return set(read_memory().of(frozenset(program.pid for program in self.programs)))
-
-    def arrive(self, processes: int = 2) -> str:
-        """Suspended, thawed, and noted as one that came; the GPU that it is to have instead of its first."""
-        (old,) = self.gpus()
-        others = sorted(read_memory().free.keys() - {old})
-        if not others:
-            pytest.skip("it takes two GPUs to come back on another one")
-        assert self.suspend().ok
-        left, name = Parked(self.folder / "parked"), self.target.path.name
-        arrival = Arrival(gpus=dict(left.read(name)), processes=processes)
-        left.forget(name)
-        left.arrives(name, arrival, (others[0],))
-        self.target.ask(False)
-        self.restart()
-        until(lambda: self.method.standing((self.target,)) is Standing.TORN, "its processes run, and wait")
-        return others[0]
+def test_of_two_that_came_from_another_node_one_is_refused(trial: Trial) -> None:
+    """The first is on a GPU of this node from then on, the second still on its old one."""
+    held = trial.held()
+    _, new = carried(trial)
+    trial.fault("fail=restore")
+    for _ in range(2):
+        assert trial.resume().code == "RestoreRefused"
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.node.clear_faults()
+    assert trial.resume().ok
+    assert sum(gpus[new] for gpus in trial.on()) == held
+    assert trial.all_work()
 
 
-@pytest.fixture
-def came(cuda_node: Any, tmp_path: Path) -> Iterator[Came]:
-    unified = not V1.is_dir()
-    path = (V2 if unified else V1) / f"podium-came-{uuid.uuid4().hex[:8]}"
-    path.mkdir()
-    programs = [cuda_node.start(SIZE) for _ in range(2)]
-    for program in programs:
-        (path / "cgroup.procs").write_text(str(program.pid))
-    made = Came(cuda_node, tmp_path, Freezer(path, unified), programs)
-    yield made
-    cuda_node.clear_faults()
-    made.target.ask(False)
-    for program in programs:
-        program.end()
+@pytest.mark.parametrize("suspended_again", [False, True])
+def test_what_came_from_another_node_comes_back_onto_the_gpus_that_it_has_here(
+    trial: Trial, suspended_again: bool
+) -> None:
+    held = trial.held()
+    old, new = carried(trial)
+    if suspended_again:
+        assert trial.suspend().ok
+        assert trial.standing is Standing.PARKED
+    assert trial.resume().ok
+    now = read_memory().of(frozenset(program.pid for program in trial.programs))
+    assert (dict(now), trial.standing) == ({new: held}, Standing.WORKING), old
+    assert trial.all_work()
+    assert trial.suspend().ok, "from now on it is suspended and resumed as any other"
+    assert trial.resume().ok
+    assert trial.all_work()
 
-    def removed() -> bool:
-        with suppress(OSError):
-            path.rmdir()
-        return not path.exists()
 
-    until(removed, "an empty cgroup")
+def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Trial) -> None:
+    """Its note names the GPU that it has here, the caller another one; the driver is told where it was."""
+    targets, (left, here) = trial.targets[:1], trial.two_gpus()
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    parked, name = Parked(trial.folder / "parked"), targets[0].path.name
+    arrival = Arrival(gpus=dict(parked.read(name)), processes=1)
+    parked.forget(name)
+    parked.arrives(name, arrival, (here,))
+    trial.method = trial.fresh()
+    moved = asyncio.run(trial.method.resume(targets, {here: left}))
+    assert (moved.ok, moved.code) == (True, "Moved"), moved
+    assert set(read_memory().of(frozenset({trial.programs[0].pid}))) == {left}
+    assert trial.all_work()
+
+
+def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    carried(trial, known=2)
+    assert trial.resume().code == "NotThereYet"
+    assert trial.standing is Standing.TORN
+    assert trial.held() == 0
+
+
+def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
+    monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
+    old, new = carried(trial)
+    assert trial.resume().ok
+    trial.programs[1].end()
+    full = read_memory().free[new]
+    trial.node.stranger(1, full)
+    after = Parked(trial.folder / "parked")
+    for target in trial.targets:
+        after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.standing is Standing.WORKING
+    assert trial.programs[0].goes_on()
+    trial.node.stranger(1, 0)
+
+
+def test_what_came_waits_for_room(trial: Trial) -> None:
+    held = trial.held()
+    _, new = carried(trial)
+    full = read_memory().free[new] - held + 1
+    trial.node.stranger(1, full)
+    assert trial.resume().code == "NoMemory"
+    trial.node.stranger(1, 0)
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
+    parked = Parked(trial.folder / "parked")
+
+    def asked(target: Freezer) -> str | int:
+        try:
+            return asyncio.run(OffGpus(trial.method._processes, parked, "", 9.0).confirm(target))
+        except MoveError as refused:
+            return refused.code
+
+    first, empty = trial.targets[0], trial.targets[0].path / "empty"
+    empty.mkdir()
+    assert asked(first) == "HoldsGpu"
+    assert trial.suspend().ok
+    first.ask(False)
+    assert asked(first) == 1
+    assert asked(Freezer(empty, first.unified)) == "HoldsGpu", "nobody knows what does not hold CUDA by the driver"
+    empty.rmdir()
+    assert trial.resume().ok
+
+
+def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
+    assert trial.suspend().ok
+    target = trial.targets[0]
+    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), target.path.name, 60.0)
+    with mover:
+        for one in trial.targets:
+            one.ask(False)
+        until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed for the dump")
+        assert trial.standing is Standing.PARKED
+        assert trial.resume().code == "Leaving"
+    assert trial.standing is Standing.TORN
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_by_hand_it_may_be_sent_elsewhere_after_a_refusal(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its two processes one is on the GPU that was named first, the other on its old node's still."""
+    trial.targets = trial.targets[:1]
+    (trial.targets[0].path / "cgroup.procs").write_text(str(trial.programs[1].pid))
+    held = trial.held()
+    old, new = carried(trial, known=2)
+    settings = MoveSettings(registry="none:5000")
+    arrival, parked = Arrival(gpus={old: held}, processes=2), Parked(trial.folder / "parked")
+    monkeypatch.setattr(by_hand, "_cuda", lambda _: CudaProcesses(CudaDriver(trial.node.library), *trial.waits))
+
+    def bring_back(gpu: str) -> None:
+        asyncio.run(by_hand._bring_back(settings, parked, trial.targets[0], arrival, (gpu,)))
+
+    trial.fault("fail=restore")
+    with pytest.raises(MoveError, match="RestoreRefused"):
+        bring_back(new)
+    trial.node.clear_faults()
+    bring_back(old)
+    assert sum(gpus[old] for gpus in trial.on()) == held
+    assert trial.all_work()
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_is_refused_after_the_other_was_brought_back(came: Came, restarted: bool) -> None:
+def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restarted: bool) -> None:
     """The other is checkpointed again, on a GPU of this node: each is brought back from where it was."""
-    new = came.arrive()
-    came.node.fault(f"pid={came.programs[1].pid}", "fail=restore")
-    refused = came.resume()
-    assert (refused.ok, refused.code, came.gpus()) == (False, "RestoreRefused", set()), refused
-    assert came.method.standing((came.target,)) is Standing.PARKED
-    assert Parked(came.folder / "parked").whole(came.target.path.name).apart, "it cannot be carried on as it is"
-    came.node.clear_faults()
+    _, new = carried(together, known=2)
+    together.fault("fail=restore")
+    refused = together.resume()
+    assert (refused.ok, refused.code, gpus(together)) == (False, "RestoreRefused", set()), refused
+    assert together.standing is Standing.PARKED
+    (target,) = together.targets
+    assert Parked(together.folder / "parked").whole(target.path.name).apart, "it cannot be carried on as it is"
+    together.node.clear_faults()
     if restarted:
-        came.restart()
-    outcome = came.resume()
+        together.method = together.fresh()
+    outcome = together.resume()
     assert outcome.ok, outcome
-    assert came.gpus() == {new}
-    assert all(program.goes_on() and program.steps() for program in came.programs)
-    assert not list((came.folder / "parked").iterdir())
+    assert gpus(together) == {new}
+    assert together.all_work()
+    assert not list((together.folder / "parked").iterdir())
 
 
-def test_one_that_died_on_the_way_is_not_waited_for_for_ever(came: Came, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_died_on_the_way_is_not_waited_for_for_ever(together: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
-    new = came.arrive(processes=3)
-    assert came.resume().code == "NotThereYet"
-    assert came.resume().code == "NotThereYet"
+    _, new = carried(together, known=3)
+    assert together.resume().code == "NotThereYet"
+    assert together.resume().code == "NotThereYet"
     monkeypatch.setattr(arrivals, "LONGEST_SECONDS", 0.0)
-    outcome = came.resume()
+    outcome = together.resume()
     assert outcome.ok, outcome
-    assert came.gpus() == {new}
-    assert all(program.goes_on() for program in came.programs)
+    assert gpus(together) == {new}
+    assert all(program.goes_on() for program in together.programs)
+
+
+def gpus(trial: Trial) -> set[str]:
+    return {uuid for held in trial.on() for uuid in held}

@@ -1,0 +1,165 @@
+"""A trial that comes back on other GPUs of its node, by cuda-checkpoint: fake driver, real processes and cgroups."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+from cuda_node import until
+from cuda_trial import SIZE, Trial, trial
+
+from podium_agent.moving.gpus import OffGpus
+from podium_agent.moving.refusal import MoveError
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.cuda import CudaDriver
+from podium_agent.suspension.cuda_checkpoint import NOWHERE
+from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.parked import Parked
+
+__all__ = ["trial"]
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
+
+
+def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
+    program, targets = trial.programs[0], trial.targets[:1]
+    home, away = trial.two_gpus()
+
+    def on() -> set[str]:
+        return set(read_memory().of(frozenset({program.pid})))
+
+    assert on() == {home}
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    incomplete = asyncio.run(trial.method.resume(targets, {away: home}))
+    assert (incomplete.ok, incomplete.code) == (False, "MapIncomplete"), incomplete
+    assert trial.method.standing(targets) is Standing.PARKED
+    moved = asyncio.run(trial.method.resume(targets, {home: away}))
+    assert (moved.ok, moved.code) == (True, "Moved"), moved
+    assert on() == {away}
+    assert program.goes_on()
+    assert asyncio.run(trial.method.suspend(targets)).ok, "and from there as from anywhere"
+    assert on() == set()
+    assert asyncio.run(trial.method.resume(targets)).ok
+    assert on() == {away}
+    assert program.goes_on()
+    assert program.steps()
+
+
+def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None:
+    targets = trial.targets[:1]
+    home, away = trial.two_gpus()
+    assert asyncio.run(trial.method.suspend(targets)).ok
+    trial.node.stranger(1, (16 << 30) - SIZE + 1)
+    outcome = asyncio.run(trial.method.resume(targets, {home: away}))
+    assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
+    assert f"GPU {away} has " in outcome.message
+    assert trial.method.standing(targets) is Standing.PARKED
+    trial.node.stranger(1, 0)
+    assert asyncio.run(trial.method.resume(targets)).ok
+    assert trial.all_work()
+
+
+def test_all_processes_come_back_on_another_gpu(trial: Trial) -> None:
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    moved = trial.resume({home: away})
+    assert (moved.ok, moved.code, trial.standing) == (True, "Moved", Standing.WORKING), moved
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+    assert trial.suspend().ok, "and from there as from anywhere"
+    assert trial.resume().ok
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize("then", ["home", "away"])
+@pytest.mark.parametrize("fresh", [False, True], ids=["same agent", "next agent"])
+def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fresh: bool) -> None:
+    """All are off again, the first from another GPU than the second: the next try brings them together."""
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    trial.fault("fail=restore")
+    for _ in range(2):
+        refused = trial.resume({home: away})
+        assert (refused.ok, refused.code) == (False, "RestoreRefused"), refused
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), trial.targets[0].path.name, 9.0)
+    trial.targets[0].ask(False)
+    with pytest.raises(MoveError, match="OnSeveralGpus"):
+        asyncio.run(mover.confirm(trial.targets[0]))
+    trial.node.clear_faults()
+    if fresh:
+        trial.method = trial.fresh()
+    assert trial.resume({home: away} if then == "away" else NOWHERE).ok
+    assert trial.on() == [{away if then == "away" else home: gpus[home]} for gpus in before]
+    assert trial.all_work()
+    assert trial.suspend().ok
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
+def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> None:
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    for onto in ({home: away}, NOWHERE):  # the first goes there and home again, the second stays
+        trial.fault("fail=restore")
+        assert trial.resume(onto).code == "RestoreRefused"
+        trial.node.clear_faults()
+    assert trial.resume({home: away}).ok
+    assert trial.on() == [{away: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+@pytest.mark.parametrize("order", ["resume", "suspend"])
+def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) -> None:
+    """The first process is on the other GPU, the second was not asked yet."""
+    home, away = trial.two_gpus()
+    before = trial.on()
+    assert trial.suspend().ok
+    dead, driver = trial.method, CudaDriver(trial.node.library)
+    for target in trial.targets:
+        target.ask(False)
+    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    dead._aim(trial.targets, {home: away})
+    driver.restore(trial.programs[0].pid, {home: away})
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    if order == "suspend":
+        assert trial.suspend().ok
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    assert trial.resume().ok, "it goes on to where it was aimed, or home once it is off again"
+    assert trial.on() == [{away if order == "resume" else home: gpus[home]} for gpus in before]
+    assert trial.all_work()
+
+
+def test_a_trial_on_two_gpus_swaps_them(trial: Trial) -> None:
+    """Each process gets the pairs of its own GPUs; the one with the fault is on the first, with another that moves."""
+    first, second = trial.two_gpus()
+    trial.programs.append(trial.node.start(SIZE, gpu=1))
+    (trial.targets[1].path / "cgroup.procs").write_text(str(trial.programs[2].pid))
+    before = trial.on()
+    swap = {first: second, second: first}
+    assert trial.suspend().ok
+    assert trial.resume({first: second, second: second}).code == "MapIncomplete"
+    trial.fault("fail=restore")
+    assert trial.resume(swap).code == "RestoreRefused"
+    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.node.clear_faults()
+    assert trial.resume(swap).ok
+    assert trial.on() == [{swap[uuid]: count for uuid, count in gpus.items()} for gpus in before]
+    assert trial.all_work()
+
+
+def test_of_two_one_is_moved_and_the_other_lost(trial: Trial) -> None:
+    home, away = trial.two_gpus()
+    assert trial.suspend().ok
+    trial.fault("break=restore")
+    assert trial.resume({home: away}).code == "CudaFailed"
+    for program in trial.programs:
+        assert program.process.wait(20) == -9
+    assert trial.standing is Standing.GONE
+    assert not list((trial.folder / "parked").iterdir())
