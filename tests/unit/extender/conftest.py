@@ -6,24 +6,23 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
 
 from podium.placement.registry import DEFAULT, placement_policy
-from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
-from podium_cluster.watch import WatchCache
+from podium_cluster.resources import Resource
 from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.metrics import Metrics
 from podium_extender.preempt import Evictor
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.telemetry import Telemetry
 
-sys.path.insert(0, str(Path(__file__).parent))  # malformed, which several modules use
+sys.path.insert(0, str(Path(__file__).parent))  # malformed and live_caches, which several modules use
+
+from live_caches import caches_over
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -45,16 +44,7 @@ class ListedOnce:
 
 
 def _caches(objects: Mapping[Resource, Sequence[Json]]) -> Telemetry:
-    api = cast(Api, ListedOnce(objects))
-    clock = lambda: NOW  # noqa: E731
-    return Telemetry(
-        WatchCache(api, GPUNODES, parse_gpunode),
-        WatchCache(api, PODS, parse_pod),
-        WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
-        WatchCache(api, TRIALS, parse_trial),
-        namespace="podium-system",
-        clock=clock,
-    )
+    return caches_over(ListedOnce(objects), lambda: NOW)
 
 
 async def _ask(

@@ -7,20 +7,17 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import suppress
 from typing import Any, cast
 
 import pytest
+from live_caches import caches_over, gpunode, running
 
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
-from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
 from podium_extender.nudges import nudge_for_ever, set_and_take_back
 from podium_extender.preempt import Evictor
 from podium_extender.restraint import Limits
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
 from podium_extender.waiting import Budget, WaitingRoom
 from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods
 from podium_extender.wire import PreemptArgs
@@ -65,12 +62,6 @@ class Server:
         return await self.get(PODS, name, namespace)
 
 
-def gpunode(health: str) -> Json:
-    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
-    status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}  # NOW
-    return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
-
-
 def pod(name: str, node: str = "a") -> Json:
     """A trial's where it has a node, else the urgent one."""
     container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
@@ -86,16 +77,8 @@ class Play:
     """One extender, and a clock that stands still until the test moves it."""
 
     def __init__(self, server: Server, limits: Limits) -> None:
-        api = cast(Api, server)
         self.server, self.now = server, NOW
-        self.telemetry = Telemetry(
-            WatchCache(api, GPUNODES, parse_gpunode),
-            WatchCache(api, PODS, parse_pod),
-            WatchCache(api, LEASES, Heartbeats(lambda: self.now).parse),
-            WatchCache(api, TRIALS, parse_trial),
-            namespace="podium-system",
-            clock=lambda: self.now,
-        )
+        self.telemetry = caches_over(server, lambda: self.now)
         self.metrics = Metrics()
         self.evictor = Evictor(self.telemetry, self.metrics, 600.0, limits)
 
@@ -113,18 +96,9 @@ def run(server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limi
     async def main() -> None:
         play = Play(server, limits)
         follow_pods(play.telemetry, WaitingRoom(600.0, Budget(1.0, 10)), play.evictor.parking)
-        runs = [asyncio.create_task(cache.run()) for cache in play.telemetry.caches.values()]
-        runs.append(asyncio.create_task(nudge_for_ever(cast(Api, server), play.telemetry, play.evictor, play.metrics)))
-        try:
-            async with asyncio.timeout(60):
-                await wait_all_synced(play.telemetry.caches.values())
-                await story(play)
-        finally:
-            for one in runs:
-                one.cancel()
-            for one in runs:
-                with suppress(asyncio.CancelledError):
-                    await one
+        nudging = nudge_for_ever(cast(Api, server), play.telemetry, play.evictor, play.metrics)
+        async with running(play.telemetry, nudging):
+            await story(play)
 
     asyncio.run(main())
 

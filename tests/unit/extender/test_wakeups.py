@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, cast
 
+from live_caches import caches_over, gpunode, running
+
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
-from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.telemetry import Telemetry
 from podium_extender.waiting import Budget, WaitingRoom
 from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods, wake_for_ever
 
@@ -53,12 +52,6 @@ class Server:
         return {}
 
 
-def gpunode(health: str) -> Json:
-    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
-    status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}  # NOW
-    return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
-
-
 def pod(name: str, phase: str = "Pending", gpus: str = "1", node: str = "") -> Json:
     container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": gpus} if gpus else {}}}
     return {
@@ -70,29 +63,11 @@ def pod(name: str, phase: str = "Pending", gpus: str = "1", node: str = "") -> J
 
 def run(server: Server, story: Callable[[WaitingRoom, Telemetry], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
-        api = cast(Api, server)
-        telemetry = Telemetry(
-            WatchCache(api, GPUNODES, parse_gpunode),
-            WatchCache(api, PODS, parse_pod),
-            WatchCache(api, LEASES, Heartbeats(lambda: NOW).parse),
-            WatchCache(api, TRIALS, parse_trial),
-            namespace="podium-system",
-            clock=lambda: NOW,
-        )
+        telemetry = caches_over(server, lambda: NOW)
         room = WaitingRoom(60.0, Budget(1.0, 10))
         follow_pods(telemetry, room)
-        runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-        runs.append(asyncio.create_task(wake_for_ever(api, telemetry, room, Metrics())))
-        try:
-            async with asyncio.timeout(60):
-                await wait_all_synced(telemetry.caches.values())
-                await story(room, telemetry)
-        finally:
-            for one in runs:
-                one.cancel()
-            for one in runs:
-                with suppress(asyncio.CancelledError):
-                    await one
+        async with running(telemetry, wake_for_ever(cast(Api, server), telemetry, room, Metrics())):
+            await story(room, telemetry)
 
     asyncio.run(main())
 

@@ -1,0 +1,55 @@
+"""The extender's caches over a server of a test's own: made, run beside a story, and ended. Used by conftest,
+test_wakeups and test_nudges.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.trials import parse_trial
+
+Json = Mapping[str, Any]
+
+
+def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
+    """`server`: has the `list` and `watch` of an Api."""
+    api = cast(Api, server)
+    return Telemetry(
+        WatchCache(api, GPUNODES, parse_gpunode),
+        WatchCache(api, PODS, parse_pod),
+        WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
+        WatchCache(api, TRIALS, parse_trial),
+        namespace="podium-system",
+        clock=clock,
+    )
+
+
+def gpunode(health: str) -> Json:
+    """Node a with one GPU, heard at 1,800,000,000."""
+    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
+    status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}
+    return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
+
+
+@asynccontextmanager
+async def running(telemetry: Telemetry, beside: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """The watches and `beside`, from when the caches are whole; a minute at most."""
+    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+    runs.append(asyncio.create_task(beside))
+    try:
+        async with asyncio.timeout(60):
+            await wait_all_synced(telemetry.caches.values())
+            yield
+    finally:
+        for one in runs:
+            one.cancel()
+        for one in runs:
+            with suppress(asyncio.CancelledError):
+                await one
