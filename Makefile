@@ -16,7 +16,7 @@ CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
-	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-moving bench-realtime \
+	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation \
 	bench-reality bench-planner bench-rivals lock clean
 
@@ -94,6 +94,9 @@ bench-agent: setup ## what 50 suspensions and requeues cost a training on the re
 
 bench-checkpoint: setup ## what the agent adds to the driver's own time when it moves a trial's GPU memory (fake driver)
 	@$(BIN)/python benchmarks/bench_checkpoint.py
+
+bench-gpu: setup ## cuda-checkpoint on a real NVIDIA GPU with PyTorch: GB/s, bits, time-sharing (root; PyTorch in the environment)
+	@$(BIN)/python benchmarks/bench_gpu.py
 
 bench-moving: setup ## a live container moved from node to node on the real cluster: seconds by phase, and that nothing is lost
 	@$(BIN)/python benchmarks/bench_moving.py

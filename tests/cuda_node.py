@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pynvml
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,12 +59,35 @@ while True:
 """
 
 
+# Takes all of a GPU but some bytes, says so, and holds it. argv: library, GPU, bytes.
+STRANGER = """
+import ctypes, signal, sys
+cuda = ctypes.CDLL(sys.argv[1])
+device, context, block = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
+free, total = ctypes.c_size_t(), ctypes.c_size_t()
+codes = [cuda.cuInit(0), cuda.cuDeviceGet(ctypes.byref(device), int(sys.argv[2]))]
+codes += [cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device), cuda.cuCtxSetCurrent(context)]
+codes += [cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))]
+size = ctypes.c_size_t(max(1, free.value - int(sys.argv[3])))
+print(*codes, cuda.cuMemAlloc_v2(ctypes.byref(block), size), flush=True)
+signal.pause()
+"""
+
+
 def until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
     """Waits for a condition and says what did not come."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
         time.sleep(0.002)
+
+
+def _free(gpu: int) -> int:
+    """Bytes, by NVML."""
+    pynvml.nvmlInit()
+    free = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(gpu)).free
+    pynvml.nvmlShutdown()
+    return int(free)
 
 
 def own_name(node: str) -> str:
@@ -113,6 +137,7 @@ class CudaNode:
     folder: Path | None = None
     gpud: Path | None = None
     programs: list[Program] = field(default_factory=list)
+    _stranger: subprocess.Popen[str] | None = None
 
     def start(
         self,
@@ -138,11 +163,31 @@ class CudaNode:
             pytest.skip("a real driver makes no faults on command")
         self._gpud("checkpoint", *assignments)
 
-    def stranger(self, gpu: int, memory: int) -> None:
-        """Somebody else takes (or with 0 gives back) memory of a GPU."""
+    def stranger(self, gpu: int, leave: int) -> None:
+        """Somebody else takes the memory of a GPU, but for so many bytes."""
+        if self.folder is not None:
+            self._gpud("set", str(gpu), f"memory={_free(gpu) - leave}")
+            return
+        command = [sys.executable, "-S", "-E", "-c", STRANGER, self.library, str(gpu), str(leave)]
+        self._stranger = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._stranger.stdout is not None
+        assert set(self._stranger.stdout.readline().split()) == {"0"}, "the stranger does not get his memory"
+
+    def crowd(self, gpu: int, memory: int) -> None:
+        """Somebody else is said to hold so many bytes, also where others hold them now."""
         if self.folder is None:
-            pytest.skip("no stranger on command on a real driver")
+            pytest.skip("a real driver gives nobody what others hold")
         self._gpud("set", str(gpu), f"memory={memory}")
+
+    def no_stranger(self, gpu: int) -> None:
+        """He gives it back."""
+        if self.folder is not None:
+            self._gpud("set", str(gpu), "memory=0")
+        elif self._stranger is not None:
+            self._stranger.kill()
+            self._stranger.communicate(timeout=20)
+            self._stranger = None
+            until(lambda: _free(gpu) > 1 << 30, "his memory is free")
 
     def lose(self, gpu: int) -> None:
         """The GPU falls off the bus."""
@@ -159,6 +204,8 @@ class CudaNode:
             program.end()
         self.programs.clear()
         self.clear_faults()
+        if self._stranger is not None:
+            self.no_stranger(0)
 
     def clear_faults(self) -> None:
         if self.folder is not None:

@@ -102,7 +102,7 @@ static result post(struct view *view, struct cuda_process *process, const struct
             state_write_end(view); /* somebody else's request is under way */
         }
         if (ticket == 0) cuda_pause_ns(MS);
-        if (!lives(process, pid, start)) return CUDA_ERROR_INVALID_VALUE;
+        if (!lives(process, pid, start)) return CUDA_ERROR_OPERATING_SYSTEM;
     }
     cuda_futex_wake(&process->asked);
     const struct timespec most = {.tv_nsec = LOOK_AGAIN_NS};
@@ -116,7 +116,7 @@ static result post(struct view *view, struct cuda_process *process, const struct
 static result find(struct view *view, int pid, struct cuda_process **out) {
     uint64_t start = pid > 0 ? process_start_time((uint32_t)pid) : 0;
     result r = cuda_initialized();
-    if (r == CUDA_SUCCESS && start == 0) r = CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS && start == 0) r = CUDA_ERROR_OPERATING_SYSTEM; /* no such process */
     if (r == CUDA_SUCCESS) r = cuda_of_errno(view_refresh(view, state_path(), 1));
     if (r == CUDA_SUCCESS) *out = cuda_process_find(view->state, (uint32_t)pid, start);
     return r;
@@ -126,7 +126,7 @@ static result ask(int pid, const struct request *request) {
     struct view view = {0}; /* one each: a call may take long, and the file may be made anew meanwhile */
     struct cuda_process *process = NULL;
     result r = find(&view, pid, &process);
-    if (r == CUDA_SUCCESS) r = process == NULL ? CUDA_ERROR_INVALID_VALUE : post(&view, process, request);
+    if (r == CUDA_SUCCESS) r = process == NULL ? CUDA_ERROR_NOT_INITIALIZED : post(&view, process, request);
     view_close(&view);
     return r;
 }
@@ -136,7 +136,8 @@ EXPORT result cuCheckpointProcessGetState(int pid, int *state) {
     struct cuda_process *process = NULL;
     if (state == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = find(&view, pid, &process);
-    if (r == CUDA_SUCCESS) *state = process == NULL ? CHECKPOINT_RUNNING : (int)process->state;
+    if (r == CUDA_SUCCESS && process == NULL) r = CUDA_ERROR_NOT_INITIALIZED;
+    if (r == CUDA_SUCCESS) *state = (int)process->state;
     view_close(&view);
     return r;
 }
@@ -146,7 +147,7 @@ EXPORT result cuCheckpointProcessGetRestoreThreadId(int pid, int *thread) {
     struct cuda_process *process = NULL;
     if (thread == NULL) return CUDA_ERROR_INVALID_VALUE;
     result r = find(&view, pid, &process);
-    if (r == CUDA_SUCCESS && process == NULL) r = CUDA_ERROR_INVALID_VALUE;
+    if (r == CUDA_SUCCESS && process == NULL) r = CUDA_ERROR_NOT_INITIALIZED;
     if (r == CUDA_SUCCESS) *thread = (int)process->thread;
     view_close(&view);
     return r;

@@ -2,7 +2,8 @@
  * Inside a process that holds CUDA: its entry in the state, and the thread that carries out the moves asked of it.
  *
  * The moves are a table, MOVES. As with the real driver: a lock waits for the process's work, a frozen process answers
- * nobody, a checkpoint takes the process and its bytes off NVML, and a restore without the memory is FAILED for ever.
+ * nobody, a checkpoint takes the process and its bytes off NVML, and a restore without the memory is the end of it: it
+ * stays CHECKPOINTED for ever. So it was seen with driver 580.159 on an H100, and that it takes some MiB more than it brings.
  * After NVIDIA's CUDA driver API reference 13.x, section "CUDA Checkpointing", and cuda-checkpoint issue 44.
  */
 #define _GNU_SOURCE
@@ -18,6 +19,9 @@
 
 #define MS 1000000l
 #define PID_WAIT_NS 5000000000ull
+#define RESTORE_SCRATCH (5ull << 20) /* bytes that must be free beside what comes back: it lay between 4 and 6 MiB */
+
+static int lost; /* a restore had no room: no other will have it */
 
 static const struct move {
     uint32_t from, to;
@@ -105,7 +109,7 @@ static result claim(void) {
     }
     int fits = 1;
     for (unsigned i = 0; i < cuda_mine.state->gpu_count; i++)
-        fits = fits && bytes[i] <= gpu_free(cuda_mine.state, i);
+        fits = fits && (bytes[i] == 0 || bytes[i] + RESTORE_SCRATCH <= gpu_free(cuda_mine.state, i));
     if (fits) {
         memcpy(cuda_self->bytes, bytes, sizeof bytes);
         for (unsigned i = 0; i < cuda_mine.state->gpu_count; i++)
@@ -114,7 +118,7 @@ static result claim(void) {
         cuda_self->gpus = gpus;
         cuda_self->resident = 1;
     } else {
-        cuda_self->state = CHECKPOINT_FAILED;
+        lost = 1;
     }
     state_write_end(&cuda_mine);
     return fits ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -140,6 +144,7 @@ static result carry_out(uint32_t call) {
     const struct checkpoint_faults *faults = &cuda_mine.state->checkpoint_faults;
     if (call == 0 || call >= CALLS) return CUDA_ERROR_INVALID_VALUE;
     if (cuda_self->state != MOVES[call].from) return CUDA_ERROR_ILLEGAL_STATE;
+    if (lost) return CUDA_ERROR_OPERATING_SYSTEM;
     if (cuda_has_fault(cuda_mine.state, cuda_self, faults->fail & (1u << call))) return CUDA_ERROR_OPERATING_SYSTEM;
     if (cuda_has_fault(cuda_mine.state, cuda_self, faults->breaks & (1u << call))) {
         become(CHECKPOINT_FAILED, (int)cuda_self->resident);

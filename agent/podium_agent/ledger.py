@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from podium_agent.suspension.base import RESTORE_SCRATCH
+
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
@@ -29,8 +31,11 @@ class Footprint:
     leaves: bool = False
 
     def promise(self, uuid: str) -> int:
-        """What it may come to hold there."""
-        return max(self.declared, self.parked.get(uuid, 0), self.held.get(uuid, 0)) if uuid in self.gpus else 0
+        """What it may come to hold there, for a moment only: a restore takes some more than it brings."""
+        if uuid not in self.gpus:
+            return 0
+        back = self.parked.get(uuid, 0)
+        return max(self.declared, back + RESTORE_SCRATCH if back else 0, self.held.get(uuid, 0))
 
     def to_come(self, uuid: str) -> int:
         """What is promised to it and still counts as free."""

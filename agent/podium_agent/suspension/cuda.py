@@ -15,6 +15,7 @@ from typing import Any
 
 from cuda.bindings import driver as bindings
 
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 NOT_READY = 600  # CUDA_ERROR_NOT_READY: the lock's time is over
 CUSTOM_STORAGE = (b"cuCheckpointOperationComplete", 13040)  # a function that came with it, and CUDA's version then
 
@@ -86,7 +87,8 @@ class CudaDriver:
         _do(bindings.cuCheckpointProcessCheckpoint, pid, None)
 
     def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
-        """CHECKPOINTED to LOCKED. Without the memory there it is FAILED for good.
+        """CHECKPOINTED to LOCKED. Without the memory there (and RESTORE_SCRATCH) it is lost for good, as FAILED or, by
+        driver 580.159, as CHECKPOINTED that no call moves any more.
 
         `onto`: for each GPU (uuid) that the process was on the one, of the same product, that it comes back on. None,
         or all to themselves: back to where it was. Any other needs driver 580 or newer.

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from podium_agent.cgroups import Freezer
 from podium_agent.suspension.arrivals import Arrivals
-from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
 from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
@@ -73,6 +73,9 @@ class CudaCheckpoint:
         if not states:  # it does not use its GPU now: there is nothing to move
             return await self._freeze.suspend(targets)
         before = await self._read_memory()
+        full = _no_way_back(before, _everyone(targets))
+        if full is not None:
+            return Outcome(False, 0.0, "NoWayBack", full)
         self._settle(targets, states)
         self._note(targets, states, before)
         # nobody is asked again how he stands after a step: who did not make it has said so, and the proof covers all
@@ -191,8 +194,8 @@ class CudaCheckpoint:
             return None  # all is back, wherever
         for uuid, count in sorted((onto.get(uuid, uuid), count) for uuid, count in needed.items()):
             missing, free = count - held.get(uuid, 0), memory.free.get(uuid, 0)
-            if missing > free:
-                return f"GPU {uuid} has {free} bytes free, and {missing} are to come back to it"
+            if missing > 0 and missing + RESTORE_SCRATCH > free:
+                return f"GPU {uuid} has {free} bytes free, and {missing + RESTORE_SCRATCH} are needed for a restore"
         return None
 
     async def _bring_back(self, targets: Targets, onto: Mapping[str, str]) -> Trouble | None:
@@ -312,6 +315,15 @@ class CudaCheckpoint:
         self._arrivals.forget(targets)
         for target in targets:
             self._parked.forget(target.path.name)
+
+
+def _no_way_back(memory: GpuMemory, pids: frozenset[int]) -> str | None:
+    """A sentence that names a GPU so full of this trial that a restore would find no room even alone."""
+    for uuid, count in sorted(memory.of(pids).items()):
+        usable = memory.usable[uuid]
+        if count + RESTORE_SCRATCH > usable:
+            return f"it holds {count} of the {usable} bytes of GPU {uuid}, and a restore needs {RESTORE_SCRATCH} more"
+    return None
 
 
 def _everyone(targets: Targets) -> frozenset[int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pynvml
@@ -19,10 +19,11 @@ class MemoryUnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free`: by GPU."""
+    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free`, `usable` (without the driver's own): by GPU."""
 
     held: Mapping[int, Mapping[str, int]]
     free: Mapping[str, int]
+    usable: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, pids: frozenset[int]) -> Mapping[str, int]:
         """What these processes hold together, by GPU."""
@@ -37,19 +38,21 @@ def read_memory() -> GpuMemory:
     """Of all GPUs now. Raises MemoryUnknownError."""
     held: dict[int, dict[str, int]] = {}
     free: dict[str, int] = {}
+    usable: dict[str, int] = {}
     with _nvml():
         for index in range(pynvml.nvmlDeviceGetCount()):
             try:
-                _read_gpu(index, held, free)
+                _read_gpu(index, held, free, usable)
             except pynvml.NVMLError_GpuIsLost:
                 continue  # nothing is on it any more; the others still say what is on them
-    return GpuMemory(held, free)
+    return GpuMemory(held, free, usable)
 
 
-def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int]) -> None:
+def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int], usable: dict[str, int]) -> None:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
-    free[uuid] = int(pynvml.nvmlDeviceGetMemoryInfo(handle).free)
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    free[uuid], usable[uuid] = int(memory.free), int(memory.total) - int(memory.reserved)
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
         if process.usedGpuMemory is None:
             raise MemoryUnknownError(f"NVML does not tell the memory of process {process.pid}")

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from podium_agent.cgroups import Freezer
 from podium_agent.suspension.calls import GivenUpError, give_up_after
-from podium_agent.suspension.cuda import NOT_READY, CudaDriver, CudaError, ProcessState
+from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
 NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each back to where it was
@@ -75,8 +75,7 @@ class CudaProcesses:
             if isinstance(answer, GivenUpError):
                 return Trouble(f"{step}Timeout", f"the driver's {step.lower()} of process {pid}: {answer}", True)
             if isinstance(answer, CudaError) and await self._lives(pid):
-                late = answer.code == NOT_READY
-                return Trouble(f"{step}Timeout" if late else f"{step}Refused", str(answer))
+                return _refused(step, answer)
             if isinstance(answer, BaseException) and not isinstance(answer, CudaError):
                 raise answer
         return None
@@ -121,3 +120,9 @@ class CudaProcesses:
             return bool(await give_up_after(LOOK_SECONDS, lambda: self.states([pid])))
         except GivenUpError:
             return True
+
+
+def _refused(step: Step, error: CudaError) -> Trouble:
+    if step is Step.RESTORE and error.code == OUT_OF_MEMORY:  # a driver may still call it CHECKPOINTED (580.159 does)
+        return Trouble("CudaFailed", f"{error}: the process is lost for good; its last save is left")
+    return Trouble(f"{step}Timeout" if error.code == NOT_READY else f"{step}Refused", str(error))

@@ -1,8 +1,8 @@
 """The CUDA back-end: streams in green contexts (partitions of the SMs) where the driver has them, else plain streams.
 
 Needs a GPU, cuda-bindings and PyTorch, none of which this room installs: all are imported when asked for, and what is
-missing is said as "not run". STATE: written against the signatures of cuda-bindings 13.5; no machine of ours has run it
-yet, so no figure of Podium comes from it.
+missing is said as "not run". STATE: it ran on an H100 once, bound by Python's launches and not by SMs: streams in green
+contexts gain nothing before a stage is one launch (a CUDA graph).
 
 Green contexts: the device's SMs are split once into groups of the device's granularity; a context takes as many groups
 as its SMs need, dealt out in turn, so over-subscribed contexts overlap as little as can be. One thread launches for

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NOWHERE, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.memory import GpuMemory, read_memory
 from podium_agent.suspension.parked import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
@@ -45,10 +45,10 @@ class Trial:
         self.waits = (0.2, 0.5)
         self.method = self.fresh()
 
-    def fresh(self) -> CudaCheckpoint:
+    def fresh(self, memory: Callable[[], GpuMemory] = read_memory) -> CudaCheckpoint:
         """The method of an agent that has just started: it has the notes of the one before."""
         processes = CudaProcesses(CudaDriver(self.node.library), *self.waits)
-        return CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"))
+        return CudaCheckpoint(processes, Freeze(5.0), Parked(self.folder / "parked"), memory)
 
     def suspend(self) -> Outcome:
         return asyncio.run(self.method.suspend(self.targets))

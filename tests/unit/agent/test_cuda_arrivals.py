@@ -88,7 +88,7 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     assert trial.resume().ok
     trial.programs[1].end()
     full = read_memory().free[new]
-    trial.node.stranger(1, full)
+    trial.node.crowd(1, full)
     after = Parked(trial.folder / "parked")
     for target in trial.targets:
         after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
@@ -97,16 +97,15 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     assert trial.resume().ok
     assert trial.standing is Standing.WORKING
     assert trial.programs[0].goes_on()
-    trial.node.stranger(1, 0)
+    trial.node.no_stranger(1)
 
 
 def test_what_came_waits_for_room(trial: Trial) -> None:
     held = trial.held()
-    _, new = carried(trial)
-    full = read_memory().free[new] - held + 1
-    trial.node.stranger(1, full)
+    carried(trial)
+    trial.node.stranger(1, held - 1)
     assert trial.resume().code == "NoMemory"
-    trial.node.stranger(1, 0)
+    trial.node.no_stranger(1)
     assert trial.resume().ok
     assert trial.all_work()
 

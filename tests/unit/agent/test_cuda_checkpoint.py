@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 
 import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, trial
 
-from podium_agent.suspension.base import Outcome, Standing
+from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked import Parked
@@ -88,13 +89,13 @@ def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, co
 def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> None:
     """The driver would lose the process for good: it is not asked."""
     assert trial.suspend().ok
-    trial.node.stranger(0, (16 << 30) - SIZE)
+    trial.node.stranger(0, SIZE)
     trial.method = trial.fresh()
     for _ in range(2):
         outcome = trial.resume()
         assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
         assert trial.standing is Standing.PARKED
-    trial.node.stranger(0, 0)
+    trial.node.no_stranger(0)
     assert trial.resume().ok
     assert trial.all_work()
 
@@ -169,4 +170,17 @@ def test_a_cancelled_suspension_leaves_all_at_work(trial: Trial) -> None:
     asyncio.run(cancel())
     trial.node.clear_faults()
     until(lambda: trial.resume().ok, "made whole")
+    assert trial.all_work()
+
+
+def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
+    """A restore takes some more than it brings: it would find no room even alone, and the driver would lose it."""
+    (uuid,) = read_memory().of(frozenset(program.pid for program in trial.programs))
+    held = trial.held()
+    full = {uuid: held + RESTORE_SCRATCH - 1}
+    trial.method = trial.fresh(lambda: replace(read_memory(), usable=full))
+    outcome = trial.suspend()
+    assert (outcome.ok, outcome.code) == (False, "NoWayBack"), outcome
+    assert f"it holds {held} of the " in outcome.message
+    assert trial.standing is Standing.WORKING
     assert trial.all_work()

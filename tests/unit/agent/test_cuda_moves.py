@@ -50,12 +50,12 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     targets = trial.targets[:1]
     home, away = trial.two_gpus()
     assert asyncio.run(trial.method.suspend(targets)).ok
-    trial.node.stranger(1, (16 << 30) - SIZE + 1)
+    trial.node.stranger(1, SIZE - 1)
     outcome = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
     assert f"GPU {away} has " in outcome.message
     assert trial.method.standing(targets) is Standing.PARKED
-    trial.node.stranger(1, 0)
+    trial.node.no_stranger(1)
     assert asyncio.run(trial.method.resume(targets)).ok
     assert trial.all_work()
 

@@ -16,7 +16,7 @@ from podium_agent.arbiter import Entry, Grant, Orders, Resume, Suspend, decide
 from podium_agent.ledger import Footprint, shortfall, shortfall_alone
 from podium_agent.trials import Gate, LocalTrial, Work
 
-TOTAL, DECLARED = 100, 60
+TOTAL, DECLARED = 100 << 30, 60 << 30
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
 HAND_OVERS = 200
 MOST_TURNS = 20  # until an order is carried out

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_agent.ledger import Footprint, shortfall, shortfall_alone
+from podium_agent.suspension.base import RESTORE_SCRATCH
 
-TOTAL = 100
+TOTAL = 100 << 30  # bytes of a GPU
 
 
 def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
@@ -23,8 +24,10 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
         (one(declared=60), [], {"A": 100}, None),
         (one(declared=60), [], {"A": 59}, (60, 59, 0)),
         (one(), [], {"A": 0}, None),
-        (one(parked={"A": 30}), [], {"A": 29}, (30, 29, 0)),
-        (one(declared=60, parked={"A": 30}), [], {"A": 59}, (60, 59, 0)),
+        (one(parked={"A": 30}), [], {"A": 30}, (30 + RESTORE_SCRATCH, 30, 0)),
+        (one(parked={"A": 30}), [], {"A": 30 + RESTORE_SCRATCH}, None),
+        (one(declared=60 << 30, parked={"A": 30 << 30}), [], {"A": 60 << 30}, None),
+        (one(declared=60, parked={"A": 30}), [], {"A": 59}, (30 + RESTORE_SCRATCH, 59, 0)),
         (one(declared=60), [one("b", declared=60)], {"A": 100}, None),
         (one(declared=60), [one("b", declared=60, here=True)], {"A": 100}, (60, 100, 60)),
         (one(declared=60), [one("b", declared=60, here=True, held={"A": 50})], {"A": 50}, (60, 50, 10)),
@@ -107,7 +110,7 @@ class Node:
 def test_never_over_committed_and_every_start_ends(data: st.DataObject) -> None:
     """Any order of comings, growths, suspensions, and strangers; then, with the strangers gone, all end."""
     trials = [
-        Trial(f"t{i}", data.draw(st.sampled_from(["A", "B", "AB"])), data.draw(st.integers(0, TOTAL)))
+        Trial(f"t{i}", data.draw(st.sampled_from(["A", "B", "AB"])), data.draw(st.integers(0, TOTAL - RESTORE_SCRATCH)))
         for i in range(data.draw(st.integers(1, 5)))
     ]
     node = Node(trials)

@@ -112,11 +112,11 @@ def test_who_holds_cuda(cuda: Cuda, cuda_node: Any) -> None:
     code, thread = cuda.asked("GetRestoreThreadId", program.pid)
     assert code == OK
     assert Path(f"/proc/{program.pid}/task/{thread}").exists()
-    assert cuda.asked("GetRestoreThreadId", other.pid)[0] != OK
-    assert cuda.move("Lock", other.pid) != OK
+    assert cuda.asked("GetRestoreThreadId", other.pid)[0] == NOT_INITIALIZED
+    assert [cuda.move(call, other.pid) for call in CALLS] == [NOT_INITIALIZED] * 4
     other.kill()
     other.wait(timeout=10)
-    assert [cuda.move("Lock", pid) for pid in (0, -1, other.pid)] == [INVALID_VALUE] * 3
+    assert [cuda.move("Lock", pid) for pid in (0, -1, other.pid)] == [OPERATING_SYSTEM] * 3
 
 
 def test_a_lock_waits_for_work_until_its_time_is_over(cuda: Cuda, cuda_node: Any) -> None:
@@ -134,11 +134,13 @@ def test_a_restore_without_the_memory_is_the_end_of_it(cuda: Cuda, cuda_node: An
     program = cuda_node.start(SIZE)
     for call in ("Lock", "Checkpoint"):
         assert cuda.move(call, program.pid) == OK
-    cuda_node.stranger(0, (16 << 30) - SIZE + 1)
+    cuda_node.stranger(0, SIZE // 2)
     assert cuda.move("Restore", program.pid) == OUT_OF_MEMORY
-    cuda_node.stranger(0, 0)
-    assert [cuda.move(call, program.pid) for call in CALLS] == [ILLEGAL_STATE] * 4
-    assert cuda.state(program.pid) == FAILED
+    cuda_node.no_stranger(0)
+    for _ in range(2):
+        codes = {call: cuda.move(call, program.pid) for call in CALLS}
+        assert codes == {call: OPERATING_SYSTEM if call == "Restore" else ILLEGAL_STATE for call in CALLS}
+    assert cuda.state(program.pid) == CHECKPOINTED, "by its name"
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -228,10 +230,11 @@ def test_a_program_in_a_container_is_known_by_the_pid_of_the_host(cuda: Cuda, cu
 
 
 def test_no_more_can_be_allocated_than_there_is(cuda: Cuda, cuda_node: Any) -> None:
-    cuda_node.stranger(0, (16 << 30) - 4 * MI)
+    cuda_node.stranger(0, 1 << 30)
     cuda_node.start(4 * MI)
     with pytest.raises(AssertionError, match="it does not run"):
-        cuda_node.start(MI)
+        cuda_node.start(1 << 30)
+    cuda_node.no_stranger(0)
 
 
 def test_without_a_start_without_a_driver_and_without_a_function(

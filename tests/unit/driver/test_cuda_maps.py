@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 from cuda_calls import INVALID_VALUE, MI, OK, SIZE, Cuda, Pair, RestoreArguments, held, uuid
-from cuda_node import CudaNode, until
+from cuda_node import REAL, CudaNode, until
 
 
 def test_a_map_moves_a_program_to_another_gpu(cuda: Cuda, cuda_node: Any) -> None:
@@ -48,6 +48,10 @@ def test_a_map_names_all_gpus_of_a_program(cuda: Cuda, cuda_node: Any) -> None:
     assert program.goes_on()
 
 
+OF_THE_FAKE = pytest.mark.skipif(REAL, reason="of the fake driver's own GPUs")
+
+
+@OF_THE_FAKE
 def test_a_map_to_a_gpu_of_another_product_is_refused(
     driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +75,7 @@ def told(gpud: Any, *words: str) -> str:
     return ran.stdout
 
 
+@OF_THE_FAKE
 @pytest.mark.parametrize(("lie", "ends"), [(0, " off"), (1, "")])
 def test_show_tells_whether_the_bytes_are_on_the_gpu(
     driver: Path, mixed_gpud: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lie: int, ends: str

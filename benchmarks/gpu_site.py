@@ -1,0 +1,103 @@
+"""PyTorch trials in cgroups of their own, and the agent's method on them, with a real GPU. Used by `bench_gpu.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from podium_agent.cgroups import Freezer
+from podium_agent.ledger import Footprint, shortfall
+from podium_agent.suspension.cuda import CudaDriver
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.parked import Parked
+
+TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
+V2 = Path("/sys/fs/cgroup")
+V1 = V2 / "freezer"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One running gpu_trial.py in a cgroup of its own."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    freezer: Freezer
+
+    def lines(self) -> list[str]:
+        return [line for line in self.output.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def wait_for(self, count: int, seconds: float = 120.0) -> None:
+        """Until it has printed so many lines."""
+        deadline = time.monotonic() + seconds
+        while len(self.lines()) < count:
+            assert self.process.poll() in (None, 0), f"the trial ended: {self.process.returncode}"
+            assert time.monotonic() < deadline, f"{count} lines: not within {seconds} s"
+            time.sleep(0.005)
+
+    def charged(self) -> int:
+        """Bytes in its memory cgroup; 0 where the machine has no such controller."""
+        try:
+            return int((self.freezer.path / "memory.current").read_text())
+        except FileNotFoundError:
+            return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    driver: CudaDriver
+    method: CudaCheckpoint
+    parked: Parked
+    folder: Path
+    uuid: str
+    total: int
+
+    @contextmanager
+    def trial(self, steps: int, gibibytes: float, seed: int = 1, workers: int = 0) -> Iterator[Trial]:
+        unified = not V1.is_dir()
+        place = (V2 if unified else V1) / f"podium-bench-{os.getpid()}-{time.monotonic_ns()}"
+        place.mkdir()
+        output = self.folder / place.name
+        command = [sys.executable, str(TRIAL), *map(str, (steps, gibibytes, seed, workers))]
+        with output.open("wb") as file:
+            join = f'echo $$ > {place}/cgroup.procs && exec "$@"'
+            process = subprocess.Popen(["sh", "-c", join, "sh", *command], stdout=file)
+        made = Trial(process, output, Freezer(place, unified))
+        try:
+            yield made
+        finally:
+            made.freezer.ask(False)
+            process.kill()
+            process.wait(60)
+            for _ in range(1000):
+                try:
+                    place.rmdir()
+                    break
+                except OSError:
+                    time.sleep(0.01)
+
+    async def out(self, trial: Trial) -> float:
+        """Seconds of the agent's method."""
+        begin = time.perf_counter()
+        outcome = await self.method.suspend((trial.freezer,))
+        assert outcome.ok, outcome
+        assert outcome.code == "Checkpointed", outcome
+        return time.perf_counter() - begin
+
+    async def back(self, trial: Trial) -> float:
+        """With the ledger's question, as the agent asks it."""
+        begin = time.perf_counter()
+        moved = self.parked.read(trial.freezer.path.name)
+        memory = await asyncio.to_thread(read_memory)
+        assert shortfall(Footprint("trial", tuple(moved), parked=moved), (), memory.free) is None
+        outcome = await self.method.resume((trial.freezer,))
+        assert outcome.ok, outcome
+        return time.perf_counter() - begin
