@@ -110,6 +110,12 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False, bound=False), BACK, "RestoreFailed"),
     (PUSHED, CarryFacts(takes=False), BACK, "TargetGone"),
     (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
+    (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetGone"),
+    (ASKED, CarryFacts(room=False, pushed=True), BACK, "TargetFull"),
+    (PUSHED, CarryFacts(room=False), BACK, "TargetFull"),
+    (PUSHED, CarryFacts(room=False, old_pod=False), None, ""),
+    (PUSHED, CarryFacts(room=False, made=True, new_pod=True), CREATED, ""),
+    (CREATED, CarryFacts(room=False, made=True, new_pod=True, bound=False), None, ""),
 ]
 
 

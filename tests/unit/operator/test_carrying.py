@@ -15,6 +15,8 @@ from operator_builders import NOW, make_job, make_node, make_trial, make_world, 
 from podium.domain.actions import Carry, CreatePod
 from podium.domain.carrying import METHOD, CarryPhase
 from podium.domain.phase import TrialPhase
+from podium.planning.planner import plan
+from podium.planning.promises import promises
 from podium.schema.gpunode import GPUNode
 from podium.schema.trial import Carrying
 from podium_cluster.client import Api, ApiError
@@ -134,6 +136,38 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("fell back, drains still", world(pod(), **way("FellBack", code="RestoreOff")), "FellBack", "RestoreOff"),
     ("fell back, another drain", world(pod(), draining=False, **way("FellBack", code="RestoreOff")), None, ""),
     (
+        "fell back and the drain is undone, its image is still to be removed",
+        world(pod(), draining=False, departure=MADE, **way("FellBack", code="RegistryUnreachable")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "undone and drained again, its agent may not have seen it yet",
+        world(pod(), now=NOW + 4, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    ("undone and drained again", world(pod(), now=NOW + 5, **way("FellBack", code="DrainUndone")), None, ""),
+    ("the shares were taken", world(pod(), now=NOW + 5, **way("FellBack", code="TargetFull")), None, ""),
+    (
+        "undone and drained again, its image is still to be removed",
+        world(pod(), now=NOW + 5, departure=MADE, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "undone and drained again, its agent is still asked",
+        world(pod(carry="node-2"), now=NOW + 5, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "fell back for long, drains still",
+        world(pod(), now=NOW + 3600, **way("FellBack", code="RestoreOff")),
+        "FellBack",
+        "RestoreOff",
+    ),
+    (
         "fell back, its image is still to be removed",
         world(pod(), draining=False, departure=MADE, **way("FellBack", code="DrainUndone")),
         "FellBack",
@@ -147,6 +181,21 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
+
+
+def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
+    """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
+    seen = world(pod(), **PUSHED)
+    full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
+    for there, phase, code in ((seen.nodes[1], "Pushed", ""), (full, "FellBack", "TargetFull")):
+        now = replace(seen, nodes=(seen.nodes[0], there))
+        snapshot = build_snapshot(now, observe(now))
+        crowded_out = promises(snapshot).broken
+        stored = carryings(now, observe(now), {}, {}, (), crowded_out)[trial_key(now.trials[0])]
+        assert (stored.phase.value, stored.code) == (phase, code)
+        assert bool([action for action in plan(snapshot).actions if isinstance(action, CreatePod)]) is (
+            there is not full
+        )
 
 
 @pytest.mark.parametrize(("seen", "phase", "code"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
