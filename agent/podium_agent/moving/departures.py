@@ -9,6 +9,7 @@ half-done is done again from its beginning: the container stands as it was found
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -20,10 +21,11 @@ from podium_agent.book import Book
 from podium_agent.cgroups import Freezer
 from podium_agent.moving import archive
 from podium_agent.moving.kubelet import Container
-from podium_agent.moving.leave import Tools, leave, pod_of, registry_of
-from podium_agent.moving.move import REPOSITORY
+from podium_agent.moving.leave import Tools, leave, pod_of
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.settings import MoveSettings
+from podium_agent.moving.sweeping import Sweeping, remove
+from podium_agent.moving.traces import Traces
 from podium_agent.pods import TrialPod
 from podium_agent.records import Record
 from podium_cluster.client import Api, ApiError
@@ -31,6 +33,7 @@ from podium_cluster.client import Api, ApiError
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 10.0  # after the API server or the registry was away
+SWEEP_SECONDS = 10.0
 
 
 class Departures:
@@ -52,12 +55,18 @@ class Departures:
         self._swept: set[str] = set()
         self._late: dict[str, float] = {}  # until when an archive may come that nobody waits for any more
         self._removed: set[str] = set()
+        self._traces = Traces(settings.traces_dir)
+        self._sweeping = Sweeping(settings, api, self._traces, self._here, self._leaving.__contains__, book_of)
 
     async def run(self) -> None:
+        sweep_at = 0.0
         try:
             while True:
                 try:
                     await self.look(time.monotonic())
+                    if time.monotonic() >= sweep_at:
+                        await self._sweeping.look(time.time())
+                        sweep_at = time.monotonic() + SWEEP_SECONDS
                 except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
                     log.exception("who is to be carried is looked at again")
                 await asyncio.sleep(LOOK_SECONDS)
@@ -118,8 +127,10 @@ class Departures:
         container = Container(pod.key.namespace, pod.name, pod.containers[0])
         await self._stand_still(found.freezer)
         seen = await pod_of(self._api, container)
+        await asyncio.to_thread(self._traces.begin, pod)
+        noted = functools.partial(self._traces.pushes, pod.uid)
         departed, arrival = await leave(
-            self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry
+            self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry, noted
         )
         arrives = "" if arrival is None else arrival.model_dump_json()
         return Departure(pod_uid=pod.uid, image=departed.reference, arrives=arrives)
@@ -145,18 +156,19 @@ class Departures:
             book.depart(None)
 
     async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
-        """Only of its own namespace, whoever wrote the annotation."""
-        own = f"{self._settings.registry}/{REPOSITORY}/{pod.key.namespace}/"
-        if image in self._removed or not image.startswith(own):
+        if image in self._removed:
             return True
         try:
-            await registry_of(self._settings).delete(image)
+            await remove(self._settings, image, pod.key.namespace)
         except MoveError as error:
             log.warning("image %s is still in the registry: %s", image, error)
             self._not_before[pod.uid] = now + AGAIN_SECONDS
             return False
         self._removed.add(image)
         return True
+
+    def _here(self, pod_uid: str) -> bool:
+        return any(pod.uid == pod_uid for pod in self._pods())
 
     def _forget(self, there: Iterable[str]) -> None:
         kept = frozenset(there)
