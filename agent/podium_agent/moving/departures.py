@@ -84,13 +84,14 @@ class Departures:
         there = {pod.uid: pod for pod in self._pods()}
         self._forget(there.keys())
         for uid, task in list(self._leaving.items()):
-            asked = uid in there and there[uid].carry
+            asked = uid in there and there[uid].carry and there[uid].deadline is None
             if not asked and not task.cancelling():  # once: what it undoes takes longer than a look
                 task.cancel()
             if task.done():
                 del self._leaving[uid]
         for uid, pod in there.items():
             book = self._book_of(uid)
+            self._note(pod, book)
             if now < self._not_before.get(uid, 0.0) or uid in self._leaving:
                 continue
             if pod.carry and book is not None and _may_leave(pod, book):
@@ -99,6 +100,21 @@ class Departures:
                 await self._stays(pod, book, now)
             if pod.carried and (pod.main in pod.running or pod.ended or pod.deadline is not None):
                 await self._remove(pod, pod.image, now)  # its node has what it needs of it by now, or never will
+
+    def _note(self, pod: TrialPod, book: Book | None) -> None:
+        """Whether all that it did is in its image. Once it works again (`podium thaw`) that is so no more: it is taken
+        back, and the trial stays. The operator has gone further if its pod is told to go."""
+        record = self._record_of(pod.uid)
+        if book is None or book.account is None or record is None:
+            return
+        departure = book.departure
+        works = book.state in (TrialState.RESUMING, TrialState.RUNNING) and pod.deadline is None
+        if pod.carry and departure is not None and departure.image and works:
+            text = "It was let work again after its image was made: it goes on here."
+            log.warning("%s: %s", pod.name, text)
+            departure = Departure(pod_uid=pod.uid, code="WorksAgain", message=text)
+            book.depart(departure)
+        record.imaged = departure is not None and bool(departure.image)
 
     async def _leave(self, pod: TrialPod, book: Book, now: float) -> None:
         self._late[pod.uid] = now + 2 * self._settings.move_seconds
@@ -115,7 +131,10 @@ class Departures:
             answer = Departure(pod_uid=pod.uid, code="Crashed", message=repr(error))
         said = answer.image or f"{answer.code}: {answer.message}"
         log.info("%s is to be carried to %s: %s", pod.name, pod.carry, said)
+        if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
+            return  # it may be at work by now, to save: an image of it is out of date
         book.depart(answer)
+        self._note(pod, book)
 
     async def _answer(self, pod: TrialPod) -> Departure:
         if METHOD not in pod.methods:

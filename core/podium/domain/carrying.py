@@ -117,8 +117,9 @@ _LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", l
 TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
     {
         CarryPhase.ASKED: (
-            *(_OVER, _refused, _STAYS, _GONE, _NO_TARGET, _FULL),
-            *(_to(CarryPhase.PUSHED, lambda f: f.pushed), _SILENT),
+            *(_OVER, _refused, _STAYS, _NO_TARGET, _FULL),
+            # its agent lets it work no more from then on, whoever ends its pod
+            *(_to(CarryPhase.PUSHED, lambda f: f.pushed), _GONE, _SILENT),
         ),
         # its old pod may be gone by now: the image is all that is needed
         CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL),

@@ -154,6 +154,63 @@ def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
     assert not scene.registry.manifests
 
 
+WORKS: list[tuple[str, dict[str, Any], TrialState, bool]] = [
+    ("it stands still", {}, TrialState.SUSPENDED, False),
+    ("it works", {}, TrialState.RUNNING, True),
+    ("it is let work", {}, TrialState.RESUMING, True),
+    ("it works, its pod goes", {"deadline": 1.0}, TrialState.RUNNING, False),
+]
+
+
+@pytest.mark.parametrize(("about", "state", "taken_back"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
+def test_an_image_of_a_trial_that_works_again_is_taken_back(
+    scene: Scene, about: dict[str, Any], state: TrialState, taken_back: bool
+) -> None:
+    """`podium thaw` lets all work. The image itself is removed once no status names it."""
+
+    async def thawed() -> None:
+        async with scene.agent() as departures:
+            await settled(departures)
+            assert scene.record.imaged is True
+            scene.pod, scene.book.state = replace(scene.pod, **about), state
+            await departures.look(0.0)
+
+    asyncio.run(thawed())
+    answer = scene.book.departure
+    assert answer is not None
+    assert (answer.code, not answer.image) == (("WorksAgain", True) if taken_back else ("", False))
+    assert scene.record.imaged is not taken_back
+    assert scene.registry.manifests
+
+
+def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene) -> None:
+    """It is to save then, if it can."""
+    scene.kubelet.silent = True
+
+    async def told() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            assert scene.record.imaged is False
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await settled(departures)
+
+    asyncio.run(told())
+    assert (scene.state, scene.book.departure, scene.record.imaged) == ("FROZEN", None, False)
+
+
+def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
+    async def told() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await asyncio.gather(*departures._leaving.values())
+
+    asyncio.run(told())
+    assert scene.registry.manifests
+    assert (scene.book.departure, scene.record.imaged) == (None, False)
+
+
 def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:
     """It died when the archive was there: the container is thawed, and noted as leaving."""
     scene.parked.leave("c1", 4e9)
