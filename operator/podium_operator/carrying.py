@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
-from podium.domain.carrying import OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import HELD, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
 from podium.schema.trial import Carrying, Departure
@@ -64,8 +64,12 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
 def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
     """The image that this attempt goes on from; None: it begins from its save, or anew."""
     stored = trial.status.carrying
-    goes_on = stored is not None and stored.phase is CarryPhase.PUSHED and stored.attempt == attempt
-    return stored if goes_on else None
+    if stored is None or stored.attempt != attempt or stored.phase not in HELD:
+        return None
+    answer = _answer(trial, stored)
+    if stored.phase is CarryPhase.ASKED and answer is not None and answer.image:  # and its old pod is gone
+        return stored.model_copy(update={"image": answer.image, "arrives": answer.arrives})
+    return stored if stored.phase is CarryPhase.PUSHED else None
 
 
 def takes(world: World, node: str) -> bool:

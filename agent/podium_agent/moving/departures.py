@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from podium.domain.carrying import METHOD
 from podium.schema.gpunode import TrialState
@@ -59,17 +59,10 @@ class Departures:
         self._sweeping = Sweeping(settings, api, self._traces, self._here, self._leaving.__contains__, book_of)
 
     async def run(self) -> None:
-        sweep_at = 0.0
         try:
-            while True:
-                try:
-                    await self.look(time.monotonic())
-                    if time.monotonic() >= sweep_at:
-                        await self._sweeping.look(time.time())
-                        sweep_at = time.monotonic() + SWEEP_SECONDS
-                except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
-                    log.exception("who is to be carried is looked at again")
-                await asyncio.sleep(LOOK_SECONDS)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_every(LOOK_SECONDS, lambda: self.look(time.monotonic())))
+                both.create_task(_every(SWEEP_SECONDS, lambda: self._sweeping.look(time.time())))
         finally:
             await self.end()
 
@@ -194,6 +187,15 @@ class Departures:
         self._swept &= kept
         self._late = {uid: until for uid, until in self._late.items() if uid in kept}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in kept}
+
+
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await act()
+        except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
+            log.exception("who is to be carried, or what of it is left, is looked at again")
+        await asyncio.sleep(seconds)
 
 
 def _may_leave(pod: TrialPod, book: Book) -> bool:

@@ -71,6 +71,8 @@ class Sweeping:
             if image not in counts:
                 await remove(self._settings, image, trace.namespace)
                 log.info("%s: image %s is not needed any more", trace.pod, image)
+        if self._leaves(uid):  # begun meanwhile, and another image noted
+            return
         left = tuple(image for image in trace.images if image in counts)
         # a runtime that was asked goes on writing for so long, though nobody waits for the archive any more
         if not left and self._traces.age(uid, now) > 2 * self._settings.move_seconds:

@@ -96,7 +96,7 @@ def _broken(facts: CarryFacts) -> Moved | None:
 
 
 _OVER = _back("TrialEnded", "The trial ended meanwhile.", lambda f: f.over)
-_STAYS = _back("DrainUndone", UNDONE, lambda f: not f.draining)
+_STAYS = _back("DrainUndone", UNDONE, lambda f: f.old_pod and not f.draining)
 _GONE = _back("PodGone", "Its pod went before its image was made.", lambda f: not f.old_pod)
 _SILENT = _back(
     "NoAnswer",

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agent_builders import key
@@ -14,6 +14,8 @@ from departing import LATE, MINE, Scene, settled
 from moving_servers import DUMP
 
 from podium.schema.trial import Departure
+from podium_agent.moving.sweeping import Sweeping
+from podium_cluster.client import Api
 
 OTHERS = "sha256:of-another-node"
 SOON, LATER = 0.0, 3600.0
@@ -155,6 +157,31 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
     asyncio.run(twice())
     assert scene.book.departure is not None
     assert list(scene.registry.manifests) == [scene.book.departure.image.partition("@")[2]]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
+    """Another image is begun: before the look, while the API is asked, while the first one is removed."""
+    looks: list[str] = []
+
+    async def meanwhile() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.book.departure = None
+            traces = first._traces
+
+            def leaves(uid: str) -> bool:
+                looks.append(uid)
+                if len(looks) == at:
+                    traces.pushes(uid, "another")
+                return len(looks) >= at
+
+            sweeping = Sweeping(first._settings, cast(Api, scene), traces, lambda _: True, leaves, lambda _: scene.book)
+            await sweeping.look(time.time())
+            assert traces.read()[scene.pod.uid].images[-1] == "another"
+
+    asyncio.run(meanwhile())
+    assert len(looks) == at
 
 
 def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:

@@ -91,6 +91,8 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (ASKED, CarryFacts(over=True, pushed=True), BACK, "TrialEnded"),
     (ASKED, CarryFacts(draining=False), BACK, "DrainUndone"),
     (ASKED, CarryFacts(old_pod=False), BACK, "PodGone"),
+    (ASKED, CarryFacts(old_pod=False, draining=False), BACK, "PodGone"),
+    (ASKED, CarryFacts(old_pod=False, draining=False, pushed=True), PUSHED, ""),
     (ASKED, CarryFacts(old_pod=False, pushed=True), PUSHED, ""),
     (ASKED, CarryFacts(old_pod=False, pushed=True, refusal=NO), BACK, "RegistryUnreachable"),
     (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "NoAnswer"),
