@@ -184,7 +184,8 @@ class Observer:
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:  # one that goes on elsewhere is not to compute here what it computes there
-            heeds = not pod.carry and any(
+            elsewhere = pod.carry and record.imaged is not False
+            heeds = not elsewhere and any(
                 heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
             )
         method = self._methods.best(pod.methods, len(record.gpus), record.failed)

@@ -46,6 +46,7 @@ class Record:
     whole: bool = False  # all of its containers were found once: from then on it can be suspended
     arrived: bool = False  # what it held on GPUs of the node that it came from is noted
     work: Work = Work.THAWED  # what the kernel said last
+    imaged: bool | None = None  # all that it did is in an image, from which it goes on; None: not known yet
     torn: bool = False  # some of it is stopped, some works
     searched: float = 0.0
     watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd

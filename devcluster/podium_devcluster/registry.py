@@ -58,6 +58,23 @@ def start(cluster: Cluster) -> None:
         _await(cluster, node.name)
 
 
+def end(cluster: Cluster, node: str) -> None:
+    """One node's server, by force; what it holds stays."""
+    cluster.processes.kill(f"registry@{node}")
+
+
+def again(cluster: Cluster, node: str) -> None:
+    """After `end`; returns when it answers."""
+    cluster.processes.again(f"registry@{node}")
+    _await(cluster, node)
+
+
+def images(cluster: Cluster, repository: str) -> list[Path]:
+    """Those below `repository` that could be pulled, as the store has them."""
+    store = cluster.paths.shared / "registry/docker/registry/v2/repositories" / repository
+    return list(store.glob("**/_manifests/revisions/sha256/*/link"))
+
+
 def push(cluster: Cluster, node: str, image: str) -> str:
     """An image that the node holds, under the registry's address; returns the name to pull it by.
 

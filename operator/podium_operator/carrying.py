@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
-from podium.domain.carrying import OPEN, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import HELD, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
 from podium.schema.trial import Carrying, Departure
@@ -21,7 +21,7 @@ from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, trial_key
 
 ENDED = ("Succeeded", "Failed")
-PASSING = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
+GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
 
 
 def carryings(
@@ -30,9 +30,11 @@ def carryings(
     asked: Mapping[TrialKey, Carry],
     refused: Mapping[TrialKey, str],
     sent: Collection[TrialKey] = (),
+    crowded_out: Collection[TrialKey] = (),
 ) -> Mapping[TrialKey, Carrying]:
     """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
-    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it."""
+    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it; `crowded_out`: whose
+    promised shares are others' by now."""
     found: dict[TrialKey, Carrying] = {}
     for trial in world.trials:
         key = trial_key(trial)
@@ -40,7 +42,8 @@ def carryings(
         if stored is not None and stored.phase is CarryPhase.PUSHED and key in sent and _new(world, trial) is None:
             after: Carrying | None = stored  # fallen back, it would lose both pods
         else:
-            after = _after(world, trial, sights[key], asked.get(key), refused.get(key))
+            room = key not in crowded_out
+            after = _after(world, trial, sights[key], asked.get(key), refused.get(key), room=room)
         if after is not None:
             found[key] = after
     return found
@@ -61,8 +64,12 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
 def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
     """The image that this attempt goes on from; None: it begins from its save, or anew."""
     stored = trial.status.carrying
-    goes_on = stored is not None and stored.phase is CarryPhase.PUSHED and stored.attempt == attempt
-    return stored if goes_on else None
+    if stored is None or stored.attempt != attempt or stored.phase not in HELD:
+        return None
+    answer = _answer(trial, stored)
+    if stored.phase is CarryPhase.ASKED and answer is not None and answer.image:  # and its old pod is gone
+        return stored.model_copy(update={"image": answer.image, "arrives": answer.arrives})
+    return stored if stored.phase is CarryPhase.PUSHED else None
 
 
 def takes(world: World, node: str) -> bool:
@@ -82,7 +89,9 @@ def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, 
     return None, False
 
 
-def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None) -> Carrying | None:
+def _after(
+    world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None, *, room: bool
+) -> Carrying | None:
     stored, pod = trial.status.carrying, sight.pod
     if asked is not None and pod is not None:
         return Carrying(
@@ -97,12 +106,18 @@ def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, re
         return None
     draining = _drains(world, stored.node)
     if stored.phase not in OPEN:
-        back = stored.phase is CarryPhase.FELL_BACK and not draining and _answer(trial, stored) is None
-        # where its node drains another time it is tried another time, once nothing is left of this one: the agent's
-        # answer may name an image of what the trial was then
-        again = back and pod is not None and pod.uid == stored.pod_uid and not pod.carry
-        return None if again else stored
-    moved = follow(stored.phase, _facts(world, trial, sight, stored, draining=draining, refused=refused))
+        rested = world.now - stored.since.timestamp() >= REST_SECONDS
+        anew = not draining or (stored.code in PASSING and rested)
+        back = stored.phase is CarryPhase.FELL_BACK and anew and _answer(trial, stored) is None
+        # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
+        # trial was then
+        if back and pod is not None and pod.uid == stored.pod_uid and not pod.carry:
+            return None
+        undone = stored.phase is CarryPhase.FELL_BACK and not draining and stored.code not in PASSING
+        # noted: it may drain again before all is cleared away, and is to be tried then
+        return stored.model_copy(update={"code": "DrainUndone", "message": UNDONE}) if undone else stored
+    facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
+    moved = follow(stored.phase, facts)
     if moved is None:
         return stored
     departure = trial.status.departure
@@ -113,7 +128,7 @@ def _after(world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, re
 
 
 def _facts(
-    world: World, trial: SeenTrial, sight: Sight, stored: Carrying, *, draining: bool, refused: str | None
+    world: World, trial: SeenTrial, sight: Sight, stored: Carrying, *, draining: bool, refused: str | None, room: bool
 ) -> CarryFacts:
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
@@ -123,7 +138,7 @@ def _facts(
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
     broken = ""
-    if new is not None and new.facts.waiting_reason not in PASSING:
+    if new is not None and new.facts.waiting_reason not in GOES_ON:
         broken = f"{new.facts.waiting_reason}: {new.facts.message}"
     return CarryFacts(
         age=world.now - stored.since.timestamp(),
@@ -139,6 +154,7 @@ def _facts(
         trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
         target=any(one.metadata.name == stored.target for one in world.nodes),
         takes=takes(world, stored.target),
+        room=room,
         bound=new is not None and new.facts.node is not None,
     )
 

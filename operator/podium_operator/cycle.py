@@ -14,6 +14,7 @@ from dataclasses import replace
 from podium.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium.planning.planner import plan
 from podium.planning.predicting import predictions
+from podium.planning.promises import promises
 from podium_operator.actuator import Actuator
 from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
@@ -94,7 +95,8 @@ class Cycle:
         with self._metrics.cycle.labels("act").time():
             refused = await self._actuator.carry_out(world, decided.actions)
             asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
-            carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent())
+            crowded_out = promises(snapshot).broken
+            carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
             leased, lease_wake = await self._leasing.once(world, snapshot)
         with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
             places = {place.trial: place for place in decided.ranks}

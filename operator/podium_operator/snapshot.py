@@ -116,6 +116,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         switch=_switch(trial.status.suspensions.recent),
         carrying=carrying,
         carried=carried,
+        carried_to=trial.status.carrying.target if trial.status.carrying and carrying else None,
     )
 
 

@@ -1,4 +1,6 @@
-"""`podium drain` carries a trial that cannot save to the other node, memory of its GPU and all: no step is lost."""
+"""`podium drain` carries a trial that cannot save to the other node and back, memory of its GPU and all: no step is
+lost, nor where the registry is away or all agents are killed.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[2]
 METHOD = "container-checkpoint"
 IMAGE = "localhost/podium-digits:dev"
-EPOCHS = 60  # so long that it is carried before it is over, also where the API tells of an epoch late
+EPOCHS = 75  # so long that it is carried twice before it is over, also where the API tells of an epoch late
 Site = Any
 
 
@@ -68,24 +70,60 @@ def test_a_drained_node_loses_no_step_of_a_trial_that_cannot_save(
     begun = site.until("an epoch", lambda: at_work(status(site, "carried")), 120)
     here = begun["node"]
     there = next(name for name in ("node-1", "node-2") if name != here)
-    # nobody carries this one: it is not on the node that drains
+    # nobody carries this one, in no drain
+    stayed["spec"]["suspension"]["methods"].remove(METHOD)
     stayed["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": there}
     site.kubectl("apply", "-f", "-", stdin=json.dumps(stayed))
 
+    stays_without_a_registry(site, here)
     try:
         said = site.podium("drain", here, "--wait", "180", timeout=200)
         assert "carried-0 is carried alive" in said
-        for name in ("carried", "stayed"):
-            site.until(f"{name} is over", lambda name=name: over(status(site, name)), 180)
-        site.until("it is told", lambda: status(site, "carried").get("carrying", {}).get("phase") == "Arrived", 60)
+        site.until("it is there", lambda: arrived(site, there), 120)
     finally:
         site.podium("drain", here, "--undo")
+    try:
+        site.podium("drain", there, "--wait", "0")
+        # all agents die while its image is pulled, or soon after
+        site.until("its image is there", lambda: way(site).get("image") and way(site)["target"] == here, 120)
+        assert site.kill_program("podium-agent") == 2
+        site.until("it is back", lambda: arrived(site, here), 180)
+    finally:
+        site.podium("drain", there, "--undo")
+    for name in ("carried", "stayed"):
+        site.until(f"{name} is over", lambda name=name: over(status(site, name)), 180)
     moved = status(site, "carried")
-    assert (moved["attempt"], moved["node"]) == (begun.get("attempt", 0) + 1, there)
+    assert (moved["attempt"], moved["node"]) == (begun.get("attempt", 0) + 2, here)
     assert moved.get("losses", {}).get("steps", 0) == 0
     assert values(moved) == values(status(site, "stayed"))
     for node in (here, there):
         assert not list((site.cluster.node_root(node) / "var/lib/kubelet/checkpoints").glob("*.tar"))
+    site.until("no image is left", lambda: not registry.images(site.cluster, "podium-checkpoints"), 60)
+
+
+def stays_without_a_registry(site: Site, node: str) -> None:
+    """It cannot be carried, works on where it is, and may be tried again."""
+    before = status(site, "carried")
+    registry.end(site.cluster, node)
+    try:
+        site.podium("drain", node, "--wait", "0")
+        site.until("it falls back", lambda: way(site).get("code") == "RegistryUnreachable", 90)
+    finally:
+        registry.again(site.cluster, node)
+        site.podium("drain", node, "--undo")
+    stood = status(site, "carried")
+    assert (stood["node"], stood.get("attempt", 0)) == (node, before.get("attempt", 0))
+    site.until("it works on", lambda: status(site, "carried")["lastStep"] > stood["lastStep"], 60)
+    site.until("nothing of it is left", lambda: not way(site), 60)
+
+
+def way(site: Site) -> dict[str, Any]:
+    found: dict[str, Any] = status(site, "carried").get("carrying") or {}
+    return found
+
+
+def arrived(site: Site, node: str) -> bool:
+    return (way(site).get("target"), way(site).get("phase")) == (node, "Arrived")
 
 
 def job(site: Site, name: str, image: str) -> dict[str, Any]:

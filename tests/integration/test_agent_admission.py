@@ -24,7 +24,6 @@ from podium_cluster.settings import ClusterSettings
 
 pytestmark = pytest.mark.integration
 CHART = Path(__file__).parents[2] / "charts" / "podium"
-ACCOUNT = "podium-agent"
 Write = Callable[[Api, str], Any]
 
 
@@ -35,12 +34,13 @@ class Site:
     kubectl: Callable[..., str]
     admin: dict[str, Any]
     namespace: str
+    account: str
     folder: Path
 
     def token(self, node: str | None) -> Path:
         """A kubeconfig with a token of the agent on this node, or with one that is bound to no pod."""
         bound = () if node is None else ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}")
-        token = self.kubectl("create", "token", ACCOUNT, *bound).strip()
+        token = self.kubectl("create", "token", self.account, *bound).strip()
         config = {**self.admin, "users": [{"name": self.admin["users"][0]["name"], "user": {"token": token}}]}
         place = self.folder / f"of-{node}"
         place.write_text(yaml.safe_dump(config))
@@ -62,7 +62,10 @@ class Site:
 
 @pytest.fixture(scope="module")
 def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    namespace = f"bound-{uuid.uuid4().hex[:6]}"
+    mark = uuid.uuid4().hex[:6]
+    # its policies and roles are the whole cluster's: those of an installation that is called podium are left alone
+    namespace, release = f"bound-{mark}", f"podium-{mark}"
+    account = f"{release}-agent"
 
     def kubectl(*words: str, given: str = "") -> str:
         command = [str(binary("kubectl")), f"--kubeconfig={kubeconfig}", f"--namespace={namespace}", *words]
@@ -72,7 +75,7 @@ def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pyte
 
     parts = ("rbac", "admission")
     shown = [f"--show-only=templates/agent/{part}.yaml" for part in parts]
-    command = [str(binary("helm")), "template", "podium", str(CHART), "--kube-version=1.36.3", *shown]
+    command = [str(binary("helm")), "template", release, str(CHART), "--kube-version=1.36.3", *shown]
     rights = subprocess.run(
         [*command, f"--namespace={namespace}"], capture_output=True, text=True, timeout=60, check=True
     ).stdout
@@ -86,11 +89,11 @@ def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pyte
             machine = {"apiVersion": "v1", "kind": "Node", "metadata": about, "status": status}
             kubectl("create", "-f", "-", given=json.dumps(machine))
             for pod in ("agent", "trial"):
-                kubectl("create", "-f", "-", given=json.dumps(_pod(f"{pod}-{node}", about["name"])))
+                kubectl("create", "-f", "-", given=json.dumps(_pod(f"{pod}-{node}", about["name"], account)))
             gpunode = {"apiVersion": "podium.dev/v1alpha1", "kind": "GPUNode", "metadata": about, "spec": {}}
             kubectl("create", "-f", "-", given=json.dumps(gpunode))
         admin = json.loads(kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
-        yield Site(kubectl, admin, namespace, tmp_path_factory.mktemp("tokens"))
+        yield Site(kubectl, admin, namespace, account, tmp_path_factory.mktemp("tokens"))
     finally:
         gone = ("delete", "--ignore-not-found", "--wait=false")
         kubectl(*gone, "-f", "-", given=rights)
@@ -99,9 +102,9 @@ def site(kubeconfig: Path, binary: Callable[[str], Path], tmp_path_factory: pyte
         kubectl("delete", "namespace", namespace, "--wait=false")
 
 
-def _pod(name: str, node: str) -> dict[str, Any]:
+def _pod(name: str, node: str, account: str) -> dict[str, Any]:
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
-    spec = {"nodeName": node, "serviceAccountName": ACCOUNT, "containers": [container]}
+    spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 

@@ -9,9 +9,10 @@ half-done is done again from its beginning: the container stands as it was found
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from podium.domain.carrying import METHOD
 from podium.schema.gpunode import TrialState
@@ -20,10 +21,11 @@ from podium_agent.book import Book
 from podium_agent.cgroups import Freezer
 from podium_agent.moving import archive
 from podium_agent.moving.kubelet import Container
-from podium_agent.moving.leave import Tools, leave, pod_of, registry_of
-from podium_agent.moving.move import REPOSITORY
+from podium_agent.moving.leave import Tools, leave, pod_of
 from podium_agent.moving.refusal import MoveError
 from podium_agent.moving.settings import MoveSettings
+from podium_agent.moving.sweeping import Sweeping, remove
+from podium_agent.moving.traces import Traces
 from podium_agent.pods import TrialPod
 from podium_agent.records import Record
 from podium_cluster.client import Api, ApiError
@@ -31,6 +33,7 @@ from podium_cluster.client import Api, ApiError
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
 AGAIN_SECONDS = 10.0  # after the API server or the registry was away
+SWEEP_SECONDS = 10.0
 
 
 class Departures:
@@ -52,15 +55,14 @@ class Departures:
         self._swept: set[str] = set()
         self._late: dict[str, float] = {}  # until when an archive may come that nobody waits for any more
         self._removed: set[str] = set()
+        self._traces = Traces(settings.traces_dir)
+        self._sweeping = Sweeping(settings, api, self._traces, self._here, self._leaving.__contains__, book_of)
 
     async def run(self) -> None:
         try:
-            while True:
-                try:
-                    await self.look(time.monotonic())
-                except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
-                    log.exception("who is to be carried is looked at again")
-                await asyncio.sleep(LOOK_SECONDS)
+            async with asyncio.TaskGroup() as both:
+                both.create_task(_every(LOOK_SECONDS, lambda: self.look(time.monotonic())))
+                both.create_task(_every(SWEEP_SECONDS, lambda: self._sweeping.look(time.time())))
         finally:
             await self.end()
 
@@ -75,13 +77,14 @@ class Departures:
         there = {pod.uid: pod for pod in self._pods()}
         self._forget(there.keys())
         for uid, task in list(self._leaving.items()):
-            asked = uid in there and there[uid].carry
+            asked = uid in there and there[uid].carry and there[uid].deadline is None
             if not asked and not task.cancelling():  # once: what it undoes takes longer than a look
                 task.cancel()
             if task.done():
                 del self._leaving[uid]
         for uid, pod in there.items():
             book = self._book_of(uid)
+            self._note(pod, book)
             if now < self._not_before.get(uid, 0.0) or uid in self._leaving:
                 continue
             if pod.carry and book is not None and _may_leave(pod, book):
@@ -90,6 +93,21 @@ class Departures:
                 await self._stays(pod, book, now)
             if pod.carried and (pod.main in pod.running or pod.ended or pod.deadline is not None):
                 await self._remove(pod, pod.image, now)  # its node has what it needs of it by now, or never will
+
+    def _note(self, pod: TrialPod, book: Book | None) -> None:
+        """Whether all that it did is in its image. Once it works again (`podium thaw`) that is so no more: it is taken
+        back, and the trial stays. The operator has gone further if its pod is told to go."""
+        record = self._record_of(pod.uid)
+        if book is None or book.account is None or record is None:
+            return
+        departure = book.departure
+        works = book.state in (TrialState.RESUMING, TrialState.RUNNING) and pod.deadline is None
+        if pod.carry and departure is not None and departure.image and works:
+            text = "It was let work again after its image was made: it goes on here."
+            log.warning("%s: %s", pod.name, text)
+            departure = Departure(pod_uid=pod.uid, code="WorksAgain", message=text)
+            book.depart(departure)
+        record.imaged = departure is not None and bool(departure.image)
 
     async def _leave(self, pod: TrialPod, book: Book, now: float) -> None:
         self._late[pod.uid] = now + 2 * self._settings.move_seconds
@@ -106,7 +124,10 @@ class Departures:
             answer = Departure(pod_uid=pod.uid, code="Crashed", message=repr(error))
         said = answer.image or f"{answer.code}: {answer.message}"
         log.info("%s is to be carried to %s: %s", pod.name, pod.carry, said)
+        if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
+            return  # it may be at work by now, to save: an image of it is out of date
         book.depart(answer)
+        self._note(pod, book)
 
     async def _answer(self, pod: TrialPod) -> Departure:
         if METHOD not in pod.methods:
@@ -118,8 +139,10 @@ class Departures:
         container = Container(pod.key.namespace, pod.name, pod.containers[0])
         await self._stand_still(found.freezer)
         seen = await pod_of(self._api, container)
+        await asyncio.to_thread(self._traces.begin, pod)
+        noted = functools.partial(self._traces.pushes, pod.uid)
         departed, arrival = await leave(
-            self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry
+            self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry, noted
         )
         arrives = "" if arrival is None else arrival.model_dump_json()
         return Departure(pod_uid=pod.uid, image=departed.reference, arrives=arrives)
@@ -145,12 +168,10 @@ class Departures:
             book.depart(None)
 
     async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
-        """Only of its own namespace, whoever wrote the annotation."""
-        own = f"{self._settings.registry}/{REPOSITORY}/{pod.key.namespace}/"
-        if image in self._removed or not image.startswith(own):
+        if image in self._removed:
             return True
         try:
-            await registry_of(self._settings).delete(image)
+            await remove(self._settings, image, pod.key.namespace)
         except MoveError as error:
             log.warning("image %s is still in the registry: %s", image, error)
             self._not_before[pod.uid] = now + AGAIN_SECONDS
@@ -158,11 +179,23 @@ class Departures:
         self._removed.add(image)
         return True
 
+    def _here(self, pod_uid: str) -> bool:
+        return any(pod.uid == pod_uid for pod in self._pods())
+
     def _forget(self, there: Iterable[str]) -> None:
         kept = frozenset(there)
         self._swept &= kept
         self._late = {uid: until for uid, until in self._late.items() if uid in kept}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in kept}
+
+
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await act()
+        except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
+            log.exception("who is to be carried, or what of it is left, is looked at again")
+        await asyncio.sleep(seconds)
 
 
 def _may_leave(pod: TrialPod, book: Book) -> bool:

@@ -55,9 +55,11 @@ async def leave(
     freezer: Freezer,
     pod: Pod,
     target: str,
+    noted: Callable[[str], None] = lambda _: None,
 ) -> tuple[Departed, Arrival | None]:
     """The image, and what it held on GPUs that the driver had moved it off; None: nothing. `target`: a node's name,
-    empty: not decided yet. Raises MoveError, ApiError, OSError; the container stands as before then."""
+    empty: not decided yet; `noted`: is told the image before it is in the registry (blocking). Raises MoveError,
+    ApiError, OSError; the container stands as before then."""
     source = await _node(api, pod.spec.node_name)
     there = await _node(api, target) if target else None
     held = _moved_off(tools, freezer)
@@ -74,6 +76,7 @@ async def leave(
         settings.checkpoints_dir,
         settings.move_seconds,
         off_gpus,
+        noted,
     )
     subject = pod.subject(container.name, opened, off_gpu=bool(held))
     place = there.place(settings.restore_switched_on) if there else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class Mover:
     """`folder`: the kubelet's checkpoints as this process sees them (on the node: /var/lib/kubelet/checkpoints).
 
     `seconds` bounds the checkpoint, and the push, each. `off_gpus`: of a container that
-    the driver is said to have moved off its GPUs.
+    the driver is said to have moved off its GPUs. `noted`: is told the image before it is in the registry (blocking).
     """
 
     def __init__(
@@ -58,9 +59,10 @@ class Mover:
         folder: Path,
         seconds: float,
         off_gpus: OffGpus | None = None,
+        noted: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._kubelet, self._registry, self._freeze = kubelet, registry, freeze
-        self._folder, self._seconds, self._gpus = folder, seconds, off_gpus
+        self._folder, self._seconds, self._gpus, self._noted = folder, seconds, off_gpus, noted
 
     async def depart(
         self, container: Container, freezer: Freezer, subject: Subject, source: Place, target: Place | None
@@ -95,6 +97,7 @@ class Mover:
         found = await asyncio.to_thread(archive.read, self._folder / written.name)
         made = image.of(found, container.name)
         repository = f"{REPOSITORY}/{container.namespace}/{container.pod}"
+        await asyncio.to_thread(self._noted, self._registry.reference(repository, made))
         reference = await self._registry.push(repository, made, found, self._seconds)
         pushed = time.monotonic()
         took = checkpointed - begun, stopped - checkpointed, pushed - stopped

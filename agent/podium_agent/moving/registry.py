@@ -45,6 +45,9 @@ class Registry:
             url = f"{self.url}/v2/{repository}/manifests/{image.digest}"
             async with session.put(url, data=image.manifest, headers={"Content-Type": MANIFEST}) as response:
                 await self._expect(response, 201)
+        return self.reference(repository, image)
+
+    def reference(self, repository: str, image: Image) -> str:
         return f"{self.address}/{repository}@{image.digest}"
 
     async def delete(self, reference: str, seconds: float = 30.0) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.domain.carrying import METHOD, OPEN, CarryPhase
+from podium.domain.carrying import METHOD, OPEN, PASSING, CarryPhase
 from podium.domain.moving import carriable, movable
 from podium.domain.phase import FINAL
 from podium.schema.base import ObjectMeta, StatusModel
@@ -210,7 +210,7 @@ def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_car
         return "leaves: it loses no step", ""
     if carried and carries(job.spec) and node_carries:
         return "was carried here alive: it leaves once it has printed a value here", ""
-    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FELL_BACK:
+    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FELL_BACK and way.code not in PASSING:
         return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
     if carriable(trial.status.phase, carries=carries(job.spec), node_carries=node_carries):
         return "is carried alive (experimental): it loses no step, unless its restore fails", ""

@@ -32,6 +32,10 @@ class CarryPhase(StrEnum):
 HELD: frozenset[CarryPhase] = frozenset({CarryPhase.ASKED, CarryPhase.PUSHED})
 OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.CREATED}
 NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be carried any more
+# codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
+PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
+REST_SECONDS = 5.0
+UNDONE = "Its node takes trials again: it goes on there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class CarryFacts:
     attempt is there in any state; `refusal`: (code, sentence) of the agent, or of the API server for the new pod;
     `pushed`: the agent named the image; `printed`: the new pod has printed a value; `broken`: why the new pod cannot
     start, empty: it can; `trying`: seconds for which its containers could begin; `target`: the node that it goes to is
-    there; `takes`: and does not drain; `bound`: the new pod has its node; `age`: seconds since the phase began."""
+    there; `takes`: and does not drain; `room`: and the share that it was promised there is no other's; `bound`: the new
+    pod has its node; `age`: seconds since the phase began."""
 
     age: float = 0.0
     over: bool = False  # the trial has ended
@@ -55,6 +60,7 @@ class CarryFacts:
     trying: float = 0.0
     target: bool = True
     takes: bool = True
+    room: bool = True
     bound: bool = True
 
 
@@ -90,7 +96,7 @@ def _broken(facts: CarryFacts) -> Moved | None:
 
 
 _OVER = _back("TrialEnded", "The trial ended meanwhile.", lambda f: f.over)
-_STAYS = _back("DrainUndone", "Its node takes trials again: it goes on there.", lambda f: not f.draining)
+_STAYS = _back("DrainUndone", UNDONE, lambda f: f.old_pod and not f.draining)
 _GONE = _back("PodGone", "Its pod went before its image was made.", lambda f: not f.old_pod)
 _SILENT = _back(
     "NoAnswer",
@@ -98,15 +104,25 @@ _SILENT = _back(
     lambda f: f.age >= ASKED_SECONDS,
 )
 _NO_TARGET = _back("TargetGone", "The node that it was to go to takes no trials any more.", lambda f: not f.takes)
+# with its old pod gone all that it did is in the image, which waits
+_FULL = _back(
+    "TargetFull",
+    "Other pods have the shares that it was to get: it goes on where it is, and is tried again when some are free.",
+    lambda f: f.old_pod and not f.room,
+)
 _NOWHERE = _back("RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target or f.bound))
 _LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", lambda f: not f.new_pod)
 
 # the first rule that holds wins; none: the phase stands
 TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
     {
-        CarryPhase.ASKED: (_OVER, _refused, _STAYS, _GONE, _to(CarryPhase.PUSHED, lambda f: f.pushed), _SILENT),
+        CarryPhase.ASKED: (
+            *(_OVER, _refused, _STAYS, _NO_TARGET, _FULL),
+            # its agent lets it work no more from then on, whoever ends its pod
+            *(_to(CarryPhase.PUSHED, lambda f: f.pushed), _GONE, _SILENT),
+        ),
         # its old pod may be gone by now: the image is all that is needed
-        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET),
+        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL),
         CarryPhase.CREATED: (_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER, _LOST, _NOWHERE, _broken),
         CarryPhase.ARRIVED: (),
         CarryPhase.FELL_BACK: (),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from podium.domain.carrying import CarryPhase
+from podium.domain.carrying import OPEN, CarryPhase
 from podium.domain.phase import TrialPhase
 
 Scalar = str | bool | int | float
@@ -94,6 +94,12 @@ class TrialView:
     switch: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
     carrying: CarryPhase | None = None  # how far its present pod, old or new, is with that; None: it is not carried
     carried: bool = False  # and its present pod is the new one
+    carried_to: str | None = None  # the node that it goes to, or came to
+
+    @property
+    def on_its_way(self) -> bool:
+        """To another node, alive: its new pod has no GPU there yet, or is not made yet."""
+        return self.carrying in OPEN and self.carried_to is not None and not (self.carried and self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

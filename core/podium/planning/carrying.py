@@ -7,37 +7,54 @@ its job names `container-checkpoint` and the agents of both nodes do it. Steps a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from podium.domain.actions import Carry, CreatePod, Requeue
 from podium.domain.carrying import HELD, CarryPhase
 from podium.domain.moving import carriable, movable
+from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium.planning.promises import promise, promises, room
 from podium.planning.ranking import Standing
 from podium.planning.share import fits
 
 
-def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> tuple[Carry | CreatePod | Requeue, ...]:
-    """One at a time from a node: its disk takes all memory of each. O(trials + GPUs of a trial)."""
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """`promised`: shares by GPU that wait for those on their way, those that are asked now among them."""
+
+    actions: tuple[Carry | CreatePod | Requeue, ...]
+    promised: Mapping[str, int]
+
+
+def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Carried:
+    """One at a time from a node: its disk takes all memory of each. O(trials + GPUs of a trial), and of those that
+    leave * GPUs."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     busy = {standing.trial.node for standing in standings.values() if leaves(standing.trial)}
+    found = promises(snapshot)
+    promised, coming = dict(found.shares), _coming(snapshot)
     told: list[Carry | CreatePod | Requeue] = []
     for standing in standings.values():
         trial = standing.trial
         if trial.pod is None or trial.leaving:
             continue
         if trial.carrying is CarryPhase.PUSHED and leaves(trial):
-            text = "Its image is in the registry: it goes on from there."
-            told.append(CreatePod(trial.key, trial.attempt + 1, "Carried", text))
+            if trial.key not in found.broken:  # else it falls back, and goes on where it is
+                text = "Its image is in the registry: it goes on from there."
+                told.append(CreatePod(trial.key, trial.attempt + 1, "Carried", text))
         elif trial.carrying is CarryPhase.FELL_BACK and trial.carried:
             text = "The pod that it was carried to does not go on: a new one begins from its save, or anew."
             told.append(Requeue(trial.key, "CarryFailed", text))
-        elif trial.carrying is None and trial.node not in busy:
-            target = _target(standing.job, trial, gpus)
-            if target is not None:
+        elif trial.carrying is None and trial.node not in busy and _wanted(standing.job, trial, gpus):
+            shares = _target(standing.job, trial, gpus, promised, coming)
+            if shares:
                 busy.add(trial.node)
+                promise(shares, promised)
+                target = gpus[shares[0]].node
                 text = f"Node {trial.node} drains, and the trial cannot save: it is carried to {target} alive."
                 told.append(Carry(trial.key, target, "NodeDraining", text))
-    return tuple(told)
+    return Carried(tuple(told), promised)
 
 
 def leaves(trial: TrialView) -> bool:
@@ -45,23 +62,50 @@ def leaves(trial: TrialView) -> bool:
     return trial.carrying in HELD and not trial.carried
 
 
-def _target(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> str | None:
-    """The node with most free shares among those that it can be carried to; None: it stays.
-
-    Its GPUs' memory comes back only on GPUs of the same product.
-    """
+def _wanted(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:
+    """Its node drains, and it can leave alive and in no other way."""
     mine = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
     if not any(gpu.draining for gpu in mine):
-        return None
+        return False
     if movable(trial.phase, saves=job.saves, saves_at=job.saves_at, has_save=trial.saved is not None):
-        return None
-    if not carriable(trial.phase, carries=job.carries, node_carries=all(gpu.carries for gpu in mine)):
-        return None
-    products = {gpu.product for gpu in mine}
-    free: dict[str, list[int]] = {}
+        return False
+    return carriable(trial.phase, carries=job.carries, node_carries=all(gpu.carries for gpu in mine))
+
+
+def _target(
+    job: JobView,
+    trial: TrialView,
+    gpus: Mapping[str, GpuView],
+    promised: Mapping[str, int],
+    coming: Mapping[str | None, int],
+) -> tuple[str, ...]:
+    """GPUs of the node with most free shares among those that it can be carried to; empty: it stays for now.
+
+    Its GPUs' memory comes back only on GPUs of the same product. A share that is promised, or that a pod on its way may
+    take, is not free.
+    """
+    products = {gpus[uuid].product for uuid in trial.gpus if uuid in gpus}
+    there: dict[str, list[GpuView]] = {}
     for gpu in gpus.values():
-        there = gpu.carries and gpu.node != trial.node and gpu.health == "Healthy" and gpu.free_shares > 0
-        if there and {gpu.product} == products and fits(job, gpu):
-            free.setdefault(gpu.node, []).append(gpu.free_shares)
-    fit = {node: sum(shares) for node, shares in free.items() if len(shares) >= job.gpus_per_trial}
-    return min(fit, key=lambda node: (-fit[node], node), default=None)
+        takes = gpu.carries and gpu.node != trial.node and gpu.health == "Healthy"
+        if takes and {gpu.product} == products and fits(job, gpu):
+            there.setdefault(gpu.node, []).append(gpu)
+    free: dict[str, int] = {}
+    for node, mine in there.items():
+        shares = sum(max(0, gpu.free_shares - promised.get(gpu.uuid, 0)) for gpu in mine)
+        left = shares - coming.get(node, 0) - coming.get(None, 0)
+        if left >= job.gpus_per_trial and room(job, mine, promised):
+            free[node] = shares
+    return room(job, there[min(free, key=lambda node: (-free[node], node))], promised) if free else ()
+
+
+def _coming(snapshot: Snapshot) -> Mapping[str | None, int]:
+    """Shares that pods will take which have none yet, by node; None: of pods that may go to any. One that finds no node
+    keeps nobody waiting: it may never find one."""
+    needs = {job.key: job.gpus_per_trial for job in snapshot.jobs}
+    found: dict[str | None, int] = {}
+    for trial in snapshot.trials:
+        unplaced = trial.pod is not None and not trial.gpus and trial.phase not in FINAL
+        if unplaced and not trial.stuck and not trial.on_its_way:
+            found[trial.node] = found.get(trial.node, 0) + needs.get(trial.job, 0)
+    return found

@@ -34,8 +34,8 @@ def plan(snapshot: Snapshot) -> Plan:
     ordering = order(snapshot, ranked)
     leaving = leave(snapshot, ranked, ordering)
     carried = carry(snapshot, ranked)
-    creation = create(snapshot, allot(snapshot, closing), closing)
-    released = release(snapshot, ranked, (*leaving.actions, *carried, *creation.actions), closing)
+    creation = create(snapshot, allot(snapshot, closing, carried.promised), closing)
+    released = release(snapshot, ranked, (*leaving.actions, *carried.actions, *creation.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
     lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
 
@@ -54,7 +54,7 @@ def plan(snapshot: Snapshot) -> Plan:
             *given_up.actions,
             *ordering.orders,
             *leaving.actions,
-            *carried,
+            *carried.actions,
             *creation.actions,
             *released,
         ),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.completion import Closing
 
+_NONE: Mapping[str, int] = MappingProxyType({})
 CPU_ONLY_PARALLEL = 8  # trials without a GPU and `parallel: auto`: nothing here says what the CPUs hold
 
 
@@ -25,13 +27,16 @@ class Allotment:
     message: str
 
 
-def allot(snapshot: Snapshot, closing: Closing) -> Mapping[JobKey, Allotment]:
-    """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs)."""
+def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _NONE) -> Mapping[JobKey, Allotment]:
+    """Fill up from the job with the fewest pods, ties by creation, then name. O((shares + GPUs) * jobs).
+
+    `promised`: shares by GPU that wait for a live trial from another node.
+    """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
     live, with_pod = closing.live, [t for t in closing.live if t.pod is not None]
     pods = {job.key: sum([t.job == job.key for t in with_pod]) for job in jobs}
-    free = _Free(snapshot, with_pod, by_key)
+    free = _Free(snapshot, with_pod, by_key, promised)
     over = {job.key: len(closing.of_job.get(job.key, ())) - sum([t.job == job.key for t in live]) for job in jobs}
     wanted = {job.key: _demand(job, over[job.key]) for job in jobs}
     stuck = {job.key: sum([t.job == job.key and t.stuck for t in with_pod]) for job in jobs}
@@ -80,7 +85,13 @@ def _demand(job: JobView, over: int) -> int:
 class _Free:
     """Shares that no pod has, GPU by GPU, less those that pods on their way will take."""
 
-    def __init__(self, snapshot: Snapshot, with_pod: Sequence[TrialView], jobs: Mapping[JobKey, JobView]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        with_pod: Sequence[TrialView],
+        jobs: Mapping[JobKey, JobView],
+        promised: Mapping[str, int],
+    ) -> None:
         self._gpus = sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))
         used: dict[str, int] = {}
         self._reserved = 0  # of pods that are not placed yet: they may go to any GPU
@@ -88,9 +99,11 @@ class _Free:
             for uuid in trial.gpus:
                 used[uuid] = used.get(uuid, 0) + 1
             # one that finds no node keeps nobody else waiting: it may never find one
-            if not trial.gpus and not trial.stuck and trial.job in jobs:
+            if not trial.gpus and not trial.stuck and not trial.on_its_way and trial.job in jobs:
                 self._reserved += jobs[trial.job].gpus_per_trial
-        self._free = {g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) for g in self._gpus}
+        self._free = {
+            g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
+        }
         self._rooms: dict[JobKey, int] = {}
 
     def take(self, job: JobView) -> bool:

@@ -114,6 +114,7 @@ def make_trial(
     saved: float | None = None,
     carrying: CarryPhase | None = None,
     carried: bool = False,
+    carried_to: str | None = None,
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -141,6 +142,7 @@ def make_trial(
         saved=saved,
         carrying=carrying,
         carried=carried,
+        carried_to=carried_to,
     )
 
 

@@ -17,6 +17,9 @@ from agent_builders import TrialServer
 from agent_node import Node
 from agent_writing import Writing
 from cuda_node import cuda_machine, cuda_node, driver
+from departing import Scene
+
+from podium_devcluster import pki
 
 __all__ = ["cuda_machine", "cuda_node", "driver"]
 
@@ -54,3 +57,15 @@ def write(tmp_path: Path) -> Callable[..., TrialServer]:
         return server
 
     return run
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pki") / "pki"
+    pki.create(folder, ())
+    return folder
+
+
+@pytest.fixture
+def scene(tmp_path: Path, certificates: Path) -> Scene:
+    return Scene(tmp_path, certificates)

@@ -81,6 +81,31 @@ def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytes
     assert trial.held() == 0
 
 
+class Clock:
+    """Goes on by a step at each look."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self._step = 0.0, step
+
+    def monotonic(self) -> float:
+        self.now += self._step
+        return self.now
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, suspended: bool
+) -> None:
+    clock = Clock(cuda_checkpoint.ARRIVE_SECONDS / 4)
+    monkeypatch.setattr(arrivals, "time", clock)
+    carried(trial, known=2)
+    assert trial.resume().code == "NotThereYet"
+    if suspended:
+        assert trial.suspend().ok
+    clock.now += arrivals.LONGEST_SECONDS
+    assert (trial.resume().code == "NotThereYet") is suspended
+
+
 def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
     monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)

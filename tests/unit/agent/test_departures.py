@@ -3,153 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from agent_builders import FIRST_PID, TrialServer, pod, pod_uid
+from agent_builders import TrialServer, pod, pod_uid
 from agent_writing import Writing, begun, kill
-from moving_servers import FakeKubelet, FakeRegistry
+from departing import LATE, MINE, Scene, answered, settled
 
-from podium.domain.carrying import METHOD
 from podium.schema.gpunode import TrialState
 from podium.schema.trial import Departure
-from podium_agent.account import Account
-from podium_agent.book import Book
-from podium_agent.cgroups import Container, Freezer
-from podium_agent.moving.departures import AGAIN_SECONDS, Departures
-from podium_agent.moving.leave import Tools
-from podium_agent.moving.settings import MoveSettings
+from podium_agent.cgroups import Freezer
+from podium_agent.moving.departures import AGAIN_SECONDS
 from podium_agent.pods import TrialPod
-from podium_agent.records import Record
 from podium_agent.suspension.base import Outcome
-from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
-from podium_agent.suspension.processes import CudaProcesses
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import NODES, Resource
-from podium_devcluster import pki
-
-LATE = "checkpoint-a-0_demo-train-2026-11-22T04:52:25Z.tar"
-MINE = "podium-checkpoints/demo/a-0"
-
-
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pki") / "pki"
-    pki.create(folder, ())
-    return folder
-
-
-class Driver:
-    """Calls every process checkpointed."""
-
-    async def of(self, targets: tuple[Freezer, ...]) -> dict[int, ProcessState]:
-        return {FIRST_PID: ProcessState.CHECKPOINTED}
-
-
-@dataclass
-class Scene:
-    """One suspended trial of node n, of whose GPU memory there is a note; its agent is asked to carry it to `there`."""
-
-    root: Path
-    certificates: Path
-    there: str = "there"
-    runtimes: dict[str, str] = field(default_factory=lambda: dict.fromkeys(("n", "there"), "containerd://2.1.9"))
-    registry_is_there: bool = True
-    api_is_there: bool = True
-    freeze: Freeze = field(default_factory=lambda: Freeze(5.0))
-    registry: FakeRegistry = field(default_factory=FakeRegistry)
-
-    def __post_init__(self) -> None:
-        cgroup, self.folder = self.root / "c1", self.root / "checkpoints"
-        cgroup.mkdir()
-        self.folder.mkdir()
-        (cgroup / "cgroup.procs").write_text(f"{FIRST_PID}\n")
-        self.freezer = Freezer(cgroup, unified=False)
-        self.freezer.ask(True)
-        self.kubelet = FakeKubelet(self.folder, self.freezer)
-        (self.root / "token").write_text("t")
-        self.parked = Parked(self.root / "parked")
-        self.parked.note("c1", {"GPU-1": 64})
-        self.pod = pod(carry=self.there, methods=("cuda-checkpoint", METHOD), main="c1", running=frozenset({"c1"}))
-        self.record = Record(self.pod, containers={"c1": Container("c1", FIRST_PID, self.freezer)})
-        self.book = Book(self.pod, "n", state=TrialState.SUSPENDED, account=Account())
-        self.port = 0
-
-    async def list(self, *_: Any, **__: Any) -> dict[str, Any]:
-        if not self.api_is_there:
-            raise ApiError(0, "Unreachable", "the API server is away")
-        running = {"name": "train", "containerID": "containerd://c1", "imageID": "registry/trial@sha256:1"}
-        spec = {"nodeName": "n", "containers": [{"name": "train"}]}
-        return {"items": [{"metadata": {"name": "a-0"}, "spec": spec, "status": {"containerStatuses": [running]}}]}
-
-    async def get(self, resource: Resource, name: str) -> dict[str, Any]:
-        assert resource is NODES
-        if name not in self.runtimes:
-            raise ApiError(404, "NotFound", name)
-        status = {
-            "nodeInfo": {"containerRuntimeVersion": self.runtimes[name], "architecture": "amd64"},
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": self.port}},
-        }
-        return {"metadata": {"name": name}, "status": status}
-
-    @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Departures]:
-        async with AsyncExitStack() as stack:
-            self.port = await stack.enter_async_context(self.kubelet.serve(self.certificates))
-            port = await stack.enter_async_context(self.registry.serve())
-            self.address = f"127.0.0.1:{port if self.registry_is_there else 1}"  # nobody listens at so low a port
-            settings = MoveSettings(
-                registry=self.address,
-                kubelet_authority=self.certificates / "ca.crt",
-                kubelet_token=self.root / "token",
-                checkpoints_dir=self.folder,
-                proc=self.root,
-            )
-            tools = Tools(self.freeze, self.parked, lambda: cast(CudaProcesses, Driver()))
-            departures = Departures(
-                settings, cast(Api, self), tools, lambda: [self.pod], lambda _: self.record, lambda _: self.book
-            )
-            try:
-                yield departures
-            finally:
-                await departures.end()
-
-    @property
-    def state(self) -> str:
-        return (self.freezer.path / "freezer.state").read_text()
-
-    @property
-    def archives(self) -> list[str]:
-        return [file.name for file in self.folder.glob("*.tar")]
-
-
-@pytest.fixture
-def scene(tmp_path: Path, certificates: Path) -> Scene:
-    return Scene(tmp_path, certificates)
-
-
-async def settled(departures: Departures, now: float = 0.0) -> None:
-    """A look, and the end of what it began."""
-    await departures.look(now)
-    await asyncio.gather(*departures._leaving.values(), return_exceptions=True)
-    await departures.look(now)
-
-
-def answered(scene: Scene) -> Departure:
-    async def ask() -> None:
-        async with scene.agent() as departures:
-            await settled(departures)
-
-    asyncio.run(ask())
-    assert scene.book.departure is not None
-    return scene.book.departure
 
 
 def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
@@ -283,6 +152,63 @@ def test_asked_no_more_its_image_is_removed(scene: Scene) -> None:
     asyncio.run(take_back())
     assert (scene.book.departure, scene.state) == (None, "FROZEN")
     assert not scene.registry.manifests
+
+
+WORKS: list[tuple[str, dict[str, Any], TrialState, bool]] = [
+    ("it stands still", {}, TrialState.SUSPENDED, False),
+    ("it works", {}, TrialState.RUNNING, True),
+    ("it is let work", {}, TrialState.RESUMING, True),
+    ("it works, its pod goes", {"deadline": 1.0}, TrialState.RUNNING, False),
+]
+
+
+@pytest.mark.parametrize(("about", "state", "taken_back"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
+def test_an_image_of_a_trial_that_works_again_is_taken_back(
+    scene: Scene, about: dict[str, Any], state: TrialState, taken_back: bool
+) -> None:
+    """`podium thaw` lets all work. The image itself is removed once no status names it."""
+
+    async def thawed() -> None:
+        async with scene.agent() as departures:
+            await settled(departures)
+            assert scene.record.imaged is True
+            scene.pod, scene.book.state = replace(scene.pod, **about), state
+            await departures.look(0.0)
+
+    asyncio.run(thawed())
+    answer = scene.book.departure
+    assert answer is not None
+    assert (answer.code, not answer.image) == (("WorksAgain", True) if taken_back else ("", False))
+    assert scene.record.imaged is not taken_back
+    assert scene.registry.manifests
+
+
+def test_told_to_go_before_its_image_is_there_it_stands_as_it_stood(scene: Scene) -> None:
+    """It is to save then, if it can."""
+    scene.kubelet.silent = True
+
+    async def told() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            assert scene.record.imaged is False
+            await scene.kubelet.written.wait()
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await settled(departures)
+
+    asyncio.run(told())
+    assert (scene.state, scene.book.departure, scene.record.imaged) == ("FROZEN", None, False)
+
+
+def test_an_image_that_is_ready_when_its_trial_was_just_told_to_go_is_not_told(scene: Scene) -> None:
+    async def told() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            scene.pod = replace(scene.pod, deadline=1.0)
+            await asyncio.gather(*departures._leaving.values())
+
+    asyncio.run(told())
+    assert scene.registry.manifests
+    assert (scene.book.departure, scene.record.imaged) == (None, False)
 
 
 def test_what_an_agent_left_half_done_is_done_by_the_next(scene: Scene) -> None:

@@ -32,13 +32,6 @@ FIT = Subject(("train",), (), "registry/trial@sha256:1")
 OTHERS = "checkpoint-search-7-0_team-train-logs-2026-11-22T04:52:25Z.tar"  # of a container named train-logs
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("pki") / "pki"
-    pki.create(folder, ())
-    return folder
-
-
 @dataclass
 class Scene:
     """A v1 freezer of plain files, which read back what was written as the kernel's do; a kubelet; a registry."""

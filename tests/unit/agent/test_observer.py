@@ -104,6 +104,29 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
     on_node(scene)
 
 
+@pytest.mark.parametrize(
+    ("carry", "imaged", "heeds"),
+    [("", None, True), ("", True, True), ("node-b", None, False), ("node-b", True, False), ("node-b", False, True)],
+)
+def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
+    on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, imaged: bool | None, heeds: bool
+) -> None:
+    """By whoever: with the operator away nobody takes the ask back."""
+    monkeypatch.setattr("podium_agent.observer.heeds_sigterm", lambda *_: True)
+
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid()).ask(True)
+        asked = pod(running=frozenset({TRAIN}), carry=carry)
+        node.look(asked)
+        record = node.observer.record(asked.uid)
+        assert record is not None
+        record.imaged = imaged
+        (trial,) = node.look(replace(asked, deadline=1e10))
+        assert (trial.deleting, trial.heeds_term) == (True, heeds)
+
+    on_node(scene)
+
+
 def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[..., None]) -> None:
     async def scene(node: Node) -> None:
         (node.folder / "cgroup.events").write_text("populated\n")  # no number: dict() raises ValueError

@@ -92,6 +92,7 @@ WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("is carried, on its way", ALIVE, {"carrying": FELL_BACK | {"phase": "Asked"}}, True, "is carried alive", ""),
     ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
+    ("is tried again", ALIVE, {"carrying": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
     ("was not carried", ALIVE, {"carrying": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
     ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
     ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),

@@ -90,7 +90,11 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (ASKED, CarryFacts(refusal=NO), BACK, "RegistryUnreachable"),
     (ASKED, CarryFacts(over=True, pushed=True), BACK, "TrialEnded"),
     (ASKED, CarryFacts(draining=False), BACK, "DrainUndone"),
-    (ASKED, CarryFacts(old_pod=False, pushed=True), BACK, "PodGone"),
+    (ASKED, CarryFacts(old_pod=False), BACK, "PodGone"),
+    (ASKED, CarryFacts(old_pod=False, draining=False), BACK, "PodGone"),
+    (ASKED, CarryFacts(old_pod=False, draining=False, pushed=True), PUSHED, ""),
+    (ASKED, CarryFacts(old_pod=False, pushed=True), PUSHED, ""),
+    (ASKED, CarryFacts(old_pod=False, pushed=True, refusal=NO), BACK, "RegistryUnreachable"),
     (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "NoAnswer"),
     (PUSHED, CarryFacts(age=ASKED_SECONDS), None, ""),
     (PUSHED, CarryFacts(old_pod=False), None, ""),
@@ -110,6 +114,12 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False, bound=False), BACK, "RestoreFailed"),
     (PUSHED, CarryFacts(takes=False), BACK, "TargetGone"),
     (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
+    (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetGone"),
+    (ASKED, CarryFacts(room=False, pushed=True), BACK, "TargetFull"),
+    (PUSHED, CarryFacts(room=False), BACK, "TargetFull"),
+    (PUSHED, CarryFacts(room=False, old_pod=False), None, ""),
+    (PUSHED, CarryFacts(room=False, made=True, new_pod=True), CREATED, ""),
+    (CREATED, CarryFacts(room=False, made=True, new_pod=True, bound=False), None, ""),
 ]
 
 

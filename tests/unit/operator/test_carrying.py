@@ -5,85 +5,37 @@ All is derived from the objects, so each step is as an operator sees it that has
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
-from typing import Any, cast
 
 import pytest
-from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
+from carrying_builders import (
+    ALIVE,
+    ARRIVES,
+    IMAGE,
+    MADE,
+    OLD,
+    PULLS,
+    PUSHED,
+    READS,
+    REFUSED,
+    STUCK,
+    after,
+    let_in,
+    pod,
+    way,
+    world,
+)
+from operator_builders import NOW, make_job, make_node, make_world
 
 from podium.domain.actions import Carry, CreatePod
 from podium.domain.carrying import METHOD, CarryPhase
-from podium.domain.phase import TrialPhase
-from podium.schema.gpunode import GPUNode
-from podium.schema.trial import Carrying
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
-from podium_operator.announcements import Announcements
-from podium_operator.carrying import asks, carryings
-from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
+from podium.planning.planner import plan
+from podium.planning.promises import promises
+from podium_operator.carrying import arrival, asks, carryings
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules, make_pod
-from podium_operator.seen import SeenPod, parse_pod
-from podium_operator.settings import OperatorSettings
 from podium_operator.snapshot import build_snapshot
-from podium_operator.trial_status import trial_status
 from podium_operator.world import World, trial_key
-
-OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
-IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
-ALIVE = {"suspension": {"methods": ["cuda-checkpoint", METHOD]}, "gpus": {"memory": "8Gi"}}
-MADE = {"podUid": OLD, "image": IMAGE, "arrives": ARRIVES}
-REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "nobody listens"}
-WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
-STUCK = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}}}
-PULLS = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "ErrImagePull", "message": "again"}}}
-READS = {"podUid": NEW, "step": 12.0}
-
-
-def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
-    stored = {"phase": phase, "since": moment(since), "podUid": OLD, "attempt": 1, "node": "node-1", "target": "node-2"}
-    return {"carrying": stored | more}
-
-
-PUSHED = way("Pushed", image=IMAGE, arrives=ARRIVES)
-
-
-def pod(attempt: int = 0, *, carry: str = "", carried: bool = False, **how: Any) -> SeenPod:
-    payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**WORKS, **how})
-    named = {"podium.dev/carry": carry, "podium.dev/carried": "node-1" if carried else ""}
-    payload["metadata"]["annotations"] = {name: value for name, value in named.items() if value}
-    return parse_pod(payload)
-
-
-def node(draining: bool = True) -> GPUNode:
-    made = make_node(trials={"sweep-0": "Suspended"})
-    about = {"methods": ["freeze", "cuda-checkpoint", METHOD]}
-    return made.model_copy(
-        update={
-            "spec": made.spec.model_copy(update={"draining": draining}),
-            "status": made.status.model_copy(update=about),
-        }
-    )
-
-
-def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float = NOW, **status: Any) -> World:
-    trial = make_trial(**{"phase": "Suspended", "pod": "sweep-0-0", "node": "node-1", **status})
-    nodes = (node(draining), *((make_node("node-2", uuid="GPU-2"),) if target else ()))
-    return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
-
-
-def after(seen: World, *actions: Carry, refused: str | None = None) -> Carrying | None:
-    key = trial_key(seen.trials[0])
-    said = {} if refused is None else {key: refused}
-    return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
-
-
-def let_in(seconds: float) -> dict[str, Any]:
-    return {"gate": {"terminated": {"exitCode": 0, "finishedAt": moment(seconds)}}}
-
 
 NEW_POD = pod(1, carried=True)
 HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
@@ -94,6 +46,7 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("the registry is away", world(pod(), departure=REFUSED, **way("Asked")), "FellBack", "RegistryUnreachable"),
     ("the agent says nothing", world(pod(), now=NOW + 1200, **way("Asked")), "FellBack", "NoAnswer"),
     ("its node is gone", world(**way("Asked")), "FellBack", "PodGone"),
+    ("its node is gone, its image was told", world(departure=MADE, **way("Asked")), "Pushed", ""),
     ("its pod is told to go", world(pod(deleting=True), **way("Asked")), "FellBack", "PodGone"),
     ("the drain is undone", world(pod(), draining=False, **way("Asked")), "FellBack", "DrainUndone"),
     ("the trial is over", world(pod(), **way("Asked"), phase="EarlyStopped"), "FellBack", "TrialEnded"),
@@ -134,6 +87,38 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("fell back, drains still", world(pod(), **way("FellBack", code="RestoreOff")), "FellBack", "RestoreOff"),
     ("fell back, another drain", world(pod(), draining=False, **way("FellBack", code="RestoreOff")), None, ""),
     (
+        "fell back and the drain is undone, its image is still to be removed",
+        world(pod(), draining=False, departure=MADE, **way("FellBack", code="RegistryUnreachable")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "undone and drained again, its agent may not have seen it yet",
+        world(pod(), now=NOW + 4, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    ("undone and drained again", world(pod(), now=NOW + 5, **way("FellBack", code="DrainUndone")), None, ""),
+    ("the shares were taken", world(pod(), now=NOW + 5, **way("FellBack", code="TargetFull")), None, ""),
+    (
+        "undone and drained again, its image is still to be removed",
+        world(pod(), now=NOW + 5, departure=MADE, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "undone and drained again, its agent is still asked",
+        world(pod(carry="node-2"), now=NOW + 5, **way("FellBack", code="DrainUndone")),
+        "FellBack",
+        "DrainUndone",
+    ),
+    (
+        "fell back for long, drains still",
+        world(pod(), now=NOW + 3600, **way("FellBack", code="RestoreOff")),
+        "FellBack",
+        "RestoreOff",
+    ),
+    (
         "fell back, its image is still to be removed",
         world(pod(), draining=False, departure=MADE, **way("FellBack", code="DrainUndone")),
         "FellBack",
@@ -147,6 +132,21 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
+
+
+def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
+    """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
+    seen = world(pod(), **PUSHED)
+    full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
+    for there, phase, code in ((seen.nodes[1], "Pushed", ""), (full, "FellBack", "TargetFull")):
+        now = replace(seen, nodes=(seen.nodes[0], there))
+        snapshot = build_snapshot(now, observe(now))
+        crowded_out = promises(snapshot).broken
+        stored = carryings(now, observe(now), {}, {}, (), crowded_out)[trial_key(now.trials[0])]
+        assert (stored.phase.value, stored.code) == (phase, code)
+        assert bool([action for action in plan(snapshot).actions if isinstance(action, CreatePod)]) is (
+            there is not full
+        )
 
 
 @pytest.mark.parametrize(("seen", "phase", "code"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
@@ -225,116 +225,19 @@ def test_the_pod_that_it_goes_on_in() -> None:
     assert (notes["podium.dev/arrives"], notes["podium.dev/carried"]) == (ARRIVES, "node-1")
 
 
-class Wire:
-    """Notes what is sent; refuses pods with `refusal`."""
-
-    def __init__(self, refusal: ApiError | None = None) -> None:
-        self.calls: list[tuple[str, Any]] = []
-        self._refusal = refusal
-
-    async def patch(self, _: Resource, name: str, __: str, body: Any, **___: Any) -> None:
-        self.calls.append((name, body["metadata"]["annotations"]))
-
-    async def delete(self, _: Resource, name: str, __: str, **how: Any) -> None:
-        self.calls.append((name, how))
-
-    async def create(self, resource: Resource, body: Any, **_: Any) -> None:
-        self.calls.append((body["metadata"].get("name", resource.kind), body))
-        if self._refusal is not None:
-            raise self._refusal
+ARRIVALS: list[tuple[str, World, int, str | None]] = [
+    ("its image is there", world(pod(), **PUSHED), 1, IMAGE),
+    ("that was just told, and its old pod is gone", world(departure=MADE, **way("Asked")), 1, IMAGE),
+    ("another attempt", world(departure=MADE, **way("Asked")), 2, None),
+    ("refused, and its old pod is gone", world(departure=REFUSED, **way("Asked")), 1, None),
+    ("told of an earlier pod", world(departure=MADE | {"podUid": "x"}, **way("Asked")), 1, None),
+    ("fell back", world(departure=MADE, **way("FellBack", image=IMAGE)), 1, None),
+    ("it was used", world(**way("Created", image=IMAGE)), 1, None),
+]
 
 
-def test_the_old_pod_has_nothing_to_save_any_more() -> None:
-    wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
-    api = cast(Api, wire)
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, []))
-    assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
-
-
-@pytest.mark.parametrize("status", [403, 422])
-def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
-    wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
-    api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    assert asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")])) == ()
-    assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
-    assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
-    assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
-    assert actuator.uncarried() == {key: "exceeded quota"}
-    assert actuator.refused() == {}
-    asyncio.run(actuator.carry_out(seen, []))
-    assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
-
-
-@pytest.mark.parametrize("status", [0, 429, 500, 504])
-def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its trial must not fall back: both pods would be ended, and the image with them."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
-    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
-    api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
-    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
-    assert actuator.uncarried() == {}
-    assert key in actuator.refused(), "after a pause"
-    nowhere = world(pod(), target=False, **PUSHED)
-    stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
-    assert stored is not None
-    assert stored.phase is CarryPhase.PUSHED, "it falls back when it is sure that the pod is not there"
-
-
-def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
-    wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
-    api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    for _ in range(2):
-        asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
-    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
-
-
-def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
-    wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
-    api, key = cast(Api, wire), trial_key(seen.trials[0])
-    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
-    assert (wire.calls, list(actuator.sent())) == ([], [])
-
-
-def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
-    end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
-    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("Created"), phase="Pending")
-    (sight,) = observe(seen).values()
-    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "CarryFailed", 0)
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "told"),
-    [
-        (None, "Asked", ["CarryBegun"]),
-        ("Asked", "Asked", []),
-        ("Asked", "Pushed", []),
-        ("Asked", "FellBack", ["CarryFailed"]),
-        ("Created", "Arrived", ["Carried"]),
-    ],
-)
-def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
-    wire = Wire()
-    seen = world(pod(), **(way(before) if before else {}))
-    stored = Carrying.model_validate(way(now, code="RestoreOff", message="no")["carrying"])
-    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
-    assert Carrying.model_validate(status["carrying"]) == stored
-    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
-    assert [body["reason"] for _, body in wire.calls] == told
-
-
-@pytest.mark.parametrize(
-    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
-)
-def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
-    wire, seen = Wire(), world(pod(), **way("Asked"))
-    status = way("FellBack", code=code, message="no")
-    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
-    assert [body["type"] for _, body in wire.calls] == [kind]
+@pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in ARRIVALS], ids=[a[0] for a in ARRIVALS])
+def test_what_the_next_attempt_goes_on_from(seen: World, attempt: int, image: str | None) -> None:
+    came = arrival(seen.trials[0], attempt)
+    assert (came and came.image) == image
+    assert came is None or came.arrives == ARRIVES

@@ -1,0 +1,99 @@
+"""What the making of an image leaves behind, noted on the node's disk before it is there: a file for each pod.
+
+Written by `departures`, read by `sweeping`. An agent that is killed in the middle leaves an archive on the node and an
+image in the registry that nobody knows of but the next agent of this node, by this note. Other nodes' are in their own.
+Blocking.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from podium.domain.snapshot import TrialKey
+from podium_agent import notes
+from podium_agent.moving.kubelet import Container
+from podium_agent.pods import TrialPod
+
+log = logging.getLogger(__name__)
+
+
+class Trace(BaseModel):
+    """`images`: by digest, pushed or about to be."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    namespace: str
+    trial: str
+    uid: str
+    pod: str
+    container: str
+    images: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> TrialKey:
+        return TrialKey(self.namespace, self.trial, self.uid)
+
+    @property
+    def place(self) -> Container:
+        return Container(self.namespace, self.pod, self.container)
+
+
+class Traces:
+    """By uid of the pod. A folder that cannot be written keeps no trial from leaving: that is logged."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def begin(self, pod: TrialPod) -> None:
+        """Before the archive is asked for."""
+        key, before = pod.key, self.read().get(pod.uid)
+        images = () if before is None else before.images
+        trace = Trace(
+            namespace=key.namespace,
+            trial=key.name,
+            uid=key.uid,
+            pod=pod.name,
+            container=pod.containers[0],
+            images=images,
+        )
+        self._write(pod.uid, trace)
+
+    def pushes(self, pod_uid: str, image: str) -> None:
+        """Before the image is in the registry."""
+        before = self.read().get(pod_uid)
+        if before is not None:
+            self.keep(pod_uid, before, (*before.images, image))
+
+    def keep(self, pod_uid: str, trace: Trace, images: tuple[str, ...]) -> None:
+        self._write(pod_uid, trace.model_copy(update={"images": images}))
+
+    def forget(self, pod_uid: str) -> None:
+        try:
+            (self._folder / pod_uid).unlink(missing_ok=True)
+        except OSError as error:
+            log.error("the note of what pod %s left stays: %s", pod_uid, error)
+
+    def age(self, pod_uid: str, now: float) -> float:
+        """Seconds since it was written last; `now`: since 1970."""
+        try:
+            return now - (self._folder / pod_uid).stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def read(self) -> dict[str, Trace]:
+        found: dict[str, Trace] = {}
+        for place in notes.places(self._folder):
+            try:
+                found[place.name] = Trace.model_validate_json(place.read_text())
+            except (OSError, ValueError) as error:
+                log.error("%s is not read as a note of a pod that was to leave: %s", place, error)
+        return found
+
+    def _write(self, pod_uid: str, trace: Trace) -> None:
+        try:
+            notes.write(self._folder, pod_uid, trace.model_dump_json())
+        except OSError as error:
+            log.error("%s leaves without a note of it: %s", trace.pod, error)

@@ -1,0 +1,209 @@
+"""What a killed agent left is removed by the next one of that node, and nothing that a trial still goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from agent_builders import key
+from departing import LATE, MINE, Scene, settled
+from moving_servers import DUMP
+
+from podium.schema.trial import Departure
+from podium_agent.moving.sweeping import Sweeping
+from podium_cluster.client import Api
+
+OTHERS = "sha256:of-another-node"
+SOON, LATER = 0.0, 3600.0
+
+
+def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float = SOON) -> str:
+    """An agent makes the image; then another one is there, and sweeps. Gives the image."""
+    images: list[str] = []
+
+    async def both() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            assert scene.book.departure is not None
+            images.append(scene.book.departure.image)
+            then(scene, images[0])
+            await scene.departures()._sweeping.look(time.time() + age)
+
+    scene.registry.manifests[OTHERS] = b"{}"
+    asyncio.run(both())
+    assert scene.registry.manifests.pop(OTHERS) == b"{}", "no note of this node names it"
+    return images[0]
+
+
+def way(phase: str, image: str, **more: Any) -> dict[str, Any]:
+    about = {"since": "2026-11-22T04:00:00Z", "podUid": "uid-a-0", "attempt": 1, "node": "n", "target": "there"}
+    return {"carrying": about | {"phase": phase, "image": image}, **more}
+
+
+def unheard(scene: Scene, _: str) -> None:
+    """It was killed before the answer was written."""
+    scene.book.departure = None
+
+
+def unheard_and_gone(scene: Scene, _: str) -> None:
+    scene.here = False
+
+
+def fallen_back(scene: Scene, image: str) -> None:
+    """It is here, was told to let it be, and has taken its answer back."""
+    scene.book.departure, scene.trial = None, way("FellBack", image)
+
+
+def on_its_way(scene: Scene, image: str) -> None:
+    """Its old pod is still here, and its answer is not counted on any more."""
+    scene.book.departure, scene.trial = None, way("Created", image)
+
+
+def heard(scene: Scene, _: str) -> None:
+    """The answer is in the status."""
+
+
+def not_known_yet(scene: Scene, _: str) -> None:
+    scene.book.departure = scene.book.account = None
+
+
+def gone_with(phase: str, *, named: bool = True, told: bool = False) -> Callable[[Scene, str], None]:
+    """Its old pod is gone; the trial's status is this."""
+
+    def then(scene: Scene, image: str) -> None:
+        answer = Departure(pod_uid="uid-a-0", image=image if told else "").model_dump(by_alias=True)
+        scene.here, scene.trial = False, way(phase, image if named else "", departure=answer)
+
+    return then
+
+
+def another_of_its_name(scene: Scene, image: str) -> None:
+    gone_with("Created")(scene, image)
+    scene.pod = replace(scene.pod, key=key("a")._replace(uid="another"))
+
+
+CASES: list[tuple[Callable[[Scene, str], None], bool]] = [
+    (unheard, True),
+    (unheard_and_gone, True),
+    (heard, False),
+    (fallen_back, True),
+    (on_its_way, False),
+    (not_known_yet, False),
+    (gone_with("Pushed"), False),
+    (gone_with("Created"), False),
+    (gone_with("Asked", named=False, told=True), False),
+    (gone_with("Asked", named=False), True),
+    (gone_with("Arrived"), True),
+    (gone_with("FellBack"), True),
+    (another_of_its_name, True),
+]
+
+
+@pytest.mark.parametrize(("then", "removed"), CASES)
+def test_an_image_goes_when_nobody_goes_on_from_it(
+    scene: Scene, then: Callable[[Scene, str], None], removed: bool
+) -> None:
+    image = after_the_end(scene, then)
+    assert (image.partition("@")[2] not in scene.registry.manifests) is removed
+    assert [file.name for file in (scene.root / "traces").iterdir()] == [scene.pod.uid]
+
+
+@pytest.mark.parametrize(("age", "kept"), [(SOON, True), (LATER, False)])
+def test_the_note_goes_when_no_late_archive_can_come(scene: Scene, age: float, kept: bool) -> None:
+    after_the_end(scene, unheard_and_gone, age)
+    assert any((scene.root / "traces").iterdir()) is kept
+
+
+def test_the_note_stays_while_a_trial_goes_on_from_the_image(scene: Scene) -> None:
+    after_the_end(scene, gone_with("Created"), LATER)
+    assert any((scene.root / "traces").iterdir())
+
+
+def test_an_archive_goes_though_its_pod_is_gone(scene: Scene) -> None:
+    def dies_over_it(scene: Scene, _: str) -> None:
+        scene.here = False
+        for name in (LATE, LATE.replace("a-0_demo", "b-0_demo")):
+            (scene.folder / name).touch(0o600)
+
+    after_the_end(scene, dies_over_it)
+    assert scene.archives == [LATE.replace("a-0_demo", "b-0_demo")], "another container's is another's"
+
+
+def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
+    """Killed once over it, it is made again: the first image goes, the second stays."""
+
+    async def twice() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.book.departure = None
+            scene.kubelet.files = DUMP | {"checkpoint/pages-1.img": "a step later"}
+            scene.kubelet.silent = True
+            scene.kubelet.written.clear()
+            second = scene.departures()
+            await second.look(0.0)
+            await scene.kubelet.written.wait()
+            await second._sweeping.look(time.time())
+            assert scene.archives == [LATE]
+            await second.end()
+            scene.kubelet.silent = False
+            await settled(third := scene.departures())
+            assert len(scene.registry.manifests) == 2
+            await third._sweeping.look(time.time())
+
+    asyncio.run(twice())
+    assert scene.book.departure is not None
+    assert list(scene.registry.manifests) == [scene.book.departure.image.partition("@")[2]]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
+    """Another image is begun: before the look, while the API is asked, while the first one is removed."""
+    looks: list[str] = []
+
+    async def meanwhile() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.book.departure = None
+            traces = first._traces
+
+            def leaves(uid: str) -> bool:
+                looks.append(uid)
+                if len(looks) == at:
+                    traces.pushes(uid, "another")
+                return len(looks) >= at
+
+            sweeping = Sweeping(first._settings, cast(Api, scene), traces, lambda _: True, leaves, lambda _: scene.book)
+            await sweeping.look(time.time())
+            assert traces.read()[scene.pod.uid].images[-1] == "another"
+
+    asyncio.run(meanwhile())
+    assert len(looks) == at
+
+
+def test_with_the_api_away_it_is_swept_later(scene: Scene) -> None:
+    """Of a pod that is gone nobody knows then whether its trial goes on from the image."""
+    counts: list[int] = []
+
+    async def away() -> None:
+        async with scene.agent() as first:
+            await settled(first)
+            scene.here = scene.api_is_there = False
+            sweeping = scene.departures()._sweeping
+            for scene.api_is_there in (False, True):
+                await sweeping.look(time.time())
+                counts.append(len(scene.registry.manifests))
+
+    asyncio.run(away())
+    assert counts == [1, 0]
+
+
+def test_a_note_of_no_sense_is_passed_over(scene: Scene) -> None:
+    (scene.root / "traces").mkdir()
+    (scene.root / "traces" / "x").write_text("{")
+    image = after_the_end(scene, unheard)
+    assert image.partition("@")[2] not in scene.registry.manifests
+    assert image.startswith(f"{scene.address}/{MINE}@")

@@ -1,0 +1,140 @@
+"""The share that a live trial goes to is its own from the ask on: nobody else is sent there, no pod is made for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import RUN, SLOW, P, created, of, sound, why
+
+from podium.domain.actions import Carry, CreatePod, Plan
+from podium.domain.carrying import OPEN, CarryPhase
+from podium.domain.snapshot import GpuView, Snapshot, TrialView
+from podium.planning.promises import promises
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
+JOB = make_job(max_trials=9, parallel=9, carries=True)
+
+
+def on_way(number: int, phase: CarryPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
+    """Its old pod is on the GPU of `node`; or, if it is `carried`, its new one on the way to node-c."""
+    about: dict[str, Any] = {"carrying": phase, "carried_to": "node-c", "values": SLOW, "phase": P.SUSPENDED}
+    old = {"gpus": [f"gpu-{node[-1]}"], "node": node, "suspend": True}
+    new = {"carried": True, "attempt": 1, "pod": f"job-{number}-1", "phase": P.PENDING}
+    return make_trial(number, **(about | (new if trial.get("carried") else old) | trial))
+
+
+def works(number: int, node: str = "node-a") -> TrialView:
+    return make_trial(number, gpus=[f"gpu-{node[-1]}"], node=node, phase=RUN, values=SLOW)
+
+
+def cluster(*trials: TrialView, free: int = 1, strangers: int = 0, job: Any = JOB, **there: Any) -> Snapshot:
+    """node-a and node-b drain; node-c has `free` shares but for those of `strangers`."""
+    gpus: list[GpuView] = []
+    for node in "ab":
+        mine = [trial.key for trial in trials if f"gpu-{node}" in trial.gpus]
+        gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, carries=True))
+    taken = [make_trial(90 + i).key for i in range(strangers)]
+    gpus.append(make_gpu("gpu-c", node="node-c", carries=True, shares=free, **{"trials": taken, **there}))
+    return make_snapshot(jobs=[job], trials=trials, gpus=gpus)
+
+
+def targets(made: Plan) -> list[str]:
+    return [action.trial.name for action in of(made, Carry) if isinstance(action, Carry)]
+
+
+@pytest.mark.parametrize(("free", "asked"), [(1, ["job-0"]), (2, ["job-0", "job-1"])])
+def test_two_nodes_that_drain_at_once_send_to_one_share_one_trial(free: int, asked: list[str]) -> None:
+    assert targets(sound(cluster(works(0), works(1, "node-b"), free=free))) == asked
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        on_way(1, ASKED, "node-b"),
+        on_way(1, PUSHED, "node-b"),
+        on_way(1, CREATED, carried=True),
+        on_way(1, CREATED, carried=True, stuck=True),
+        on_way(1, CREATED, carried=True, node="node-c"),
+    ],
+)
+def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
+    """As an operator sees it that has just started: all of it is in the objects."""
+    one, two = cluster(works(0), other), cluster(works(0), other, free=2)
+    assert (targets(sound(one)), targets(sound(two))) == ([], ["job-0"])
+    no_pod = make_trial(2)
+    waits = sound(replace(one, trials=(other, no_pod)))
+    assert created(waits) == ([] if other.carrying is not PUSHED else ["job-1"])
+    if not other.stuck:
+        assert why(waits, "job-2") == "NoFreeShare"
+        assert "job-2" in created(sound(replace(two, trials=(other, no_pod))))
+
+
+def test_no_pod_is_made_for_the_share_that_is_promised_in_the_same_plan() -> None:
+    waits = sound(cluster(works(0), make_trial(2)))
+    assert (targets(waits), created(waits)) == (["job-0"], [])
+
+
+@pytest.mark.parametrize(
+    ("pending", "asked"),
+    [
+        ({}, []),
+        ({"node": "node-c"}, []),
+        ({"node": "node-b"}, ["job-0"]),
+        ({"stuck": True}, ["job-0"]),
+        ({"phase": P.SUCCEEDED}, ["job-0"]),
+    ],
+)
+def test_a_share_that_a_pod_on_its_way_may_take_is_not_free(pending: dict[str, Any], asked: list[str]) -> None:
+    assert targets(sound(cluster(works(0), make_trial(1, pod="job-1-0", **pending)))) == asked
+
+
+BROKEN: list[tuple[str, Snapshot, list[str]]] = [
+    ("it is kept", cluster(on_way(0)), []),
+    ("another pod has the share", cluster(on_way(0), strangers=1), ["job-0"]),
+    ("the image is there", cluster(on_way(0, PUSHED), strangers=1), ["job-0"]),
+    ("its new pod has it", cluster(on_way(0, PUSHED), trials=[on_way(0).key]), []),
+    ("who is furthest is served first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
+    ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, carried=True)), ["job-0"]),
+    ("nothing is heard of the node", replace(cluster(on_way(0)), gpus=cluster().gpus[:2]), []),
+    ("the node drains as well", cluster(on_way(0), strangers=1, draining=True), []),
+    ("two GPUs, one of them free", cluster(on_way(0), job=replace(JOB, gpus_per_trial=2)), []),
+]
+
+
+@pytest.mark.parametrize(("seen", "names"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
+def test_what_the_scheduler_gave_to_another_is_known(seen: Snapshot, names: list[str]) -> None:
+    assert [key.name for key in promises(seen).broken] == names
+
+
+def test_no_pod_is_made_of_an_image_whose_share_is_gone() -> None:
+    assert of(sound(cluster(on_way(0, PUSHED), strangers=1)), CreatePod) == []
+    assert created(sound(cluster(on_way(0, PUSHED)))) == ["job-0"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(OPEN)), st.booleans(), st.sampled_from("ab")), max_size=6),
+    st.integers(0, 5),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+def test_never_more_is_promised_than_there_is(
+    ways: list[tuple[CarryPhase, bool, str]], free: int, strangers: int, fresh: int
+) -> None:
+    """Promises, what is asked and what is made in one plan fit into what is free, together."""
+    trials = [
+        on_way(i, phase, f"node-{where}", carried=phase is CREATED or carried)
+        for i, (phase, carried, where) in enumerate(ways)
+    ]
+    more = [make_trial(20 + i) for i in range(fresh)]
+    seen = cluster(*trials, works(10), *more, free=free, strangers=strangers)
+    found, made = promises(seen), sound(seen)
+    left = max(0, free - strangers)
+    assert sum(found.shares.values()) + len(found.broken) == len(trials)
+    assert all(shares <= left for shares in found.shares.values())
+    newcomers = [name for name in created(made) if name not in {trial.key.name for trial in trials}]
+    assert sum(found.shares.values()) + len(targets(made)) + len(newcomers) <= left

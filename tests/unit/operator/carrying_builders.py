@@ -1,0 +1,68 @@
+"""A world in which a trial is carried from node-1 to node-2, in a line. Used by test_carrying*.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
+
+from podium.domain.actions import Carry
+from podium.domain.carrying import METHOD
+from podium.schema.gpunode import GPUNode
+from podium.schema.trial import Carrying
+from podium_operator.carrying import carryings
+from podium_operator.observed import observe
+from podium_operator.seen import SeenPod, parse_pod
+from podium_operator.world import World, trial_key
+
+OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
+IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
+ALIVE = {"suspension": {"methods": ["cuda-checkpoint", METHOD]}, "gpus": {"memory": "8Gi"}}
+MADE = {"podUid": OLD, "image": IMAGE, "arrives": ARRIVES}
+REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "nobody listens"}
+WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
+STUCK = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}}}
+PULLS = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "ErrImagePull", "message": "again"}}}
+READS = {"podUid": NEW, "step": 12.0}
+
+
+def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
+    stored = {"phase": phase, "since": moment(since), "podUid": OLD, "attempt": 1, "node": "node-1", "target": "node-2"}
+    return {"carrying": stored | more}
+
+
+PUSHED = way("Pushed", image=IMAGE, arrives=ARRIVES)
+
+
+def pod(attempt: int = 0, *, carry: str = "", carried: bool = False, **how: Any) -> SeenPod:
+    payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**WORKS, **how})
+    named = {"podium.dev/carry": carry, "podium.dev/carried": "node-1" if carried else ""}
+    payload["metadata"]["annotations"] = {name: value for name, value in named.items() if value}
+    return parse_pod(payload)
+
+
+def node(draining: bool = True) -> GPUNode:
+    made = make_node(trials={"sweep-0": "Suspended"})
+    about = {"methods": ["freeze", "cuda-checkpoint", METHOD]}
+    return made.model_copy(
+        update={
+            "spec": made.spec.model_copy(update={"draining": draining}),
+            "status": made.status.model_copy(update=about),
+        }
+    )
+
+
+def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float = NOW, **status: Any) -> World:
+    trial = make_trial(**{"phase": "Suspended", "pod": "sweep-0-0", "node": "node-1", **status})
+    nodes = (node(draining), *((make_node("node-2", uuid="GPU-2"),) if target else ()))
+    return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
+
+
+def after(seen: World, *actions: Carry, refused: str | None = None) -> Carrying | None:
+    key = trial_key(seen.trials[0])
+    said = {} if refused is None else {key: refused}
+    return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)
+
+
+def let_in(seconds: float) -> dict[str, Any]:
+    return {"gate": {"terminated": {"exitCode": 0, "finishedAt": moment(seconds)}}}

@@ -1,0 +1,151 @@
+"""What the operator sends for a live trial on its way, what it does when that is refused, and what it tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from carrying_builders import (
+    IMAGE,
+    OLD,
+    PUSHED,
+    pod,
+    way,
+    world,
+)
+from operator_builders import NOW
+
+from podium.domain.actions import CreatePod
+from podium.domain.carrying import CarryPhase
+from podium.domain.phase import TrialPhase
+from podium.schema.trial import Carrying
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import Resource
+from podium_operator.actuator import Actuator
+from podium_operator.announcements import Announcements
+from podium_operator.carrying import carryings
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.observed import observe
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.trial_status import trial_status
+from podium_operator.world import trial_key
+
+NEW_POD = pod(1, carried=True)
+
+
+class Wire:
+    """Notes what is sent; refuses pods with `refusal`."""
+
+    def __init__(self, refusal: ApiError | None = None) -> None:
+        self.calls: list[tuple[str, Any]] = []
+        self._refusal = refusal
+
+    async def patch(self, _: Resource, name: str, __: str, body: Any, **___: Any) -> None:
+        self.calls.append((name, body["metadata"]["annotations"]))
+
+    async def delete(self, _: Resource, name: str, __: str, **how: Any) -> None:
+        self.calls.append((name, how))
+
+    async def create(self, resource: Resource, body: Any, **_: Any) -> None:
+        self.calls.append((body["metadata"].get("name", resource.kind), body))
+        if self._refusal is not None:
+            raise self._refusal
+
+
+def test_the_old_pod_has_nothing_to_save_any_more() -> None:
+    wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
+    api = cast(Api, wire)
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, []))
+    assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
+
+
+@pytest.mark.parametrize("status", [403, 422])
+def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
+    wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    assert asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")])) == ()
+    assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
+    assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
+    assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
+    assert actuator.uncarried() == {key: "exceeded quota"}
+    assert actuator.refused() == {}
+    asyncio.run(actuator.carry_out(seen, []))
+    assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
+
+
+@pytest.mark.parametrize("status", [0, 429, 500, 504])
+def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its trial must not fall back: both pods would be ended, and the image with them."""
+    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
+    assert actuator.uncarried() == {}
+    assert key in actuator.refused(), "after a pause"
+    nowhere = world(pod(), target=False, **PUSHED)
+    stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
+    assert stored is not None
+    assert stored.phase is CarryPhase.PUSHED, "it falls back when it is sure that the pod is not there"
+
+
+def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
+    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    for _ in range(2):
+        asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert [name for name, _ in wire.calls] == ["sweep-0-1"]
+
+
+def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
+    wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
+    api, key = cast(Api, wire), trial_key(seen.trials[0])
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    assert (wire.calls, list(actuator.sent())) == ([], [])
+
+
+def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
+    end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
+    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("Created"), phase="Pending")
+    (sight,) = observe(seen).values()
+    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "CarryFailed", 0)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (None, "Asked", ["CarryBegun"]),
+        ("Asked", "Asked", []),
+        ("Asked", "Pushed", []),
+        ("Asked", "FellBack", ["CarryFailed"]),
+        ("Created", "Arrived", ["Carried"]),
+    ],
+)
+def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
+    wire = Wire()
+    seen = world(pod(), **(way(before) if before else {}))
+    stored = Carrying.model_validate(way(now, code="RestoreOff", message="no")["carrying"])
+    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
+    assert Carrying.model_validate(status["carrying"]) == stored
+    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    assert [body["reason"] for _, body in wire.calls] == told
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
+)
+def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
+    wire, seen = Wire(), world(pod(), **way("Asked"))
+    status = way("FellBack", code=code, message="no")
+    asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
+    assert [body["type"] for _, body in wire.calls] == [kind]
