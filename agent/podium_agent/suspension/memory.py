@@ -19,7 +19,7 @@ class MemoryUnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GpuMemory:
-    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free` and `usable` (not the driver's own): by GPU."""
+    """Bytes. `held`: by process (the host's pid), then GPU (uuid). `free`, `usable` (no driver's own): by GPU."""
 
     held: Mapping[int, Mapping[str, int]]
     free: Mapping[str, int]
