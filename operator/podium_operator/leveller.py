@@ -28,7 +28,7 @@ from podium_operator.seen_trial import SeenTrial
 from podium_operator.settings import OperatorSettings
 from podium_operator.world import World, job_key, trial_key
 
-AGAIN_SECONDS = 15.0  # until a node without room is asked again
+AGAIN_SECONDS = 10.0  # until a node without room is asked again
 log = logging.getLogger(__name__)
 
 

@@ -27,7 +27,7 @@ from podium.planning.ranking import Standing
 from podium.planning.share import fits
 
 _WAITS = frozenset({TrialPhase.GATED, TrialPhase.SUSPENDED})
-CARRY_SECONDS = 2.0  # that a carried trial stands still, and for each GiB of its GPU memory (results/bench-moving.md)
+CARRY_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), and for each GiB: 2 GiB took 70 s
 CARRY_SECONDS_PER_GIB = 35.0
 
 
