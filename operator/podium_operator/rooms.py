@@ -1,7 +1,7 @@
 """Whether a node would take a trial's next pod: what kube-scheduler would ask of it, looked at before the pod that the
 trial has now is given up for that. Pure; used by `leveller` with what the API server says of the node and its pods.
 
-What is not looked at (volumes bound to a zone, other pods' affinities) is left to the scheduler, which may put the pod
+What is not looked at (a volume bound to a zone, other pods' affinities) is left to the scheduler, which may put the pod
 back: then the trial is moved ever more seldom.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.placement.needs import BadPodError, place_matters, requests_of
+from podium.placement.needs import BadPodError, requests_of
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.pod import Pod
 from podium.schema.quantity import to_thousandths
@@ -68,13 +68,20 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
         if labels.get(key) != value:
             return f"nodeSelector wants {key}={value}, which node {name} is not"
     affinity = (template.get("affinity") or {}).get("nodeAffinity") or {}
-    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or place_matters(pod):
-        return "its template says where it may be by affinity, spread, a port of the node or the like"
+    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or _others_matter(pod):
+        return "its template says where it may be by required affinity, other pods, or a port of the node"
     tolerations = [Toleration.model_validate(one) for one in template.get("tolerations") or []]
     for taint in node.spec.taints:
         if taint.effect in _BARS and not any(one.tolerates(taint) for one in tolerations):
             return f"node {name} has the taint {taint.key}, which the template does not tolerate"
     return _short(node, there, pod)
+
+
+def _others_matter(pod: Pod) -> bool:
+    """Claims do not: those of trials are shared among nodes."""
+    ports = any(port.host_port for container in pod.spec.containers for port in container.ports)
+    near = pod.spec.affinity.pod_affinity or pod.spec.affinity.pod_anti_affinity or pod.spec.topology_spread_constraints
+    return bool(near) or ports
 
 
 def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:

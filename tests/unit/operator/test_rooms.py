@@ -14,6 +14,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 SPREAD = {"topologySpreadConstraints": [{"maxSkew": 1}]}
 AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "shared"}}
 WISH = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
 
 
@@ -37,9 +38,11 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("cordoned", node(unschedulable=True), [], pod(), {}, "node b is cordoned"),
     ("selected", node(labels={"pool": "a"}), [], pod(), {"nodeSelector": {"pool": "a"}}, None),
     ("not selected", node(labels={"pool": "b"}), [], pod(), {"nodeSelector": {"pool": "a"}}, "nodeSelector wants"),
-    ("bound by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by affinity"),
+    ("bound by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by required affinity"),
     ("a wish only", node(), [], pod(), {"affinity": WISH}, None),
-    ("bound by spread", node(), [], pod(**SPREAD), {}, "by affinity, spread"),
+    ("bound by spread", node(), [], pod(**SPREAD), {}, "other pods"),
+    ("bound by other pods", node(), [], pod(affinity={"podAntiAffinity": {"x": []}}), {}, "other pods"),
+    ("saves on a claim", node(), [], pod(volumes=[CLAIM]), {}, None),
     ("not ready", node(taints=[NOT_READY]), [], pod(), {}, "taint node.kubernetes.io/not-ready"),
     ("tainted", node(taints=[TAINT]), [], pod(), {}, "has the taint gpu"),
     ("tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "operator": "Exists"}]}, None),
