@@ -64,8 +64,10 @@ def level(
     rules = snapshot.levelling
     if rules is None or _in_motion(standings, planned):
         return Levelled()
-    growing = _growing(snapshot, planned)
     ground = _Ground.of(snapshot, standings)
+    if max(ground.load.values(), default=0) - min(ground.load.values(), default=0) < MARGIN:
+        return Levelled()  # nearly always
+    growing = _growing(snapshot, planned)
     by_job: dict[JobKey, list[Standing]] = {}
     for standing in standings.values():
         by_job.setdefault(standing.job.key, []).append(standing)
