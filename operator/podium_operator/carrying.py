@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
 from podium.domain.carrying import HELD, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
+from podium.domain.levelling import LEVELLING
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
 from podium.schema.trial import Carrying, Departure
@@ -22,6 +23,7 @@ from podium_operator.world import World, trial_key
 
 ENDED = ("Succeeded", "Failed")
 GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
+LEVELS_AGAIN_SECONDS = 600.0
 
 
 def carryings(
@@ -101,10 +103,11 @@ def _after(
             attempt=sight.attempt + 1,
             node=sight.node or "",
             target=asked.target,
+            reason=asked.reason,
         )
     if stored is None:
         return None
-    draining = _drains(world, stored.node)
+    draining = _wanted(world, stored)
     if stored.phase not in OPEN:
         rested = world.now - stored.since.timestamp() >= REST_SECONDS
         anew = not draining or (stored.code in PASSING and rested)
@@ -173,6 +176,17 @@ def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:
 
 def _lives(pod: SeenPod) -> bool:
     return pod.facts.phase not in ENDED and not pod.facts.deleting
+
+
+def _wanted(world: World, stored: Carrying) -> bool:
+    """Whether it is still to leave. To level the GPUs it is not tried again at once where it fell back, but for a node
+    that drains meanwhile."""
+    drains = _drains(world, stored.node)
+    if stored.reason != LEVELLING:
+        return drains
+    if stored.phase in OPEN:
+        return True
+    return not drains and world.now - stored.since.timestamp() < LEVELS_AGAIN_SECONDS
 
 
 def _drains(world: World, node: str) -> bool:

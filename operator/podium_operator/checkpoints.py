@@ -84,6 +84,15 @@ def add_arguments(main: Manifest, words: Substitution, resume_args: list[str]) -
     main[field] = [*(main.get(field) or []), *words.command(resume_args)]
 
 
+def prefer(pod: Manifest, node: str) -> None:
+    """Preferred affinity to one node, by name: the scheduler weighs it more than all else, and may do otherwise."""
+    affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    there = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    ours = {"weight": 100, "preference": there}
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity[field] = [*(affinity.get(field) or []), ours]
+
+
 def stay_on(pod: Manifest, node: str) -> None:
     """Required affinity to one node, by name, on top of what the template requires (terms are alternatives)."""
     affinity = pod.setdefault("affinity", {}).setdefault("nodeAffinity", {})

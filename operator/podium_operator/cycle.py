@@ -20,6 +20,7 @@ from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
@@ -43,6 +44,7 @@ class Cycle:
         cleanup: Cleanup,
         metrics: Metrics,
         leasing: Leasing,
+        leveller: Leveller,
     ) -> None:
         self._settings = settings
         self._mirror = mirror
@@ -52,6 +54,7 @@ class Cycle:
         self._cleanup = cleanup
         self._metrics = metrics
         self._leasing = leasing
+        self._leveller = leveller
         self._requeue_costs = RequeueCosts()
         self._changed = asyncio.Event()
         self.last = time.monotonic()
@@ -90,9 +93,11 @@ class Cycle:
             self._cleanup.begin(world)
             sights = observe(world)
             self._requeue_costs.look(world, sights)
-            snapshot = build_snapshot(world, sights, self._requeue_costs.mean)
+            rules, no_room = self._leveller.rules, self._leveller.no_room(world.now)
+            snapshot = build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
             decided = plan(snapshot)
         with self._metrics.cycle.labels("act").time():
+            decided = replace(decided, actions=await self._leveller.admit(world, sights, decided.actions))
             refused = await self._actuator.carry_out(world, decided.actions)
             asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
             crowded_out = promises(snapshot).broken
@@ -112,5 +117,8 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            await self._statuses.write(world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying)
+            levelled = self._leveller.levelled(world)
+            await self._statuses.write(
+                world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled
+            )
         return min((at for at in (decided.wake_at, lease_wake) if at is not None), default=None)

@@ -22,6 +22,7 @@ from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -46,7 +47,8 @@ async def serve(settings: OperatorSettings) -> None:
         statuses = Statuses(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, mirror.world, settings.image)
         leases, leasing = settings.gpu_source == "leases", Leasing(api, settings, metrics)
-        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing)
+        leveller = Leveller(api, settings)
+        cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
 
         def alive() -> str | None:
             idle = time.monotonic() - cycle.last

@@ -98,6 +98,9 @@ def make_pod(
         checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
         checkpoints.stay_on(pod, resume.node)
+    levelled = trial.status.levelled
+    if levelled is not None and levelled.attempt == attempt:
+        checkpoints.prefer(pod, levelled.target)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:

@@ -33,6 +33,13 @@ class OperatorSettings(ClusterSettings):
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
     )
+    levelling: bool = Field(False, description="move trials from crowded GPUs to those with fewer trials")
+    levelling_stay_seconds: float = Field(
+        120.0,
+        gt=0,
+        le=86400,
+        description="a trial stays in its pod at least so long; twice as long after each move",
+    )
     watch_namespace: str | None = Field(None, description="serve jobs of this namespace only; default: of all")
     cycle_seconds: float = Field(2.0, gt=0, le=60, description="a cycle runs at least this often")
     debounce_seconds: float = Field(0.05, ge=0, le=5, description="changes that come within this time share a cycle")

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from podium.domain.carrying import HELD, METHOD
+from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
@@ -13,6 +14,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import SuspensionRecord
 from podium_operator.carrying import standing
+from podium_operator.leveller import bound_for
 from podium_operator.observed import Sight
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
@@ -23,8 +25,14 @@ FREEZE = "freeze"  # every agent's that owns its GPUs
 FINISHED = ("Succeeded", "Failed")
 
 
-def build_snapshot(world: World, sights: Mapping[TrialKey, Sight], requeue: float | None = None) -> Snapshot:
-    """`requeue`: measured seconds of one; None: none was measured yet."""
+def build_snapshot(
+    world: World,
+    sights: Mapping[TrialKey, Sight],
+    requeue: float | None = None,
+    levelling: Levelling | None = None,
+    no_room: Collection[tuple[JobKey, str]] = (),
+) -> Snapshot:
+    """`requeue`: measured seconds of one; None: none was measured yet. `levelling`: None: it is off."""
     places = _places(world)
     return Snapshot(
         now=world.now,
@@ -41,6 +49,8 @@ def build_snapshot(world: World, sights: Mapping[TrialKey, Sight], requeue: floa
         gpus=tuple(gpu for node in world.nodes for gpu in _gpus(node, node.metadata.name in world.silent)),
         costs=_costs(world.trials, requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
+        levelling=levelling,
+        no_room=frozenset(no_room),
     )
 
 
@@ -117,6 +127,8 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         carrying=carrying,
         carried=carried,
         carried_to=trial.status.carrying.target if trial.status.carrying and carrying else None,
+        moves=trial.status.levelled.count if trial.status.levelled else 0,
+        bound_for=bound_for(trial, sight),
     )
 
 
@@ -137,6 +149,8 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             free_shares=max(0, gpu.shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,
+            memory_reserved=gpu.memory_reserved,
+            memory_moved=gpu.memory_moved,
             draining=node.spec.draining,
             exclusive=gpu.exclusive,
             leased_by=None if node.status.source == "owned" else (gpu.lease or "").partition("/")[0],

@@ -17,7 +17,7 @@ from podium.domain.phase import REQUEUES, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import estimate
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import Carrying
+from podium.schema.trial import Carrying, Levelled
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.announcements import Announcements
@@ -32,7 +32,7 @@ from podium_operator.world import World, job_key, trial_key
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 # what makes a status urgent: everything else in it is a figure or a sentence about figures
-URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "carrying")
+URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "carrying", "levelled")
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
@@ -57,6 +57,7 @@ class Statuses:
         predicted: Mapping[TrialKey, Forecast],
         leased: Mapping[JobKey, Leased],
         carrying: Mapping[TrialKey, Carrying],
+        levelled: Mapping[TrialKey, Levelled] | None = None,
     ) -> None:
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
@@ -72,6 +73,7 @@ class Statuses:
                 end=ends.get(key),
                 predicted=predicted.get(key),
                 carrying=carrying.get(key),
+                levelled=(levelled or {}).get(key),
             )
             calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
             told.append(self._announcements.losses(trial))

@@ -15,7 +15,7 @@ from podium.domain.gpu_memory import EXCEEDED
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point
 from podium.schema.job import Direction, HyperParamJob
-from podium.schema.trial import Carrying
+from podium.schema.trial import Carrying, Levelled
 from podium_operator.observed import Sight
 from podium_operator.seen_trial import SeenTrial
 
@@ -36,9 +36,11 @@ def trial_status(
     end: EndTrial | None = None,
     predicted: Forecast | None = None,
     carrying: Carrying | None = None,
+    levelled: Levelled | None = None,
 ) -> Manifest:
     """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle;
-    `predicted`: where it will end, as long as it has not; `carrying`: its way to another node.
+    `predicted`: where it will end, as long as it has not; `carrying`: its way to another node; `levelled`: its
+    last move.
     """
     stored = trial.status
     phase = end.phase if end else sight.phase
@@ -56,6 +58,8 @@ def trial_status(
         status["disruptions"] = sight.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     if carrying is not None:
         status["carrying"] = carrying.model_dump(mode="json", by_alias=True)
+    if levelled is not None:
+        status["levelled"] = levelled.model_dump(mode="json", by_alias=True)
     if phase in FINAL:
         # a finished trial keeps what it had: where it ran, and its last rank
         status |= _kept(trial)

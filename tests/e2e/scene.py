@@ -60,14 +60,24 @@ class Scene:
         self.site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
 
     def search(
-        self, name: str, mode: str = "steady", trials: int = 4, seconds: float = 0.2, cpu: str = "50m", **spec: Any
+        self,
+        name: str,
+        mode: str = "steady",
+        trials: int = 4,
+        seconds: float = 0.2,
+        cpu: str = "50m",
+        steps: int = LAST,
+        cordoned: bool = False,
+        **spec: Any,
     ) -> Witness:
-        """A search of so many trials at once, of `LAST` steps of so many seconds each."""
+        """A search of so many trials at once, of `LAST` steps of so many seconds each. `steps`: its maxSteps;
+        `cordoned`: some node takes no pods, on purpose.
+        """
         manifest: dict[str, Any] = self.site.example(name)
         manifest["spec"] |= {
             "objective": {"metric": "loss", "direction": "minimize"},
             "parameters": [{"name": "seed", "type": "int", "min": 1, "max": 99}],
-            "trials": {"max": trials, "parallel": trials, "maxSteps": LAST, "maxFailed": trials},
+            "trials": {"max": trials, "parallel": trials, "maxSteps": steps, "maxFailed": trials},
             "policy": {"name": "round_robin", "settings": {"quantum": 2}},
             "gpus": {"perTrial": 1},
             "suspension": {"methods": ["freeze", "app-checkpoint"], "gracePeriodSeconds": 10},
@@ -80,7 +90,8 @@ class Scene:
         container["command"] = ["python3", "/scripts/steady.py", mode, str(seconds)]
         container["volumeMounts"] = [{"name": "scripts", "mountPath": "/scripts"}]
         container["resources"] = {"requests": {"cpu": cpu, "memory": "64Mi"}, "limits": {"memory": "512Mi"}}
-        self.site.until("every node takes pods", self.nodes_take_pods, 120)
+        if not cordoned:
+            self.site.until("every node takes pods", self.nodes_take_pods, 120)
         self.apply(manifest)
         self.witnesses[name] = Witness(self.site, name)
         return self.witnesses[name]

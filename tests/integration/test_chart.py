@@ -24,7 +24,8 @@ EVERYTHING = (
     "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
     "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
     "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,agent.checkpointRegistry=registry.example:5000,"
-    "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a"
+    "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a,"
+    "operator.levelling.enabled=true"
 )
 
 
@@ -153,6 +154,7 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
         ("hooks.thawSeconds=0", "'/hooks/thawSeconds': minimum"),
         ("operator.resources.request.cpu=1", "additional properties 'request' not allowed"),
         ("operator.resources.requests.cpu=lots", "'/operator/resources/requests/cpu'"),
+        ("operator.levelling.staySeconds=0", "'/operator/levelling/staySeconds': minimum"),
         ("networkPolicy.enabled=maybe", "'/networkPolicy/enabled': got string, want boolean"),
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
     ],

@@ -47,11 +47,13 @@ class Requeue:
     """Take the pod away with its own grace period, in which the trial saves; a new pod goes on from there, anywhere.
 
     `reason` is one of `phase.REQUEUES`: it is stamped on the pod, and the trial's phase Requeued keeps it.
+    `target`: the node that the new pod prefers; None: none.
     """
 
     trial: TrialKey
     reason: str
     message: str
+    target: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from podium.domain.gpu_memory import EXCEEDED
+from podium.domain.levelling import LEVELLING
 
 
 class TrialPhase(StrEnum):
@@ -55,7 +56,7 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.FAILED: _OWN,
 }
 # why Podium itself takes a pod away whose trial goes on in another one
-REQUEUES = ("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "SuspendedByUser", "CarryFailed")
+REQUEUES = ("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "SuspendedByUser", "CarryFailed", LEVELLING)
 _LOST = ("PodDisrupted", "PodGone", "PodRejected", *_OWN, *REQUEUES)
 
 

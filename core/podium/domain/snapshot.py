@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from podium.domain.carrying import OPEN, CarryPhase
+from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 
 Scalar = str | bool | int | float
@@ -66,6 +67,7 @@ class JobView:
     saves: bool = False  # its trials save when their pod is told to go, so that another pod goes on
     saves_at: SavesAt = "nowhere"
     carries: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
+    moves_memory: bool = False  # a suspended trial's memory is off its GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,8 @@ class TrialView:
     carrying: CarryPhase | None = None  # how far its present pod, old or new, is with that; None: it is not carried
     carried: bool = False  # and its present pod is the new one
     carried_to: str | None = None  # the node that it goes to, or came to
+    moves: int = 0  # times that it was moved to level the GPUs
+    bound_for: str | None = None  # the node that it is on its way to, if Podium chose one
 
     @property
     def on_its_way(self) -> bool:
@@ -115,6 +119,8 @@ class GpuView:
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0
+    memory_reserved: int = 0  # declared by the trials on it; of those that are moved off it the largest only
+    memory_moved: int = 0  # by that largest one
     draining: bool = False  # its node is to become empty
     exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
     leased_by: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
@@ -145,3 +151,5 @@ class Snapshot:
     gpus: tuple[GpuView, ...] = ()
     costs: Costs = field(default_factory=Costs)
     epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force
+    levelling: Levelling | None = None  # None: no trial is moved to level the GPUs
+    no_room: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that were found to take no pod of the job for now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from podium.domain.snapshot import JobKey, JobView
+from podium.placement.needs import moves_memory
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
 from podium.schema.saving import can_save, carries, saves_at
@@ -39,4 +40,5 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         saves=can_save(spec),
         saves_at=saves_at(spec),
         carries=carries(spec),
+        moves_memory=moves_memory(spec.suspension.methods),
     )

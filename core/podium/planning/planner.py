@@ -16,6 +16,7 @@ from podium.planning.completion import close
 from podium.planning.creation import create
 from podium.planning.cutting import cut, release
 from podium.planning.leaving import leave
+from podium.planning.levelling import level
 from podium.planning.ordering import order
 from podium.planning.ranking import Standing, standings
 from podium.planning.share import allot
@@ -23,7 +24,7 @@ from podium.planning.share import allot
 
 def plan(snapshot: Snapshot) -> Plan:
     """Close what is over, rank what is left, end what its policy gives up, order the GPUs, take pods away where that
-    saves work, then create what there is room for.
+    saves work, create what there is room for, then level what is left.
 
     Orders go before creations: what is running matters more than what might. O(points + n log n + shares * GPUs *
     jobs).
@@ -35,7 +36,9 @@ def plan(snapshot: Snapshot) -> Plan:
     leaving = leave(snapshot, ranked, ordering)
     carried = carry(snapshot, ranked)
     creation = create(snapshot, allot(snapshot, closing, carried.promised), closing)
-    released = release(snapshot, ranked, (*leaving.actions, *carried.actions, *creation.actions), closing)
+    others = (*leaving.actions, *carried.actions, *creation.actions)
+    levelled = level(snapshot, ranked, ordering.claims, others)
+    released = release(snapshot, ranked, (*others, *levelled.actions), closing)
     ended = {action.trial for action in released if isinstance(action, EndTrial)}
     lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
 
@@ -47,15 +50,15 @@ def plan(snapshot: Snapshot) -> Plan:
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
     ]
-    wakes = [w for w in (ordering.wake_at, leaving.wake_at, creation.wake_at, *deadlines) if w is not None]
+    parts = (ordering, leaving, creation, levelled)
+    wakes = [at for at in (*(part.wake_at for part in parts), *deadlines) if at is not None]
     return Plan(
         actions=(
             *closing.actions,
             *given_up.actions,
             *ordering.orders,
-            *leaving.actions,
-            *carried.actions,
-            *creation.actions,
+            *others,
+            *levelled.actions,
             *released,
         ),
         ranks=Places(ranks),

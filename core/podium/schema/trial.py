@@ -144,7 +144,7 @@ class Disruptions(StatusModel):
 
 
 class Carrying(StatusModel):
-    """The way of a live trial from a node that drains to another one (container-checkpoint, experimental)."""
+    """The way of a live trial to another node (container-checkpoint, experimental)."""
 
     phase: CarryPhase = Field(description="how far it is; FellBack: it is not carried, code and message say why")
     since: datetime = Field(description="when that phase began")
@@ -152,10 +152,21 @@ class Carrying(StatusModel):
     attempt: int = Field(description="number of the pod that it goes on in")
     node: str = Field(description="that it leaves")
     target: str = Field(description="node that it goes to")
+    reason: str = Field("NodeDraining", description="CamelCase word: why it goes; Levelling: fewer trials a GPU there")
     image: str = Field("", description="of its memory, by digest; empty: not made yet")
     arrives: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/arrives")
     code: str = Field("", description="CamelCase word: why it fell back")
     message: str = Field("", description="the same as a sentence")
+
+
+class Levelled(StatusModel):
+    """A move of the trial to GPUs with fewer trials, by a requeue."""
+
+    at: datetime = Field(description="when it was decided")
+    node: str = Field(description="that it left")
+    target: str = Field(description="node that its new pod prefers; the same one: for another GPU of it")
+    attempt: int = Field(description="number of that pod")
+    count: int = Field(description="moves so far: the trial stays twice as long after each")
 
 
 class Departure(StatusModel):
@@ -187,6 +198,7 @@ class TrialStatus(StatusModel):
     started_at: datetime | None = Field(None, description="when its first pod started")
     finished_at: datetime | None = Field(None, description="when it ended")
     carrying: Carrying | None = Field(None, description="its last way to another node, alive; missing: none")
+    levelled: Levelled | None = Field(None, description="its last move to a GPU with fewer trials; missing: none")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from podium.domain.carrying import CarryPhase
+from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import (
     Costs,
@@ -62,6 +63,7 @@ def make_job(
     saves: bool = False,
     saves_at: SavesAt | None = None,
     carries: bool = False,
+    moves_memory: bool = False,
 ) -> JobView:
     return JobView(
         key=job_key(name),
@@ -88,6 +90,7 @@ def make_job(
         saves=saves,
         saves_at=saves_at or ("anywhere" if saves else "nowhere"),
         carries=carries,
+        moves_memory=moves_memory,
     )
 
 
@@ -115,6 +118,8 @@ def make_trial(
     carrying: CarryPhase | None = None,
     carried: bool = False,
     carried_to: str | None = None,
+    moves: int = 0,
+    bound_for: str | None = None,
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -143,6 +148,8 @@ def make_trial(
         carrying=carrying,
         carried=carried,
         carried_to=carried_to,
+        moves=moves,
+        bound_for=bound_for,
     )
 
 
@@ -158,6 +165,8 @@ def make_gpu(
     order: Sequence[TrialKey] = (),
     product: str = "",
     memory_total: int = 0,
+    memory_reserved: int = 0,
+    memory_moved: int = 0,
     draining: bool = False,
     exclusive: str | None = None,
     leased_by: str | None = None,
@@ -175,6 +184,8 @@ def make_gpu(
         free_shares=max(0, shares - len(trials)),
         product=product,
         memory_total=memory_total,
+        memory_reserved=memory_reserved,
+        memory_moved=memory_moved,
         draining=draining,
         exclusive=exclusive,
         leased_by=leased_by,
@@ -190,6 +201,8 @@ def make_snapshot(
     gpus: Iterable[GpuView] = (),
     costs: Costs | None = None,
     epochs: Mapping[str, int] | None = None,
+    levelling: Levelling | None = None,
+    no_room: Iterable[tuple[JobKey, str]] = (),
 ) -> Snapshot:
     return Snapshot(
         now=now,
@@ -198,4 +211,6 @@ def make_snapshot(
         gpus=tuple(gpus),
         costs=costs or Costs(),
         epochs=MappingProxyType(dict(epochs or {})),
+        levelling=levelling,
+        no_room=frozenset(no_room),
     )

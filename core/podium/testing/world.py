@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
+from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL, TrialPhase, check
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
@@ -31,6 +32,7 @@ class World:
     now: float = 0.0
     costs: Costs = field(default_factory=lambda: Costs(0.05, 0.05))
     trials: dict[TrialKey, TrialView] = field(default_factory=dict)
+    levelling: Levelling | None = None
     epochs: dict[str, int] = field(default_factory=dict)
     outcome: dict[JobKey, bool] = field(default_factory=dict)
     finished: list[str] = field(default_factory=list)  # names, in the order in which they ended
@@ -46,6 +48,7 @@ class World:
             gpus=tuple(self.gpus.values()),
             costs=self.costs,
             epochs=dict(self.epochs),
+            levelling=self.levelling,
         )
 
     def decide(self) -> Plan:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.domain.actions import Plan
+from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, SavesAt, Snapshot
 from podium.planning.planner import plan
@@ -240,7 +241,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         gap = draw(st.sampled_from([0.7, 3.0, 20.0]))
         curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=5)))
         freezes = draw(st.booleans())
-        saves_at: SavesAt = "nowhere" if freezes else "anywhere"
+        saves_at: SavesAt = draw(st.sampled_from(["nowhere", "anywhere"])) if freezes else "anywhere"
         of = job(
             *curves,
             policy=draw(st.sampled_from(NAMES)),
@@ -250,14 +251,15 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             retries=draw(st.integers(0, 2)),
             gpus_per_trial=draw(st.integers(1, min(2, max(n.gpus for n in nodes)))),
             freezes=freezes,
-            saves=not freezes,
+            saves=saves_at != "nowhere",
             saves_at=saves_at,
         )
         method = Method(suspend=draw(st.sampled_from([0.0, 0.5])), resume=0.5, jitter=0.3)
         jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
     away = draw(st.booleans())
     faults = Faults(node=300.0, repair=20.0, pod=200.0, crash=200.0) if away else Faults()
-    return Scenario(nodes, tuple(jobs), Timing(), faults, draw(st.integers(0, 99)), longest=1e6)
+    rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
+    return Scenario(nodes, tuple(jobs), Timing(), faults, draw(st.integers(0, 99)), longest=1e6, levelling=rules)
 
 
 @settings(max_examples=40, deadline=None)

@@ -31,6 +31,10 @@ def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
     return {"carrying": stored | more}
 
 
+def levels(phase: str) -> dict[str, Any]:
+    return way(phase, reason="Levelling")
+
+
 PUSHED = way("Pushed", image=IMAGE, arrives=ARRIVES)
 
 

@@ -55,6 +55,11 @@ class Server:
             raise ApiError(404, "NotFound", f"{resource.kind} {name}")
         return found
 
+    async def list(self, resource: Resource, *, fields: str) -> Object:
+        """Of pods: those of one node."""
+        node = fields.partition(",")[0].removeprefix("spec.nodeName=")
+        return {"items": [thing for thing in self.all(resource) if thing["spec"].get("nodeName") == node]}
+
     async def create(self, resource: Resource, manifest: Mapping[str, Any], **_: Any) -> None:
         self._burn()
         if resource is EVENTS:

@@ -20,6 +20,7 @@ from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -30,6 +31,7 @@ from podium_operator.statuses import Statuses
 
 _METRICS = Metrics()
 _SETTINGS = OperatorSettings()
+_LEVELS = OperatorSettings(levelling=True, levelling_stay_seconds=5.0)
 
 
 class Clock:
@@ -65,9 +67,16 @@ class ModelMirror(Mirror):
 
 
 class Operator:
-    """One process; when it is killed, another is made."""
+    """One process; when it is killed, another is made. `levels`: it moves trials to GPUs with fewer trials."""
 
-    def __init__(self, server: Server, clock: Clock, loop: asyncio.AbstractEventLoop, silent: Collection[str]) -> None:
+    def __init__(
+        self,
+        server: Server,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        silent: Collection[str],
+        levels: bool,
+    ) -> None:
         api = cast(Api, server)
         self._server = server
         self._clock = clock
@@ -82,6 +91,7 @@ class Operator:
             Cleanup(api, self.mirror.world, None),
             _METRICS,
             Leasing(api, _SETTINGS, _METRICS),
+            Leveller(api, _LEVELS if levels else _SETTINGS),
         )
 
     def cycle(self, dies_after: int | None = None) -> bool:

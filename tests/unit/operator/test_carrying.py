@@ -21,6 +21,7 @@ from carrying_builders import (
     STUCK,
     after,
     let_in,
+    levels,
     pod,
     way,
     world,
@@ -130,6 +131,11 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "FellBack",
         "DrainUndone",
     ),
+    ("goes to a GPU with fewer trials", world(pod(), draining=False, **levels("Asked")), "Asked", ""),
+    ("the image for that is there", world(pod(), draining=False, departure=MADE, **levels("Asked")), "Pushed", ""),
+    ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("FellBack")), "FellBack", ""),
+    ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("FellBack")), None, ""),
+    ("fell back from that, its node drains", world(pod(), **levels("FellBack")), None, ""),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
 
@@ -161,6 +167,7 @@ def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says()
     begun = after(seen, Carry(key, "node-2", "NodeDraining", "it drains"))
     assert begun is not None
     assert (begun.pod_uid, begun.attempt, begun.node, begun.target) == (OLD, 1, "node-1", "node-2")
+    assert begun.reason == "NodeDraining"
     pushed = after(world(pod(), departure=MADE, **way("Asked")))
     assert pushed is not None
     assert (pushed.image, pushed.arrives) == (IMAGE, ARRIVES)

@@ -16,6 +16,7 @@ from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
@@ -70,8 +71,8 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
     metrics.cycle = cast(Any, Parts())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
-    cleanup = Cleanup(api, mirror.world, None)
-    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing).once())
+    cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
+    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
     assert read
     assert set(read) == {"tell"}
     assert [part for part in under_way if part] == ["plan", "act", "tell", "report"]

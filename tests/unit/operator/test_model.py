@@ -32,6 +32,7 @@ from operator_builders import NOW, accepted, job_manifest
 from podium.domain.phase import FINAL
 from podium.schema.trial import HyperParamTrial
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
+from podium_cluster.resources import NODES as KUBE_NODES
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")
@@ -62,19 +63,26 @@ class PodiumModel(RuleBasedStateMachine):
         self.attempts: dict[str, Process] = {}  # by pod uid: all that ever began
         self.noticed: set[str] = set()
 
-    @initialize(way=st.sampled_from(sorted(WAYS)), policy=st.sampled_from(POLICIES), rounds=st.integers(0, 8))
-    def begin(self, way: str, policy: dict[str, Any], rounds: int) -> None:
+    @initialize(
+        way=st.sampled_from(sorted(WAYS)),
+        policy=st.sampled_from(POLICIES),
+        rounds=st.integers(0, 8),
+        levels=st.booleans(),
+    )
+    def begin(self, way: str, policy: dict[str, Any], rounds: int, levels: bool) -> None:
         """Some of the search goes well, so that faults find trials in every state."""
+        self.levels = levels
         folders = Folders(mounted=way != "freeze")
         for name in NODES:
             self.nodes[name] = Node(name, self.server, folders, shares=3)
             self.server.put(GPUNODES, {"metadata": {"name": name, "uid": name}, "spec": {}, "status": {}})
+            self.server.put(KUBE_NODES, {"metadata": {"name": name}, "status": {"allocatable": {"pods": "9"}}})
             self.agents[name] = Agent(self.nodes[name], self.server, self.clock.now)
         steps = {"max": NUMBER, "parallel": NUMBER, "maxSteps": MAX_STEPS, "maxFailed": NUMBER}
         job = job_manifest(trials=steps, policy=policy, **WAYS[way])
         job["metadata"] |= {"uid": "uid-sweep", "generation": 1, "creationTimestamp": moment(NOW)}
         self.server.put(JOBS, job | {"status": {"conditions": [accepted()]}})
-        self.operator = Operator(self.server, self.clock, self.loop, ())
+        self.operator = Operator(self.server, self.clock, self.loop, (), levels)
         for name in NODES:
             self.report(name)
         for _ in range(rounds):
@@ -88,7 +96,7 @@ class PodiumModel(RuleBasedStateMachine):
         for view, most in zip(self.operator.mirror.views, (None, *seen), strict=True):
             view.see(most)
         if not self.operator.cycle(dies_after):
-            self.operator = Operator(self.server, self.clock, self.loop, self.noticed)
+            self.operator = Operator(self.server, self.clock, self.loop, self.noticed, self.levels)
 
     @rule(
         name=A_NODE,

@@ -18,7 +18,7 @@ from podium.simulation.system.truth import Gpu, Job, Node, Trial
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
     queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
-    operator = Operator(queue, scenario.timing, nodes, checked)
+    operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
     reports = Reports(queue, scenario.timing, operator.changed)
     pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports)
     operator.connect(pods, reports)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
+from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
@@ -32,11 +33,14 @@ class Operator:
 
     act = 0  # of the next cycle
 
-    def __init__(self, queue: Queue, timing: Timing, nodes: Sequence[Node], checked: bool) -> None:
+    def __init__(
+        self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: Levelling | None, checked: bool
+    ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = {node.spec.name: node for node in nodes}
         self._gpus: dict[str, Gpu] = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
+        self._levelling = levelling
         self._checked = checked
         self._epochs: dict[str, int] = {}
         self._due: float | None = None
@@ -94,6 +98,7 @@ class Operator:
             gpus=tuple([gpu.view for gpu in self._gpus.values()]),
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
+            levelling=self._levelling,
         )
 
     def _costs(self) -> Costs:

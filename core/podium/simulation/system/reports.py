@@ -103,4 +103,5 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         order=old.order,
         free_shares=max(0, old.shares - len(here)),
         memory_total=old.memory_total,
+        memory_reserved=sum([t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory]),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from podium.domain.levelling import Levelling
 from podium.domain.snapshot import JobKey, JobView
 from podium.simulation.recorded import RecordedTrial
 
@@ -118,6 +119,7 @@ class Scenario:
     faults: Faults = field(default_factory=Faults)
     seed: int = 0
     longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
+    levelling: Levelling | None = None  # as the operator's configuration has it
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]

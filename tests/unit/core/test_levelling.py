@@ -1,0 +1,323 @@
+"""Which trial goes to a GPU with fewer of them: the rule as a table, and what holds however trials lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plans import RUN, SLOW, P, of, sound
+
+from podium.domain.actions import Action, Carry, Plan, Requeue
+from podium.domain.carrying import CarryPhase
+from podium.domain.levelling import LEVELLING, MARGIN, Levelling
+from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
+from podium.planning.levelling import level
+from podium.planning.planner import plan
+from podium.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
+from podium.testing.world import World
+
+RULES = Levelling(stay=120.0)
+SAVES: dict[str, Any] = {"saves": True}
+CARRIES: dict[str, Any] = {"carries": True, "memory": 2**28, "moves_memory": True}
+NODE_CARRIES = {"carries": True, "product": "H100"}
+
+
+def told(made: Plan) -> list[tuple[str, str, str]]:
+    """(who, how, where to) of what is done to level."""
+    actions = [a for a in (*of(made, Requeue), *of(made, Carry)) if isinstance(a, Requeue | Carry)]
+    return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == LEVELLING]
+
+
+def crowd(
+    *,
+    job: dict[str, Any] | None = None,
+    mine: dict[str, Any] | None = None,
+    other: dict[str, Any] | None = None,
+    trial: dict[str, Any] | None = None,
+    count: int = 3,
+    there: int = 0,
+    **about: Any,
+) -> Snapshot:
+    """`count` trials on gpu-0 of node-a, the first holds it, the others wait; `there` more on gpu-1 of node-b. All have
+    done 3 of 1,000 steps of a second. `trial`: of those that wait."""
+    shown: dict[str, Any] = {"values": SLOW, "gpu_seconds": 3.0}
+    usual = {"node": "node-a", "gpus": ["gpu-0"], **shown}
+    first = make_trial(0, phase=RUN, **usual)
+    rest = [make_trial(i, **{"phase": P.SUSPENDED, **usual, **(trial or {})}) for i in range(1, count)]
+    more = [make_trial(9 - i, phase=RUN, node="node-b", gpus=["gpu-1"], **shown) for i in range(there)]
+    ours, theirs = [t.key for t in (first, *rest)], [t.key for t in more]
+    gpus = [
+        make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "order": ours, **(mine or {})}),
+        make_gpu("gpu-1", trials=theirs, order=theirs, **{"node": "node-b", **(other or {})}),
+    ]
+    wide = {"max_trials": count + there, "parallel": count + there, "policy": "fifo", "max_steps": 1000.0}
+    made = make_job(**{**wide, **SAVES, **(job or {})})
+    return make_snapshot(**{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "levelling": RULES, **about})
+
+
+GOES = [("job-1", "Requeue", "node-b")]
+ALIVE = [("job-1", "Carry", "node-b")]
+UNBEGUN = {"phase": P.GATED, "values": (), "gpu_seconds": 0.0}
+BOUND: dict[str, Any] = {"saves": True, "saves_at": "node"}
+FIXED: dict[str, Any] = {"saves": False}
+LIVE: dict[str, Any] = {
+    "job": {**FIXED, **CARRIES},
+    "mine": {**NODE_CARRIES, "memory_total": 2**30},
+    "other": NODE_CARRIES,
+}
+
+CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
+    ("three and none", crowd(), GOES),
+    ("not configured", crowd(levelling=None), []),
+    ("two and none", crowd(count=2), GOES),
+    ("one and none", crowd(count=1), []),
+    ("three and one", crowd(there=1), GOES),
+    ("three and two", crowd(there=2), []),
+    ("who has not begun saves nothing", crowd(trial=UNBEGUN, job=FIXED), GOES),
+    ("cannot save", crowd(job=FIXED), []),
+    ("saves on its node", crowd(job=BOUND), []),
+    (
+        "saves on its node, another GPU of it",
+        crowd(job=BOUND, other={"node": "node-a"}),
+        [("job-1", "Requeue", "node-a")],
+    ),
+    ("carried alive", crowd(**LIVE), ALIVE),
+    ("carried alive, the other node does not", crowd(**{**LIVE, "other": {"product": "H100"}}), []),
+    ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
+    ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
+    ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FELL_BACK}), []),
+    ("near its end", crowd(job={"max_steps": 90.0}), []),
+    ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
+    ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
+    ("nobody can say how long it takes", crowd(job={"max_steps": None}), []),
+    ("came a moment ago", crowd(trial={"pod_since": 881.0}), []),
+    ("came long enough ago", crowd(trial={"pod_since": 880.0}), GOES),
+    ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "moves": 1}), []),
+    ("the other node drains", crowd(other={"draining": True}), []),
+    ("its own node drains", crowd(mine={"draining": True}, job=FIXED), []),
+    ("the other GPU is ill", crowd(other={"health": "Unhealthy"}), []),
+    ("the other node's agent is away", crowd(other={"health": "Unknown"}), []),
+    ("its own agent is away", crowd(mine={"health": "Unknown"}), []),
+    ("the other GPU is an urgent pod's", crowd(other={"exclusive": "prod/urgent"}), []),
+    ("no share is free there", crowd(other={"shares": 0}), []),
+    ("another product is wanted", crowd(job={"products": ("H100",)}, other={"product": "A100"}), []),
+    ("leased to others", crowd(other={"leased_by": "prod"}), []),
+    ("leased no more", crowd(other={"leased_by": ""}), []),
+    ("no memory there", crowd(job={"memory": 60}, other={"memory_total": 100, "memory_reserved": 50}), []),
+    ("memory there", crowd(job={"memory": 50}, other={"memory_total": 100, "memory_reserved": 50}), GOES),
+    (
+        "fits beside what is moved off",
+        crowd(
+            job={"memory": 60, "moves_memory": True},
+            other={"memory_total": 100, "memory_reserved": 50, "memory_moved": 50},
+        ),
+        GOES,
+    ),
+    ("the node was found to have no room", crowd(no_room=[(job_key(), "node-b")]), []),
+    ("it had none for another job", crowd(no_room=[(job_key("other"), "node-b")]), GOES),
+    ("the user suspends those that wait", crowd(trial={"suspend": True}), []),
+    ("the job is suspended", crowd(job={"suspended": True}), []),
+    ("one of the job starts", crowd(trial={"phase": P.PENDING}), []),
+    ("one of the job is moved", crowd(trial={"bound_for": "node-b"}), []),
+    ("one of the job leaves", crowd(trial={"leaving": True}), []),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_who_goes_where(snapshot: Snapshot, expected: list[tuple[str, str, str]]) -> None:
+    assert told(sound(snapshot)) == expected
+
+
+def test_it_says_what_it_weighed() -> None:
+    (action,) = of(sound(crowd()), Requeue)
+    assert isinstance(action, Requeue)
+    assert action.message == (
+        "Its GPU on node-a has 3 trials, the one on node-b 0; it saves and goes on there: about 997 s of training are "
+        "left, the move costs 20 s."
+    )
+
+
+def test_a_plan_is_made_again_when_one_has_stayed_long_enough() -> None:
+    assert sound(crowd(trial={"pod_since": 990.0})).wake_at == 1110.0
+
+
+def test_the_best_that_waits_goes_and_before_it_who_has_not_begun() -> None:
+    snapshot = crowd(count=4)
+    ranked = replace(snapshot, jobs=(replace(snapshot.jobs[0], policy="best_so_far"),))
+    third = ranked.trials[3]
+    better = replace(third, curve=tuple(replace(p, value=p.value + 1) for p in third.curve))
+    best = replace(ranked, trials=(*ranked.trials[:3], better))
+    assert told(sound(best)) == [("job-3", "Requeue", "node-b")]
+    its_turn = replace(best, gpus=(replace(best.gpus[0], holder_since=0.0), best.gpus[1]))
+    assert told(sound(its_turn)) == [("job-1", "Requeue", "node-b")], "it gets the GPU where it is"
+    unbegun = replace(third, phase=P.GATED, curve=(), gpu_seconds=0.0)
+    assert told(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
+
+
+def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
+    names = ["a0", "a1"]
+    trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]
+    keys = [t.key for t in trials]
+    here = [make_gpu(u, trials=keys, holder=keys[0], holder_since=0.0, order=keys) for u in names]
+    there = [make_gpu(u, node="node-b") for u in ("b0", "b1")]
+    job = make_job(gpus_per_trial=2, max_trials=3, policy="fifo")
+    made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], levelling=RULES)
+    assert told(sound(made)) == GOES
+    single = make_job("one", max_trials=2, policy="fifo")
+    more = [make_trial(i, job="one", phase=RUN, node="node-b", gpus=["b1"]) for i in range(2)]
+    full = make_gpu("b1", node="node-b", trials=[t.key for t in more])
+    crowded = replace(made, jobs=(job, single), trials=(*trials, *more), gpus=(*here, there[0], full))
+    assert told(sound(crowded)) == []
+
+
+def test_two_jobs_do_not_meet_on_one_node() -> None:
+    first, second = crowd(), crowd()
+    other = make_job("other", **{**SAVES, "max_trials": 3, "parallel": 3, "policy": "fifo", "max_steps": 1000.0})
+    names = {t.key: make_trial(t.number, job="other").key for t in second.trials}
+    theirs = [replace(t, key=names[t.key], job=job_key("other"), gpus=("gpu-2",), node="node-c") for t in second.trials]
+    gpu = make_gpu("gpu-2", node="node-c", trials=[t.key for t in theirs], holder=theirs[0].key, holder_since=999.0)
+    both = replace(first, jobs=(*first.jobs, other), trials=(*first.trials, *theirs), gpus=(*first.gpus, gpu))
+    assert told(sound(both)) == GOES
+    free = make_gpu("gpu-3", node="node-d")
+    assert told(sound(replace(both, gpus=(*both.gpus, free)))) == [*GOES, ("other-1", "Requeue", "node-d")]
+
+
+@pytest.mark.parametrize("what", [{"leaving": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
+def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: dict[str, Any]) -> None:
+    snapshot = crowd()
+    stranger = replace(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
+    there = replace(
+        snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
+    )
+    assert told(plan(there)) == []
+    settled = replace(stranger, leaving=False, node="node-z", gpus=("gpu-9",), phase=RUN)
+    assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
+
+
+# whatever lies where
+
+
+@st.composite
+def places(draw: st.DrawFn) -> tuple[list[GpuView], dict[int, tuple[JobView, list[list[str]]]]]:
+    """GPUs of up to four nodes, and of each of two jobs (of one and of two GPUs a trial) where its trials are."""
+    gpus = [make_gpu(f"{node}{i}", node=node, shares=8) for node in "abcd"[: draw(st.integers(1, 4))] for i in range(2)]
+    jobs = {}
+    for width in (1, 2):
+        mine: list[list[str]] = []
+        for _ in range(draw(st.integers(0, 5 if width == 1 else 3))):
+            node = draw(st.sampled_from(sorted({gpu.node for gpu in gpus})))
+            mine.append([f"{node}0", f"{node}1"][:width] if draw(st.booleans()) else [f"{node}1", f"{node}0"][:width])
+        job = make_job(f"w{width}", gpus_per_trial=width, max_trials=max(1, len(mine)), parallel=8, policy="fifo")
+        jobs[width] = (job, mine)
+    return gpus, jobs
+
+
+def lying(gpus: list[GpuView], jobs: dict[int, tuple[JobView, list[list[str]]]]) -> Snapshot:
+    trials = [
+        make_trial(number, job=job.key.name, phase=P.GATED, node=mine[0][0], gpus=sorted(mine))
+        for job, all_of_it in jobs.values()
+        for number, mine in enumerate(all_of_it)
+    ]
+    return settled(make_snapshot(jobs=[job for job, _ in jobs.values()], trials=trials, gpus=gpus, levelling=RULES))
+
+
+def settled(snapshot: Snapshot) -> Snapshot:
+    """The agents report who is there."""
+    here = {g.uuid: [t.key for t in snapshot.trials if g.uuid in t.gpus] for g in snapshot.gpus}
+    return replace(
+        snapshot,
+        gpus=tuple(
+            replace(g, trials=tuple(here[g.uuid]), free_shares=g.shares - len(here[g.uuid])) for g in snapshot.gpus
+        ),
+    )
+
+
+def loads(snapshot: Snapshot) -> Counter[str]:
+    return Counter({g.uuid: 0 for g in snapshot.gpus}) + Counter(u for t in snapshot.trials for u in t.gpus)
+
+
+def moved(snapshot: Snapshot, actions: list[Action]) -> Snapshot:
+    """Each has gone where it was to go, onto the emptiest GPUs there, as the device plugin gives them."""
+    trials = {t.key: t for t in snapshot.trials}
+    for action in actions:
+        assert isinstance(action, Requeue)
+        old = trials.pop(action.trial)
+        load = Counter(u for t in trials.values() for u in t.gpus)
+        there = sorted((load[g.uuid], g.uuid) for g in snapshot.gpus if g.node == action.target)
+        chosen = tuple(sorted(uuid for _, uuid in there[: len(old.gpus)]))
+        trials[old.key] = replace(old, node=action.target, gpus=chosen)
+    return settled(replace(snapshot, trials=tuple(trials.values())))
+
+
+@given(places())
+@settings(max_examples=120, deadline=None)
+def test_levelling_ends_and_never_makes_it_worse(
+    made: tuple[list[GpuView], dict[int, tuple[JobView, list[list[str]]]]],
+) -> None:
+    snapshot = lying(*made)
+    homes: dict[TrialKey, set[tuple[str, ...]]] = {t.key: {t.gpus} for t in snapshot.trials}
+    # each move takes two a GPU or more from the sum of squares
+    for _ in range(sum(n * n for n in loads(snapshot).values()) // 2 + 1):
+        actions = [a for a in sound(snapshot).actions if isinstance(a, Requeue | Carry)]
+        if not actions:
+            break
+        assert max(Counter(a.trial.name.partition("-")[0] for a in actions).values()) == 1, "one of a job at a time"
+        after = moved(snapshot, list(actions))
+        before, now = loads(snapshot), loads(after)
+        assert sum(n * n for n in now.values()) <= sum(n * n for n in before.values()) - 2 * len(actions)
+        assert max(now.values()) <= max(before.values())
+        assert min(now[g.uuid] for g in snapshot.gpus) >= min(before[g.uuid] for g in snapshot.gpus)
+        for action in actions:
+            where = next(t.gpus for t in after.trials if t.key == action.trial)
+            assert where not in homes[action.trial], "it has been there before"
+        homes = {t.key: homes[t.key] | {t.gpus} for t in after.trials}
+        snapshot = after
+    else:
+        pytest.fail("it does not end")
+    if not made[1][2][1]:  # else the only one that could go may be the holder
+        left = [loads(snapshot)[gpu.uuid] for gpu in snapshot.gpus]
+        assert max(left) - min(left) < MARGIN
+
+
+def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> None:
+    """A node comes late: with levelling its GPU is used before the trials of the other one have ended."""
+
+    def run(rules: Levelling | None) -> tuple[float, int]:
+        random = Random(5)
+        job = make_job(
+            max_trials=4, parallel=4, max_steps=60.0, saves=True, policy="round_robin", settings={"quantum": 1.0}
+        )
+        late = make_gpu("g1", node="b", shares=4, draining=True)
+        world = World(
+            jobs={job.key: job},
+            gpus={"g0": make_gpu("g0", node="a", shares=4), "g1": late},
+            value=lambda number, step: step * (1.0 + number) + random.random(),
+            steps=60,
+            costs=Costs(0.05, 0.05, 1.0),
+            levelling=rules,
+        )
+        for tick in range(2000):
+            if tick == 20:
+                world.gpus["g1"] = replace(world.gpus["g1"], draining=False)
+            world.decide()
+            world.tick(1.0)
+            if world.all_over():
+                break
+        assert world.all_over()
+        assert world.broken == []
+        return world.now, sum(reason == LEVELLING for _, _, reason in world.requeues)
+
+    alone, none = run(None)
+    levelled, moves = run(Levelling(stay=5.0))
+    assert (none, moves) == (0, 2)
+    assert levelled < 0.75 * alone, "two GPUs work instead of one"
+
+
+def test_what_is_off_looks_at_nothing() -> None:
+    assert level(crowd(levelling=None), {}, (), ()).actions == ()

@@ -1,0 +1,65 @@
+"""Levelling in the simulated system: the operator's planner moves a trial, the move costs what a save, an end, a start
+and a load take, and the search is over sooner.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from podium.domain.levelling import Levelling
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium.testing.builders import make_job
+
+NODES = (NodeSpec("a", 1), NodeSpec("b", 1))
+STEP = 10.0
+
+
+def curve(steps: int) -> RecordedTrial:
+    return RecordedTrial("t", {}, tuple(STEP * (i + 1) for i in range(steps)), tuple(float(i) for i in range(steps)))
+
+
+def search(**more: object) -> Scenario:
+    """Six trials, placed in turn: those on one node are over early, those on the other train 400 s each."""
+    curves = tuple(curve(40 if number % 2 == 0 else 2) for number in range(6))
+    view = make_job(
+        policy="round_robin",
+        settings={"quantum": 20.0},
+        max_trials=6,
+        parallel=6,
+        max_steps=400.0,
+        saves=True,
+        **more,  # type: ignore[arg-type]
+    )
+    return Scenario(NODES, (SimJob(view, curves, Method(), checkpoints=True),), levelling=Levelling(stay=30.0))
+
+
+def nodes_of(outcome: Outcome, number: int) -> list[str]:
+    """Where a trial was, in turn."""
+    found: list[str] = []
+    for span in outcome.spans:
+        node = span.gpu.partition("-")[0]
+        if span.number == number and found[-1:] != [node]:
+            found.append(node)
+    return found
+
+
+def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() -> None:
+    scenario = search()
+    levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
+    assert levelled.broken == left.broken == ()
+    assert [trial.attempts for trial in left.trials] == [1] * 6
+    moved = [trial.number for trial in levelled.trials if trial.attempts == 2]
+    assert [nodes_of(levelled, number) for number in moved] == [["a", "b"]] * 2, "another one when the first is over"
+    assert sum(trial.lost_seconds for trial in levelled.trials) == 0.0
+    assert [trial.evaluations for trial in levelled.trials] == [trial.evaluations for trial in left.trials]
+    # 1,200 s of training on one GPU: a third of it goes to the other, and half of what is left when that is over
+    assert (round(left.makespan), round(levelled.makespan)) == (1230, 647)
+
+
+def test_what_cannot_save_stays() -> None:
+    """A simulated trial is not carried alive."""
+    outcome = simulate(search(saves_at="nowhere"), checked=True)
+    assert [trial.attempts for trial in outcome.trials] == [1] * 6

@@ -1,0 +1,180 @@
+"""The operator's part of levelling: who may go, what is stored of it, where the new pod would like to be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+import pytest
+from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
+
+from podium.domain.actions import Action, Carry, DeletePod, Requeue
+from podium.domain.levelling import LEVELLING
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import NODES, PODS, Resource
+from podium_operator.leveller import AGAIN_SECONDS, Leveller, bound_for
+from podium_operator.observed import observe
+from podium_operator.pods import PodRules
+from podium_operator.pods import make_pod as new_pod
+from podium_operator.seen_trial import SeenTrial
+from podium_operator.settings import OperatorSettings
+from podium_operator.snapshot import build_snapshot
+from podium_operator.trial_status import trial_status
+from podium_operator.world import World, trial_key
+
+WORKS: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
+ROOM = {"cpu": "4", "memory": "8Gi", "pods": "9"}
+JOB = make_job()
+
+
+class Cluster:
+    """Stands where the API server would: one other node, and nothing on it but `there`."""
+
+    def __init__(self, has: dict[str, str], there: Sequence[dict[str, Any]] = (), away: bool = False) -> None:
+        self.has, self.there, self.away = has, there, away
+        self.asked: list[tuple[str, str]] = []
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
+        self.asked.append((resource.kind, name))
+        if self.away:
+            raise ApiError(503, "Unavailable", "the server is away")
+        if resource is NODES:
+            return {"metadata": {"name": name}, "status": {"allocatable": self.has}}
+        made = pod_payload()
+        made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "2", "podium.dev/gpu": "1"}}
+        return made
+
+    async def list(self, resource: Resource, *, fields: str) -> dict[str, Any]:
+        node, *phases = fields.split(",")
+        assert (resource, phases) == (PODS, ["status.phase!=Succeeded", "status.phase!=Failed"])
+        assert node in ("spec.nodeName=node-2", "spec.nodeName=node-3")
+        return {"items": list(self.there)}
+
+
+def leveller(cluster: Cluster, **settings: Any) -> Leveller:
+    return Leveller(cast(Api, cluster), OperatorSettings(levelling=True, **settings))
+
+
+def suspended(**status: Any) -> World:
+    trial = make_trial(phase="Suspended", pod="sweep-0-0", node="node-1", **status)
+    nodes = make_node(trials={"sweep-0": "Suspended"}), make_node("node-2", uuid="GPU-2")
+    return make_world(JOB, trial, make_pod(**WORKS), *nodes)
+
+
+def move(world: World, target: str = "node-2") -> Requeue:
+    return Requeue(trial_key(world.trials[0]), LEVELLING, "fewer there", target)
+
+
+def admit(one: Leveller, world: World, *actions: Action) -> tuple[Action, ...]:
+    return asyncio.run(one.admit(world, observe(world), actions))
+
+
+BUSY = {"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu": "3"}}}]}}
+CLUSTERS: list[tuple[str, Cluster, bool]] = [
+    ("room", Cluster(ROOM), True),
+    ("no CPUs", Cluster(ROOM, [BUSY]), False),
+    ("the server is away", Cluster(ROOM, away=True), False),
+    ("a node that nobody can read", Cluster({"cpu": cast(str, None)}), False),
+]
+
+
+@pytest.mark.parametrize(("cluster", "goes"), [c[1:] for c in CLUSTERS], ids=[c[0] for c in CLUSTERS])
+@pytest.mark.parametrize("alive", [False, True])
+def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: bool) -> None:
+    world, one = suspended(), leveller(cluster)
+    asked: Action = move(world)
+    if alive:
+        asked = Carry(trial_key(world.trials[0]), "node-2", LEVELLING, "fewer there")
+    others: tuple[Action, ...] = (
+        DeletePod(asked.trial, "TrialEnded", "over"),
+        Requeue(asked.trial, "NodeDraining", "it drains"),
+        Carry(asked.trial, "node-2", "NodeDraining", "it drains"),
+    )
+    assert admit(one, world, *others, asked) == (*others, *([asked] if goes else []))
+    place = (JOB.metadata.namespace, JOB.metadata.name), "node-2"
+    assert set(one.no_room(NOW)) == (set() if goes else {place})
+    assert not one.no_room(NOW + AGAIN_SECONDS), "it is asked again"
+
+
+def test_for_another_gpu_of_its_node_nobody_is_asked() -> None:
+    world, cluster = suspended(), Cluster({})
+    assert admit(leveller(cluster), world, move(world, "node-1"))
+    assert cluster.asked == []
+
+
+def test_a_move_is_told_until_the_status_shows_it_and_counted_once() -> None:
+    world, one = suspended(), leveller(Cluster(ROOM))
+    admit(one, world, move(world))
+    told = one.levelled(world)[trial_key(world.trials[0])]
+    assert (told.node, told.target, told.attempt, told.count) == ("node-1", "node-2", 1, 1)
+    assert one.levelled(world) == {trial_key(world.trials[0]): told}, "the write was refused: once more"
+    written = trial_status(world.trials[0], JOB, observe(world)[trial_key(world.trials[0])], now=NOW, levelled=told)
+    shown = suspended(levelled=written["levelled"])
+    assert one.levelled(shown) == {trial_key(shown.trials[0]): told}
+    admit(one, shown, move(shown, "node-3"))
+    again = one.levelled(shown)[trial_key(shown.trials[0])]
+    assert (again.target, again.attempt, again.count) == ("node-3", 1, 1), "its pod was not deleted the first time"
+    later = suspended(levelled=written["levelled"] | {"attempt": 0})
+    admit(one, later, move(later))
+    assert one.levelled(later)[trial_key(later.trials[0])].count == 2
+    assert one.levelled(make_world(JOB)) == {}
+
+
+def way(attempt: int = 1) -> dict[str, Any]:
+    return {"at": moment(), "node": "node-1", "target": "node-2", "attempt": attempt, "count": 1}
+
+
+CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "node": "node-1", "target": "node-3"}
+LEAVES = make_pod(**WORKS, deleting=True)
+ON_ITS_WAY: list[tuple[str, World, str | None]] = [
+    ("it stays", suspended(), None),
+    ("told, not yet leaving", suspended(levelled=way()), None),
+    ("it leaves", make_world(JOB, make_trial(phase="Running", pod="p", levelled=way()), LEAVES), "node-2"),
+    ("it waits for a pod", make_world(JOB, make_trial(phase="Requeued", pod="p", levelled=way())), "node-2"),
+    (
+        "its pod starts",
+        make_world(JOB, make_trial(phase="Pending", attempt=1, levelled=way()), make_pod(attempt=1)),
+        "node-2",
+    ),
+    (
+        "it has come",
+        make_world(
+            JOB, make_trial(phase="Gated", attempt=1, levelled=way()), make_pod(attempt=1, gate={"running": {}})
+        ),
+        None,
+    ),
+    (
+        "it leaves later for another reason",
+        make_world(JOB, make_trial(phase="Running", pod="p", levelled=way(0)), LEAVES),
+        None,
+    ),
+    ("it is carried", suspended(carrying=CARRY | {"phase": "Asked"}), "node-3"),
+    ("it was carried", suspended(carrying=CARRY | {"phase": "Arrived"}), None),
+]
+
+
+@pytest.mark.parametrize(("world", "node"), [o[1:] for o in ON_ITS_WAY], ids=[o[0] for o in ON_ITS_WAY])
+def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
+    trial = world.trials[0]
+    assert bound_for(trial, observe(world)[trial_key(trial)]) == node
+    (seen,) = build_snapshot(world, observe(world)).trials
+    assert seen.bound_for == node
+    assert seen.moves == (1 if trial.status.levelled else 0)
+
+
+@pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
+def test_the_new_pod_would_like_to_be_there(attempt: int, there: bool) -> None:
+    trial = SeenTrial.model_validate(make_trial(levelled=way()).model_dump(by_alias=True))
+    made = new_pod(JOB, trial, attempt, PodRules("podium", "podium.dev/gpu"))
+    wish = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
+    field = "preferredDuringSchedulingIgnoredDuringExecution"
+    wanted = {"nodeAffinity": {field: [{"weight": 100, "preference": wish}]}}
+    assert made["spec"].get("affinity") == (wanted if there else None)
+
+
+def test_off_unless_it_is_asked_for() -> None:
+    assert Leveller(cast(Api, Cluster(ROOM)), OperatorSettings()).rules is None
+    rules = leveller(Cluster(ROOM), levelling_stay_seconds=60.0).rules
+    assert rules is not None
+    assert [rules.stays(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]
