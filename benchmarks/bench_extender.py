@@ -34,6 +34,7 @@ from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.main import settle_memory
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
@@ -176,16 +177,18 @@ async def measure(nodes: int, pods: int, policy: str = "load_balance", trials: i
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
     await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
     settle_memory()
-    app = create_app(telemetry, Metrics(), Judge(placement_policy(policy), 1e9), body_limit=2**26, max_requests=32)
+    app = create_app(
+        Front(telemetry, Metrics(), Judge(placement_policy(policy), 1e9), body_limit=2**26, max_requests=32)
+    )
     both: list[float] = []
     filters: list[float] = []
     floors: list[float] = []
     for number in range(pods + 1):
         asked = pod(f"pod-{number}")
-        body = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": _as_found(names, chance)}).encode()
+        body = question(asked, _as_found(names, chance))
         passed, filtering = await call(app, "/filter", body)
         left = json.loads(passed)["NodeNames"]
-        second = json.dumps({"Pod": asked, "Nodes": None, "NodeNames": left}).encode()
+        second = question(asked, left)
         scored, scoring = await call(app, "/prioritize", second)
         both.append(filtering + scoring)
         filters.append(filtering)
@@ -200,6 +203,11 @@ async def measure(nodes: int, pods: int, policy: str = "load_balance", trials: i
     mean = statistics.mean(filters[1:])
     verbs = {"filter": mean, "prioritize": statistics.mean(both[1:]) - mean}
     return Found(nodes, both[1:], verbs, both[0], statistics.mean(floors[1:]))
+
+
+def question(asked: Json, names: Sequence[str]) -> bytes:
+    """As Go writes it: without white space."""
+    return json.dumps({"Pod": asked, "Nodes": None, "NodeNames": names}, separators=(",", ":")).encode()
 
 
 def _as_found(names: Sequence[str], chance: np.random.Generator) -> list[str]:

@@ -26,6 +26,7 @@ from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -75,7 +76,7 @@ async def measure(calls: int) -> dict[str, float]:
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    app = create_app(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
+    app = create_app(Front(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32))
 
     @app.post("/empty")
     async def empty() -> Response:

@@ -30,6 +30,7 @@ from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -53,7 +54,9 @@ async def bombard(bodies: int) -> tuple[Counter[str], list[int]]:
     )
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
     await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
-    app = create_app(telemetry, Metrics(), Judge(placement_policy(DEFAULT), 60.0), body_limit=2**20, max_requests=32)
+    app = create_app(
+        Front(telemetry, Metrics(), Judge(placement_policy(DEFAULT), 60.0), body_limit=2**20, max_requests=32)
+    )
     chance, true = random.Random(6), recorded()
     seen: Counter[str] = Counter()
     held = []

@@ -1,5 +1,5 @@
 """Where the pods that were scored a moment ago will be: counted there until a watch shows it. Pure; `telemetry` counts
-them, `app` says which node was scored best.
+them, `verbs` says which node was scored best.
 
 kube-scheduler takes up its next pod before the last one's binding is written, and its own cache *assumes* the last
 pod on its node. Without the same here a burst would see every node as it was before the burst: uneven, and with more

@@ -1,4 +1,6 @@
-"""How a request comes in and what keeps it out: too many at once, too large, not the protocol's. Used by `app`."""
+"""How a request comes in and what keeps it out: too many at once, too large, not the protocol's. Used by `app` and
+`lane`.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +33,24 @@ class Door:
         self._most = most
         self._inside = 0
 
-    @asynccontextmanager
-    async def enter(self) -> AsyncIterator[None]:
+    def come(self) -> None:
+        """Raises RequestError; whoever was let in must `go`."""
         if self._inside >= self._most:
             raise RequestError(503, f"{self._inside} requests are under way, as many as allowed (PODIUM_MAX_REQUESTS)")
         self._inside += 1
+
+    def go(self) -> None:
+        self._inside -= 1
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        self.come()
         try:
             # those that came in the same moment are counted before the first of them is worked on
             await asyncio.sleep(0)
             yield
         finally:
-            self._inside -= 1
+            self.go()
 
 
 async def read(request: Request, limit: int) -> bytes:
@@ -50,8 +59,12 @@ async def read(request: Request, limit: int) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise RequestError(413, f"the request is larger than {limit} bytes (PODIUM_BODY_LIMIT)")
+            raise too_large(limit)
     return bytes(body)
+
+
+def too_large(limit: int) -> RequestError:
+    return RequestError(413, f"the request is larger than {limit} bytes (PODIUM_BODY_LIMIT)")
 
 
 def parse(body: bytes, model: type[M]) -> M:

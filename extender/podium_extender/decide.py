@@ -1,4 +1,4 @@
-"""filter and prioritize as functions of a question and the views of the nodes; `app` puts them behind HTTP.
+"""filter and prioritize as functions of a question and the views of the nodes; `verbs` reads and writes them.
 
 What was found for a node is kept until the node changes: a burst of equal pods on 5,000 nodes looks at each node once.
 The answers are those of `fit.refuse` and `scores.score_nodes`, only sooner (a test compares).
@@ -10,9 +10,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import TypeVar
-
-import numpy as np
 
 from podium.placement.base import Policy, Question
 from podium.placement.fit import refuse_believed
@@ -71,11 +70,13 @@ class Judge:
             refusal = refuse_believed(need, node, fresh)
             return None if refusal is None else refused(refusal.code, refusal.message)
 
-        found = _kept(self._refusals, self._kinds, need, lambda: Findings(look, self.stale_after)).of(names, views, now)
-        if not any(found):
+        findings = _kept(self._refusals, self._kinds, need, lambda: Findings(look, _is_one, self.stale_after))
+        marks = findings.marks(names, views, now) > 0
+        if not marks.any():
             return Filtered(names, {})
-        passed = [name for name, why in zip(names, found, strict=True) if why is None]
-        return Filtered(passed, {name: why for name, why in zip(names, found, strict=True) if why is not None})
+        passed = tuple(compress(names, (~marks).tolist()))
+        found = {name: findings.of(name, views) for name in compress(names, marks.tolist())}
+        return Filtered(passed, {name: why for name, why in found.items() if why is not None})
 
     def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
         """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
@@ -88,8 +89,12 @@ class Judge:
         # pods that are alike to the policy
         typical = question.typical if policy.reads_typical else ()
         kind = policy.name, question.need, typical, question.pod if policy.reads_pod else ""
-        found = _kept(self._costs, self._kinds, kind, lambda: Findings(look, self.stale_after)).of(names, views, now)
-        return rank(names, np.array(found, dtype=np.float64), has_favourite(policy, question.need))
+        findings = _kept(self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after))
+        return rank(names, findings.marks(names, views, now), has_favourite(policy, question.need))
+
+
+def _is_one(refusal: Refused | None) -> float:
+    return 0.0 if refusal is None else 1.0
 
 
 def refused(code: str, message: str) -> Refused:

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView
-from podium_extender.views import Views
+from podium_extender.views import UNKNOWN, Views
 
 T = TypeVar("T")
 
@@ -21,46 +24,64 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class _Basis:
     """What a finding rests on: these very GPUs (telemetry makes a new tuple for any change), and whether they are
-    believed.
+    believed. `place`: where it lies; a node that was gone comes back with another.
     """
 
+    place: int
     gpus: tuple[GpuReading, ...]
     cpu_free: int | None
     heard: bool
     fresh: bool
 
-    def holds(self, node: NodeView, fresh: bool) -> bool:
-        heard = node.reported_at is not None
-        return self.gpus is node.gpus and (self.cpu_free, self.heard, self.fresh) == (node.cpu_free, heard, fresh)
+    def holds(self, place: int, node: NodeView, fresh: bool) -> bool:
+        rest = place, node.cpu_free, node.reported_at is not None, fresh
+        return self.gpus is node.gpus and (self.place, self.cpu_free, self.heard, self.fresh) == rest
 
 
 class Findings(Generic[T]):
-    """`look(node, fresh)` is called once for each state of a node; nodes grow stale after `stale_after` seconds."""
+    """`look(node, fresh)` is called once for each state of a node; nodes grow stale after `stale_after` seconds.
+    `mark`: the number by which a finding is compared with others.
+    """
 
-    def __init__(self, look: Callable[[NodeView, bool], T], stale_after: float) -> None:
+    def __init__(self, look: Callable[[NodeView, bool], T], mark: Callable[[T], float], stale_after: float) -> None:
         self._look = look
+        self._mark = mark
         self._stale_after = stale_after
-        self._found: dict[str, T] = {}
+        self._layout = -1
+        self._found: dict[int, T] = {}  # by the node's place
+        self._marks = np.empty(0, dtype=np.float64)  # of the same
         self._bases: dict[str, _Basis] = {}
         self._turns: list[tuple[float, str]] = []  # a heap: when freshness changes by time alone
         self._turns_at: dict[str, float] = {}
         self._version = -1
         self._asked_at = -math.inf
 
-    def of(self, names: Sequence[str], views: Views, now: float) -> list[T]:
-        """One finding a name, in the order given."""
+    def marks(self, names: Sequence[str], views: Views, now: float) -> NDArray[np.float64]:
+        """Of one finding a name, in the order given."""
         self._catch_up(views, now)
-        try:
-            return list(map(self._found.__getitem__, names))
-        except KeyError:  # nodes without a GPUNode are not kept: any name may be asked
-            return [self._found[name] if name in self._found else self._look(views.get(name), False) for name in names]
+        places = views.places(names)
+        marks = self._marks.take(places, mode="clip") if len(self._marks) else np.full(len(places), math.nan)
+        if len(places) and places.min() == UNKNOWN:  # nodes without a GPUNode are not kept: any name may be asked
+            for i in np.flatnonzero(places == UNKNOWN).tolist():
+                marks[i] = self._mark(self.of(names[i], views))
+        return marks
+
+    def of(self, name: str, views: Views) -> T:
+        """The finding itself, as `marks` saw it last."""
+        place = views.place(name)
+        return self._look(views.get(name), False) if place == UNKNOWN else self._found[place]
 
     def _catch_up(self, views: Views, now: float) -> None:
         changed = views.changed_since(self._version)
+        if self._layout != views.layout:
+            self._layout = views.layout
+            self._found.clear()
+            self._bases.clear()
+            changed = None
         if changed is None or now < self._asked_at:  # the clock was set back: nothing that was known of time holds
             self._turns.clear()
             self._turns_at.clear()
-            changed = self._found.keys() | views.names()
+            changed = self._bases.keys() | views.names()
         for name in changed:
             self._renew(name, views, now)
         while self._turns and self._turns[0][0] <= now:
@@ -72,7 +93,6 @@ class Findings(Generic[T]):
 
     def _renew(self, name: str, views: Views, now: float) -> None:
         if not views.known(name):
-            self._found.pop(name, None)
             self._bases.pop(name, None)
             return
         node = views.get(name)
@@ -82,10 +102,16 @@ class Findings(Generic[T]):
         if turn < self._turns_at.get(name, math.inf):
             self._turns_at[name] = turn
             heapq.heappush(self._turns, (turn, name))
-        basis = self._bases.get(name)
-        if basis is None or not basis.holds(node, fresh):
-            self._bases[name] = _Basis(node.gpus, node.cpu_free, node.reported_at is not None, fresh)
-            self._found[name] = self._look(node, fresh)
+        basis, place = self._bases.get(name), views.place(name)
+        if basis is None or not basis.holds(place, node, fresh):
+            self._bases[name] = _Basis(place, node.gpus, node.cpu_free, heard=node.reported_at is not None, fresh=fresh)
+            self._keep(place, self._look(node, fresh))
+
+    def _keep(self, place: int, finding: T) -> None:
+        if place >= len(self._marks):
+            self._marks = np.concatenate([self._marks, np.full(max(64, place), math.nan)])
+        self._found[place] = finding
+        self._marks[place] = self._mark(finding)
 
     def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
         """When it grows stale, or the time comes that a clock ahead of ours gave; never, where it is stale for good."""

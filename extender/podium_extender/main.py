@@ -22,6 +22,8 @@ from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.assumed import Assumed
 from podium_extender.decide import Judge
+from podium_extender.front import Front
+from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
 from podium_extender.nudges import nudge_for_ever
 from podium_extender.preempt import Evictor
@@ -71,7 +73,7 @@ async def serve(settings: ExtenderSettings) -> None:
         announced = Announcements()
         limits = Limits(settings.evictions_per_minute, settings.minimum_run_seconds)
         evictor = Evictor(telemetry, metrics, settings.stale_seconds, limits, announced)
-        app = create_app(
+        front = Front(
             telemetry,
             metrics,
             judge,
@@ -79,9 +81,13 @@ async def serve(settings: ExtenderSettings) -> None:
             max_requests=settings.max_requests,
             evictor=evictor,
             waiting=waiting,
+            scored=settings.scored_nodes,
         )
         config = uvicorn.Config(
-            app,
+            create_app(front),
+            http=lane(front),
+            ws="none",
+            proxy_headers=False,
             host=settings.extender_host,
             port=settings.extender_port,
             log_config=None,

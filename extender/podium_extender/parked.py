@@ -103,11 +103,20 @@ class ParkingLot:
             if chance.node is not None and self._budget.take(now):
                 self.leaves(one.pod)
                 self._changed.clear()  # whoever else is here is tried again with it
+                self._tried_with(one, now)
                 return one, chance.node
             again = self._budget.next_at(now) if chance.node is not None else chance.again_at
             self._pods[one.pod] = replace(one, again_at=again if timely else _earlier(one.again_at, again))
             self._changed.pop(one.pod, None)
         return None
+
+    def _tried_with(self, one: Parked, now: float) -> None:
+        """Those of its priority and below: the scheduler asks for them now, so their own time is not come before it had
+        time to. Without this each of them would be woken by itself, in turn, after a restart.
+        """
+        for other in self._pods.values():
+            if other.again_at is not None and other.preemptor.priority <= one.preemptor.priority:
+                self._pods[other.pod] = replace(other, again_at=max(other.again_at, now + PAUSE))
 
     def again_at(self) -> float | None:
         """When `due` is worth asking although nothing changed; None: not before a change."""

@@ -1,6 +1,6 @@
 """The verb `preempt`: kube-scheduler's proposal in either form, what is known of its pods, and the answer.
 
-Called by `app`; the decision itself is `podium.placement.victims`. Not "no" while the proposal can be used, but for
+Called by `verbs`; the decision itself is `podium.placement.victims`. Not "no" while the proposal can be used, but for
 what `restraint` says: a pod that was told so waits until some pod is deleted, up to five minutes, or `parked` says that
 another try is worth it.
 """

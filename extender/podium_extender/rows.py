@@ -1,4 +1,5 @@
-"""The answer of prioritize, put together from rows that are written once: `{"Host":"node-a","Score":7}`. Used by `app`.
+"""The answer of prioritize, put together from rows that are written once: `{"Host":"node-a","Score":7}`. Used by
+`verbs`.
 
 Making 5,000 dictionaries of JSON would take longer than all the rest of an answer.
 """

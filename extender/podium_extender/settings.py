@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.settings import ClusterSettings
 from podium_extender.assumed import LONGEST
+from podium_extender.head import SCORED
 
 
 class ExtenderSettings(ClusterSettings):
@@ -33,6 +34,9 @@ class ExtenderSettings(ClusterSettings):
     wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
     wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
+    scored_nodes: int = Field(
+        SCORED, ge=1, description="kube-scheduler is told the scores of so many nodes, the best; all others have 0"
+    )
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 
     @field_validator("placement")

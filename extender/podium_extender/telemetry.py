@@ -1,6 +1,6 @@
 """What the extender knows of each node, kept in memory by four watches: GPUNodes (telemetry), the scheduler's own pods
-(placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank). `app` asks it for views; nothing
-here does I/O.
+(placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank). `verbs` asks it for views;
+nothing here does I/O.
 
 An event changes the view of its own node and no other, so a request costs the same however many trials there are.
 """
@@ -178,21 +178,31 @@ class Telemetry:
             self._seats[trial].add(name)
 
     def _pod_changed(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> None:
+        counted = self._counted(key, before, after)
         if before is not None:
             self._needs.subtract((before.need,))
             if before.node:
                 self._on_node[before.node].pop(key, None)
-                self._changed.add(before.node)
+                self._changed.update(() if counted else (before.node,))
             if after is None or after.uid != before.uid:
                 self._changed.update(self._assumed.gone(before.uid))
         if after is not None:
             self._needs[after.need] += 1
+            over = not after.node and not after.waits
+            moved = self._assumed.gone(after.uid) if over else self._assumed.seen_on(after.uid, after.node)
+            self._changed.update(node for node in moved if not counted or node != after.node)
             if after.node:
                 self._on_node[after.node][key] = after
-                self._changed.add(after.node)
-            seen = self._assumed.seen_on(after.uid, after.node)
-            self._changed.update(seen if after.node or after.waits else self._assumed.gone(after.uid))
+                self._changed.update(() if counted else (after.node,))
         self._uncounted += before is None or after is None
+
+    def _counted(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> bool:
+        """It counts on its node just as it did before, seen or assumed there: most events of pods change nothing."""
+        if after is None or not after.node:
+            return False
+        there = before if before is not None and before.node else self._assumed.on(after.node).get(key)
+        weight = after.node, after.uid, after.need, after.requests
+        return there is not None and (there.node, there.uid, there.need, there.requests) == weight
 
     def _beat(self, key: Key, before: float | None, after: float | None) -> None:
         """Most events are these: what is known of the GPUs stays the same object, so that no cost is found anew."""

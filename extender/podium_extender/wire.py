@@ -1,7 +1,7 @@
 """The HTTP extender's messages as kube-scheduler sends and expects them (k8s.io/kube-scheduler/extender/v1).
 
 The protocol's own keys are Go names (`Pod`, `NodeNames`); the Pod and Node objects inside use the API's camelCase.
-Unknown fields are ignored and Go's `null` for an empty list or map is taken as such. Used by `app`.
+Unknown fields are ignored and Go's `null` for an empty list or map is taken as such. Used by `verbs`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class HostPriority(GoModel):
 
 
 class HostPriorityList(RootModel[list[HostPriority]]):
-    """The answer of prioritize, in the order asked."""
+    """The answer of prioritize, in the order asked; a node that is left out has 0 (`head`)."""
 
 
 class Trouble(GoModel):

@@ -121,8 +121,8 @@ def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world
     assert world.wait(lambda: world.pod("urgent")["status"].get("nominatedNodeName"), "its share is kept for the pod")
     for name in ("first", "third"):
         assert "deletionTimestamp" not in world.pod(name)["metadata"]
-    page = httpx.get(f"http://127.0.0.1:{world.health_port}/metrics", timeout=5).text
-    assert 'podium_extender_preemptions_total{code="Evicted"} 1.0' in page
+    # once, unless the scheduler takes longer than TAKEN_UP_SECONDS to carry it out: then it is answered anew
+    assert world.metric('podium_extender_preemptions_total{code="Evicted"}') >= 1
     (who, why) = world.wait(lambda: told(world, "TrialLeaves"), "the trial is told what that may cost")[0]
     assert who == "second"
     assert "urgent" in why

@@ -78,6 +78,14 @@ def place_matters(pod: Pod) -> bool:
     return bool(others) or ports or claims
 
 
+def prefers(pod: Pod) -> bool:
+    """It says which nodes it would rather have, of those that it may have."""
+    spec = pod.spec
+    affinities = (spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
+    wishes = any(one.get("preferredDuringSchedulingIgnoredDuringExecution") for one in affinities if one)
+    return wishes or any(one.get("whenUnsatisfiable") == "ScheduleAnyway" for one in spec.topology_spread_constraints)
+
+
 def _thousandths(container: Container) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, amount in container.resources.requests.items():

@@ -36,13 +36,14 @@ MIDDLE = 5
 _ALIKE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Ranking:
     """`scores`: 0 to 10, one a node. `favourite`: the place of the one with the highest score, if there is just one by
-    intention; the extender takes it for where the pod will be until it knows better.
+    intention; the extender takes it for where the pod will be until it knows better. `costs`: what the scores are of.
     """
 
-    scores: list[int]
+    scores: NDArray[np.int64]
+    costs: NDArray[np.float64]
     favourite: int | None = None
 
 
@@ -53,7 +54,7 @@ def score_nodes(
     policy = policy.of(question)
     costs = [cost_of(policy, question, node, not node.stale(now, stale_after)) for node in nodes]
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
-    values = rank([node.name for node in nodes], known_or_nan, has_favourite(policy, question.need)).scores
+    values = rank([node.name for node in nodes], known_or_nan, has_favourite(policy, question.need)).scores.tolist()
     known = [cost for cost in costs if cost is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return tuple(
@@ -81,9 +82,10 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool) -> R
     name among the least costs is one above all others that are known. `costs`: one a name.
     """
     unknown = np.isnan(costs)
-    if unknown.all():
-        return Ranking([MIDDLE] * len(names))
-    low, high = float(np.nanmin(costs)), float(np.nanmax(costs))
+    known = costs[~unknown] if unknown.any() else costs
+    if not len(known):
+        return Ranking(np.full(len(names), MIDDLE), costs)
+    low, high = float(known.min()), float(known.max())
     alike = high - low <= _ALIKE
     if alike:
         values = np.full(len(names), MIDDLE)
@@ -96,8 +98,7 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool) -> R
         top = MIDDLE + 1 if alike else HIGHEST
         np.minimum(values, top - 1, out=values)
         values[best] = top
-    scores: list[int] = values.tolist()
-    return Ranking(scores, best)
+    return Ranking(values, costs, best)
 
 
 def load_balance(

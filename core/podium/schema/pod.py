@@ -54,6 +54,7 @@ class Container(ApiModel):
 
 
 class Affinity(ApiModel):
+    node_affinity: dict[str, Any] | None = None
     pod_affinity: dict[str, Any] | None = None
     pod_anti_affinity: dict[str, Any] | None = None
 

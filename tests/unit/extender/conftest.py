@@ -16,6 +16,7 @@ from podium_cluster.resources import Resource
 from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.preempt import Evictor
 from podium_extender.telemetry import Telemetry
@@ -67,12 +68,14 @@ async def _ask(
     judge = Judge(placement_policy(placement), 60.0)
     metrics = metrics or Metrics()
     app = create_app(
-        telemetry,
-        metrics,
-        judge,
-        body_limit=body_limit,
-        max_requests=max_requests,
-        evictor=Evictor(telemetry, metrics, judge.stale_after, announced=announced),
+        Front(
+            telemetry,
+            metrics,
+            judge,
+            body_limit=body_limit,
+            max_requests=max_requests,
+            evictor=Evictor(telemetry, metrics, judge.stale_after, announced=announced),
+        )
     )
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:

@@ -23,6 +23,7 @@ from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.assumed import LONGEST, MOST, Assumed
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -154,7 +155,7 @@ class Stage:
             assumed=assumed,
         )
         judge = Judge(placement_policy(placement), 3600.0)
-        self.app = create_app(self.telemetry, self.metrics, judge, body_limit=2**20, max_requests=4)
+        self.app = create_app(Front(self.telemetry, self.metrics, judge, body_limit=2**20, max_requests=4))
 
     def _cache(self, kind: Resource, parse: Callable[[Json], Any]) -> WatchCache[Any]:
         return WatchCache(cast(Api, self.servers[kind]), kind, parse)
@@ -250,6 +251,28 @@ def test_a_burst_goes_its_way_where_one_node_alone_has_the_image(placement: str,
         assert "".join([await stage.schedule(trial) for trial in trials]) == places
 
     play(part, placement=placement)
+
+
+def test_only_what_moves_a_pod_makes_its_node_anew() -> None:
+    """No cost is then found anew: the GPUs are the very same object."""
+
+    async def part(stage: Stage) -> None:
+        def gpus(node: str) -> object:
+            return stage.telemetry.views().get(node).gpus
+
+        node = await stage.schedule(pod("p"))
+        before = gpus(node)
+        await stage.tell("MODIFIED", pod("p", node))
+        assert stage.ended("confirmed") == 1
+        await stage.tell("MODIFIED", pod("p", node, phase="Running"))
+        assert gpus(node) is before
+        await stage.tell("MODIFIED", pod("p", node, gpu_memory=str(GIB)))
+        assert gpus(node) is not before, "it is known to need more"
+        before = gpus(node)
+        await stage.tell("MODIFIED", pod("p", node, phase="Succeeded"))
+        assert gpus(node) is not before
+
+    play(part)
 
 
 def test_a_binding_that_was_expected_changes_nothing() -> None:

@@ -52,15 +52,14 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
         # mostly the same kind of pod: then an answer starts from the last one
         for question in chance.choice([QUESTIONS, QUESTIONS[:1], QUESTIONS[:1], QUESTIONS[:1]]):
             names = chance.choice(["abcd", "abcd", "abc", chance.sample("abcd", chance.randint(0, 4))])
-            names = list(names)
-            chance.shuffle(names)
+            names = tuple(chance.sample(names, len(names)))
             asked = [views.get(name) for name in names]
             plain = score_nodes(judge.policy, question, asked, now, STALE)
-            assert judge.prioritize(question, names, views, now).scores == [score.value for score in plain]
+            assert judge.prioritize(question, names, views, now).scores.tolist() == [one.value for one in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
             filtered = judge.filter(question, names, views, now)
             assert filtered.failed.keys() == refused
-            assert filtered.passed == [name for name in names if name not in refused]
+            assert list(filtered.passed) == [name for name in names if name not in refused]
         for name in chance.choices("abcd", k=chance.choice([1, 1, 60])):
             seen = views.get(name)
             if chance.random() < 0.1:
@@ -87,17 +86,39 @@ def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
         looked.append(node.name)
         return fresh
 
-    findings = Findings(look, STALE)
+    findings = Findings(look, float, STALE)
     views = Views(NodeView(name, (), NOW) for name in "abc")
-    assert findings.of(["c", "b", "a"], views, NOW) == [True, True, True]
+    assert findings.marks(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
     looked.clear()
     views.put(NodeView("b", (), NOW + 1))  # a heartbeat: the GPUs are the very same
     views.put(NodeView("c", (GpuReading("new"),), NOW))
-    assert findings.of(["a", "b", "c"], views, NOW + 1) == [True, True, True]
+    assert findings.marks(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
     assert looked == ["c"]
     looked.clear()
-    assert findings.of(["a", "b", "unheard"], views, NOW + STALE + 0.5) == [False, True, False]
+    assert findings.marks(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
     assert looked == ["a", "c", "unheard"]
+
+
+def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
+    """And whoever comes after them is not taken for one of them."""
+    judge, views = Judge(placement_policy("load_balance"), STALE), Views()
+    chance = random.Random(1)
+    for number in range(500):
+        views.put(_node(chance, f"n{number}", NOW))
+        if number >= 5:
+            views.drop(f"n{number - 5}")
+        if chance.random() < 0.3:
+            last = views.get(f"n{number}")
+            views.drop(last.name)
+            views.put(last)
+        names = tuple(views.names())
+        asked = [views.get(name) for name in names]
+        plain = score_nodes(judge.policy, QUESTIONS[0], asked, NOW, STALE)
+        assert judge.prioritize(QUESTIONS[0], names, views, NOW).scores.tolist() == [one.value for one in plain]
+        refused = {node.name for node in asked if refuse(PodNeed(1), node, NOW, STALE)}
+        assert judge.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
+        assert max(views.places(names)) < 100
+    assert views.layout > 1
 
 
 def test_rows_are_json_whatever_the_names_are() -> None:

@@ -16,6 +16,7 @@ from podium.placement.registry import placement_policy
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_extender.app import create_app
 from podium_extender.decide import KINDS_OF_PODS, Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Telemetry
 
@@ -34,7 +35,7 @@ def test_no_body_is_too_odd(caches: Callable[..., Telemetry], placement: str) ->
         runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
         await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
         judge = Judge(placement_policy(placement), 60.0)
-        app = create_app(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32)
+        app = create_app(Front(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32))
         seen: Counter[int] = Counter()
         for _ in range(BODIES):
             verb, body = malformed(chance, true)

@@ -24,6 +24,7 @@ from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
+from podium_extender.front import Front
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Telemetry
 
@@ -45,7 +46,7 @@ def schema(caches: Callable[..., Telemetry]) -> schemathesis.BaseSchema:
 
     asyncio.run(warm())
     judge = Judge(placement_policy(DEFAULT), 60.0)
-    app = create_app(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32, openapi_url="/openapi.json")
+    app = create_app(Front(telemetry, Metrics(), judge, body_limit=2**20, max_requests=32), openapi_url="/openapi.json")
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -69,6 +69,19 @@ def test_the_most_important_goes_and_takes_the_others_along() -> None:
     assert world.due() == ("low", "a"), "it was told nothing new since"
 
 
+def test_after_a_restart_one_wake_is_for_all_that_it_wakes() -> None:
+    """Each waits since before this process, and may be woken at once."""
+    world = World(*(parked(name, again_at=NOW, priority=priority) for name, priority in (("a", 5), ("b", 9), ("c", 5))))
+    world.ask = lambda one, nodes: Chance("a", NOW + 1.0)  # type: ignore[method-assign]
+    assert world.due() == ("b", "a")
+    assert world.due() is None, "the others are woken with it"
+    assert world.lot.again_at() == NOW + PAUSE
+    assert world.due(NOW + PAUSE) == ("a", "a"), "the scheduler did not ask for them"
+    assert world.due(NOW + PAUSE) is None
+    world.lot.park(parked("d", again_at=NOW, priority=9))
+    assert world.due(NOW + PAUSE + 1) == ("d", "a"), "a more important one is woken by no other"
+
+
 def test_an_answer_that_changes_by_itself_is_asked_for_in_time() -> None:
     world = World(parked("pod", "a", again_at=NOW + 20))
     assert world.due() is None

@@ -1,0 +1,160 @@
+"""The verbs as functions from the body of a request to the body of its answer: everything is answered from memory, no
+API call and no wait inside. Called by `app` (the routes) and by `lane` (the connections of kube-scheduler).
+
+kube-scheduler takes anything but 200 as an error of the whole cycle, so 200 is used wherever a pod can be told
+something useful (`Error`, `FailedNodes`), 400 for a request that is not the protocol's, 503 while cold.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+from podium.placement.base import Question
+from podium.placement.needs import BadPodError, need_of, prefers
+from podium.placement.readings import TRIAL_LABEL, placed
+from podium.placement.scores import MIDDLE
+from podium.placement.views import PodNeed
+from podium.schema.pod import Pod
+from podium_extender.asked import Asked, Reader, write_names
+from podium_extender.bodies import RequestError, parse
+from podium_extender.decide import Filtered, Judge, refused
+from podium_extender.head import SCORED, head
+from podium_extender.metrics import Metrics
+from podium_extender.preempt import Evictor
+from podium_extender.rows import Rows
+from podium_extender.telemetry import Telemetry
+from podium_extender.waiting import WaitingRoom
+from podium_extender.wire import FilterResult, NodeList, PreemptArgs
+
+VERBS = ("filter", "prioritize", "preempt")
+_NONE_FAILED = b'{"Nodes":null,"NodeNames":%b,"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}'
+
+
+class Verbs:
+    """`evictor` answers preempt, `waiting` is told which pods every node refused. `scored`: of how many nodes at most
+    the score is told (`head`).
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        metrics: Metrics,
+        judge: Judge,
+        evictor: Evictor | None = None,
+        waiting: WaitingRoom | None = None,
+        scored: int = SCORED,
+    ) -> None:
+        self._telemetry = telemetry
+        self._metrics = metrics
+        self._judge = judge
+        self._evicts = evictor or Evictor(telemetry, metrics, judge.stale_after)
+        self._waiting = waiting
+        self._scored = scored
+        self._reader = Reader()
+        self._rows = Rows()
+        self._need: tuple[Pod, PodNeed] | None = None
+
+    def answer(self, verb: str, body: bytes, began: float) -> bytes:
+        """One of VERBS; raises RequestError. `began`: time.perf_counter() when the request's first bytes were there."""
+        read = time.perf_counter()
+        if verb == "preempt":
+            proposal = parse(body, PreemptArgs)
+            parsed = time.perf_counter()
+            said = self._preempt(proposal)
+        else:
+            asked = self._reader.read(body)
+            parsed = time.perf_counter()
+            said = self._filter(asked) if verb == "filter" else self._prioritize(asked)
+        self._metrics.answered(verb, began, read, parsed, time.perf_counter())
+        return said
+
+    def _filter(self, args: Asked) -> bytes:
+        if cold := self._telemetry.cold():
+            # reaches the pod's own condition, unlike a status code; the scheduler asks again
+            result = FilterResult(error=f"Podium's extender is not ready yet: {cold}")
+            return result.model_dump_json(by_alias=True).encode()
+        return self._filtered(args, self._chosen(args))
+
+    def _chosen(self, args: Asked) -> Filtered:
+        """What passes; whoever is refused everywhere waits, and where one node is left the pod will be there."""
+        telemetry, waiting, now = self._telemetry, self._waiting, self._telemetry.clock()
+        try:
+            question = self._question(args)
+            decided = self._judge.filter(question, args.names, telemetry.views(), now)
+            if waiting is not None:
+                name = args.pod.metadata.namespace, args.pod.metadata.name
+                if decided.passed:
+                    waiting.leaves(name)
+                else:
+                    waiting.refused(name, question.need, args.names, now)
+            if len(decided.passed) == 1:  # then there is nothing to score
+                self._expect(args, decided.passed[0])
+        except BadPodError as error:
+            decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
+        for code, count in Counter(why.code for why in decided.failed.values()).items():
+            self._metrics.rejections.labels(code).inc(count)
+        return decided
+
+    def _filtered(self, args: Asked, decided: Filtered) -> bytes:
+        if args.listed is not None and not decided.failed:
+            return _NONE_FAILED % args.listed
+        passed = tuple(decided.passed)
+        result = FilterResult(
+            nodes=None if args.nodes is None else _only(args.nodes, frozenset(passed)),
+            node_names=list(passed) if args.nodes is None else None,
+            failed_nodes={name: why.sentence for name, why in decided.failed.items() if why.helped},
+            failed_and_unresolvable_nodes={
+                name: why.sentence for name, why in decided.failed.items() if not why.helped
+            },
+        )
+        if args.listed is not None:
+            self._reader.answered(write_names(passed), passed)
+        return result.model_dump_json(by_alias=True).encode()
+
+    def _prioritize(self, args: Asked) -> bytes:
+        self._warm()
+        try:
+            question = self._question(args)
+        except BadPodError:  # filter says why; nothing is better than anything else for such a pod
+            return self._rows.write(args.names, [MIDDLE] * len(args.names))
+        views = self._telemetry.views()
+        ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
+        if ranking.favourite is not None:
+            self._expect(args, args.names[ranking.favourite])
+        # of several equally good nodes, and where the pod has wishes of its own, kube-scheduler is to choose
+        most = len(args.names) if ranking.favourite is None or prefers(args.pod) else self._scored
+        if len(args.names) <= most:
+            return self._rows.write(args.names, ranking.scores.tolist())
+        told = head(ranking.scores, ranking.costs, views.places(args.names), most)
+        return self._rows.write([args.names[i] for i in told.tolist()], ranking.scores[told].tolist())
+
+    def _preempt(self, args: PreemptArgs) -> bytes:
+        if self._telemetry.cold():
+            self._evicts.park(args, self._telemetry.clock())
+        self._warm()
+        return self._evicts.answer(args).model_dump_json(by_alias=True).encode()
+
+    def _warm(self) -> None:
+        """Whose victims would be named, or which node called idle, is not guessed."""
+        if cold := self._telemetry.cold():
+            raise RequestError(503, f"not ready yet: {cold}")
+
+    def _expect(self, args: Asked, node: str) -> None:
+        """Whole, as the watch will show it: a preemption may name it before its binding is seen."""
+        meta = args.pod.metadata
+        self._telemetry.expect((meta.namespace, meta.name), replace(placed(args.pod), node=node))
+
+    def _question(self, args: Asked) -> Question:
+        meta = args.pod.metadata
+        self._telemetry.asked_about(meta.uid)
+        if self._need is None or self._need[0] is not args.pod:  # both verbs ask of one pod
+            self._need = args.pod, need_of(args.pod)
+        trial = bool(meta.labels.get(TRIAL_LABEL))
+        return Question(self._need[1], meta.uid, self._telemetry.typical(), trial=trial)
+
+
+def _only(nodes: NodeList, passed: frozenset[str]) -> NodeList:
+    """Full form: answering with names would be zero nodes to the scheduler, without any error."""
+    return NodeList(items=[node for node in nodes.items if node.metadata.name in passed])

@@ -1,0 +1,244 @@
+"""The short way of kube-scheduler's requests, over real connections: the same answers as through FastAPI's routes, in
+order, and a "no" that is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from malformed import GOLDEN, recorded
+
+from podium.placement.registry import DEFAULT, placement_policy
+from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_cluster.watch import wait_all_synced
+from podium_extender.app import create_app
+from podium_extender.decide import Judge
+from podium_extender.front import Front
+from podium_extender.lane import lane
+from podium_extender.metrics import Metrics
+from podium_extender.telemetry import Telemetry
+
+LIMIT = 2**18
+Caches = Callable[..., Telemetry]
+Reply = tuple[int, Any]
+QUESTION = json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u"}, "spec": {}}, "NodeNames": ["a"]}).encode()
+
+
+class Connection:
+    """One connection of a client that keeps it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def send(self, path: str, body: bytes, method: str = "POST", **headers: str) -> None:
+        told = {"Host": "extender", "Content-Length": str(len(body))} | {
+            k.replace("_", "-"): v for k, v in headers.items()
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
+
+    async def reply(self) -> Reply:
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.split("content-length: ")[1].split("\r\n")[0])
+        return int(head.split()[1]), json.loads(await self.reader.readexactly(length))
+
+
+class Server:
+    def __init__(self, front: Front, metrics: Metrics, telemetry: Telemetry) -> None:
+        self.front, self.metrics, self.telemetry = front, metrics, telemetry
+        self.app = create_app(front)
+        config = uvicorn.Config(self.app, port=0, http=lane(front), log_config=None, access_log=False, lifespan="off")
+        self.uvicorn = uvicorn.Server(config)
+        self._connections: list[Connection] = []
+
+    async def connect(self) -> Connection:
+        port = self.uvicorn.servers[0].sockets[0].getsockname()[1]
+        self._connections.append(Connection(*await asyncio.open_connection("127.0.0.1", port)))
+        return self._connections[-1]
+
+    def hang_up(self) -> None:
+        for connection in self._connections:
+            connection.writer.close()
+
+    def counted(self, verb: str, status: int) -> float | None:
+        labels = {"verb": verb, "status": str(status)}
+        return self.metrics.registry.get_sample_value("podium_extender_requests_total", labels)
+
+
+@asynccontextmanager
+async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int = 32) -> AsyncIterator[Server]:
+    telemetry, metrics = caches(objects), Metrics()
+    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+    await wait_all_synced(telemetry.caches.values())
+    judge = Judge(placement_policy(DEFAULT), 60.0)
+    server = Server(Front(telemetry, metrics, judge, body_limit=LIMIT, max_requests=max_requests), metrics, telemetry)
+    config = server.uvicorn.config
+    config.load()
+    server.uvicorn.lifespan = config.lifespan_class(config)
+    await server.uvicorn.startup()
+    try:
+        yield server
+    finally:
+        server.hang_up()
+        await server.uvicorn.shutdown()
+        for run in runs:
+            run.cancel()
+
+
+def told(caches: Caches, story: Callable[[Server], Awaitable[None]], **named: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), serving(caches, named.pop("objects", {}), **named) as server:
+            await story(server)
+
+    asyncio.run(main())
+
+
+def golden(name: str) -> dict[Any, Any]:
+    sitting = json.loads((GOLDEN / "trials.json").read_text())
+    nodes = json.loads((GOLDEN / "gpunodes.json").read_text())[name]
+    return {GPUNODES: nodes, PODS: sitting["pods"], TRIALS: sitting["trials"]}
+
+
+def test_what_was_recorded_is_answered_as_through_the_routes(caches: Caches) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        transport = httpx.ASGITransport(create_app(server.front))
+        async with httpx.AsyncClient(transport=transport, base_url="http://extender") as routes:
+            for verb, request in recorded():
+                if verb == "preempt":
+                    continue  # an answer bears on the next
+                body = json.dumps(request).encode()
+                connection.send(f"/{verb}", body)
+                slow = await routes.post(f"/{verb}", content=body)
+                assert await connection.reply() == (slow.status_code, slow.json())
+                assert slow.status_code == 200
+
+    told(caches, story, objects=golden("filter"))
+
+
+def test_preempt_goes_the_short_way_too(caches: Caches) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        asked = next(request for verb, request in recorded() if verb == "preempt" and request["NodeNameToMetaVictims"])
+        connection.send("/preempt", json.dumps(asked).encode())
+        status, said = await connection.reply()
+        assert (status, list(said)) == (200, ["NodeNameToMetaVictims"])
+
+    told(caches, story, objects=golden("preempt"))
+
+
+def test_requests_of_one_connection_are_answered_in_their_order(caches: Caches) -> None:
+    """Whichever way each of them goes."""
+
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        for path in ("/filter", "/prioritize", "/nowhere", "/filter", "/prioritize"):
+            connection.send(path, QUESTION)
+        replies = [await connection.reply() for _ in range(5)]
+        assert [status for status, _ in replies] == [200, 200, 404, 200, 200]
+        assert replies[0][1]["NodeNames"] == replies[3][1]["NodeNames"] == ["a"]
+        assert replies[1][1] == replies[4][1] == [{"Host": "a", "Score": 5}]
+        assert (server.counted("filter", 200), server.counted("other", 404)) == (2, 1)
+
+    told(caches, story)
+
+
+def test_a_request_that_comes_in_pieces(caches: Caches) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        names = [f"node-{number:05d}" for number in range(10_000)]
+        body = json.dumps({"Pod": {"metadata": {}, "spec": {}}, "NodeNames": names}).encode()
+        half = len(body) // 2
+        connection.send("/filter", body[:half], Content_Length=str(len(body)))
+        await connection.writer.drain()
+        connection.writer.write(body[half:])
+        status, said = await connection.reply()
+        assert (status, said["NodeNames"]) == (200, names)
+
+    told(caches, story)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "says"),
+    [
+        ("/filter", b"{", 400, "body: Invalid JSON"),
+        ("/prioritize", b"{}", 400, "Pod: Field required"),
+        ("/preempt", b"null", 400, "should be an object"),
+        ("/filter", b"x" * (3 * LIMIT), 413, "PODIUM_BODY_LIMIT"),
+        ("/bind", b"{}", 404, "POST /filter"),
+    ],
+    ids=["no JSON", "no pod", "null", "too large", "no verb"],
+)
+def test_a_no_is_told(caches: Caches, path: str, body: bytes, status: int, says: str) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        connection.send(path, body)
+        got, said = await connection.reply()
+        assert got == status
+        assert says in said["Error"]
+        connection.send("/filter", QUESTION)
+        assert (await connection.reply())[0] == 200
+
+    told(caches, story)
+
+
+def test_who_asks_for_leave_to_send_is_given_it(caches: Caches) -> None:
+    """`Expect: 100-continue` is of HTTP, not of kube-scheduler: FastAPI's way."""
+
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        connection.send("/filter", b"", Expect="100-continue", Content_Length=str(len(QUESTION)))
+        assert b" 100 " in await connection.reader.readuntil(b"\r\n\r\n")
+        connection.writer.write(QUESTION)
+        assert (await connection.reply())[0] == 200
+
+    told(caches, story)
+
+
+def test_a_crowd_is_told_at_once(caches: Caches) -> None:
+    """All of it came in one moment: two are let in, whoever is late is told, and afterwards there is room again."""
+
+    async def story(server: Server) -> None:
+        server.front.door.come()  # one request is under way for long
+        crowd = [await server.connect() for _ in range(3)]
+        server.front.door.come()
+        for connection in crowd:
+            connection.send("/filter", QUESTION)
+        for connection in crowd:
+            status, said = await connection.reply()
+            assert status == 503
+            assert "PODIUM_MAX_REQUESTS" in said["Error"]
+        server.front.door.go()
+        crowd[0].send("/filter", QUESTION)
+        assert (await crowd[0].reply())[0] == 200
+        server.front.door.go()
+        for connection in crowd * 2:
+            connection.send("/filter", QUESTION)
+            assert (await connection.reply())[0] == 200
+
+    told(caches, story, max_requests=2)
+
+
+def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(server: Server) -> None:
+        def fails(*_: Any) -> bytes:
+            raise RuntimeError("a defect")
+
+        connection = await server.connect()
+        with monkeypatch.context() as patch:
+            patch.setattr(server.front.verbs, "answer", fails)
+            connection.send("/filter", QUESTION)
+            assert await connection.reply() == (500, {"Error": "Internal Server Error"})
+        for _ in range(3):
+            connection.send("/filter", QUESTION)
+            assert (await connection.reply())[0] == 200
+        assert server.counted("filter", 500) == 1
+
+    told(caches, story, max_requests=1)
