@@ -73,6 +73,7 @@ class Curve:
 def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
     """The curve after these further lines."""
     fresh: list[Point] = []
+    observed = {one.metric: one for one in curve.observed}
     now = curve
     for line in lines:
         if now.again:
@@ -89,7 +90,9 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
             elif step is not None:
                 now = replace(now, announced=Announcement(step, line, now.lines))
             if seen.others:
-                now = _beside(now, seen, step)
+                _beside(observed, now, seen, step)
+    if observed:
+        now = replace(now, observed=tuple(observed.values()))
     if not fresh:
         return now
     return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
@@ -106,16 +109,17 @@ def _valued(now: Curve, step: float, given: float, line: Printed, grid: Grid) ->
     return replace(now, last_step=step, last_value=value, diverged=diverged), [Point(step, value, line.time)]
 
 
-def _beside(now: Curve, seen: Seen, step: float | None) -> Curve:
-    """The curve after values of additional metrics. `step`: that of the objective on this line; where there is none,
+def _beside(observed: dict[str, Observed], now: Curve, seen: Seen, step: float | None) -> None:
+    """Note values of additional metrics in `observed`. `step`: that of the objective on this line; where there is none,
     and none was printed with a value itself, it is the one announced before, or else the last.
     """
     if step is None:
         step = now.waiting.step if now.waiting is not None else now.last_step or 0.0
-    known = {one.metric: one for one in now.observed}
     for other in seen.others:
-        known = observe(known, other.metric, step if other.step is None else other.step, other.value)
-    return replace(now, observed=tuple(known.values()))
+        at = step if other.step is None else other.step
+        found = observe(observed.get(other.metric), other.metric, at, other.value)
+        if found is not None:
+            observed[other.metric] = found
 
 
 def _back(curve: Curve, step: float) -> float:

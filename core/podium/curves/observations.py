@@ -8,8 +8,8 @@ arrives at the same: steps do not go back, and an equal value is no new extreme.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from podium.schema.trial import NonFinite, Observation
 
@@ -33,21 +33,20 @@ class Observed:
     high: Extreme | None = None
 
 
-def observe(known: Mapping[str, Observed], metric: str, step: float, value: float) -> dict[str, Observed]:
-    """`known` with this further value. A step before the latest is one done again, after a requeue: it is left out, as
-    it is from the curve. At the latest step itself the newest value counts: some scripts print several.
+def observe(before: Observed | None, metric: str, step: float, value: float) -> Observed | None:
+    """What is known of `metric` after this further value; None: still nothing. A step before the latest is one done
+    again, after a requeue: it is left out, as it is from the curve. At the latest step itself the newest value counts:
+    some scripts print several.
     """
-    before = known.get(metric, Observed(metric, step, value))
-    if not math.isfinite(step) or step < before.step:
-        return dict(known)
-    now = replace(before, step=step, latest=value)
+    if not math.isfinite(step) or (before is not None and step < before.step):
+        return before
+    low, high = (None, None) if before is None else (before.low, before.high)
     if math.isfinite(value):
-        here = Extreme(step, value)
-        if now.low is None or value < now.low.value:
-            now = replace(now, low=here)
-        if now.high is None or value > now.high.value:
-            now = replace(now, high=here)
-    return {**known, metric: now}
+        if low is None or value < low.value:
+            low = Extreme(step, value)
+        if high is None or value > high.value:
+            high = Extreme(step, value)
+    return Observed(metric, step, value, low, high)
 
 
 def to_status(observed: Iterable[Observed]) -> list[Observation]:
