@@ -99,8 +99,10 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        # a whole number may have more digits than a float can hold
-        return float(value) if abs(value) < 1e308 or not math.isfinite(value) else math.inf
+        try:
+            return float(value)
+        except OverflowError:  # a whole number with more digits than a float can hold
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         try:
             return float(value)

@@ -45,6 +45,8 @@ LINES = [
     ("json", '{"epoch": 1, "acc": true}', []),
     ("json", '{"epoch": 1, "acc": ', []),
     ("json", "[1, 2]", []),
+    ("json", '{"acc": -1' + "0" * 400 + "}", [(None, -math.inf)]),
+    ("json", '{"acc": 1.5e308}', [(None, 1.5e308)]),
     ("json", "{" * 5000, []),
     ("text", "epoch=3 acc=0.5", [(3, 0.5)]),
     ("text", "Epoch 3/10: acc: 5e-1, loss=2", [(3, 0.5)]),
