@@ -72,7 +72,7 @@ class Book:
             back = self.curve.back - before.back
             self.account = fell_back(self.account, self.pod.attempt, before.at, back, batch.lines[-1].time)
             self.touch()
-        if self.curve.taken != before.taken:
+        if self.curve.taken != before.taken or self.curve.observed != before.observed:
             self.touch()
 
     def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:

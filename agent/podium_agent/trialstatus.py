@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from podium.curves import observations
 from podium.curves.growing import Curve
 from podium.domain.snapshot import Point
 from podium.schema.trial import (
@@ -33,6 +34,7 @@ MINE = {
     "curve",
     "last_step",
     "last_value",
+    "observations",
     "reader",
     "suspensions",
     "saved",
@@ -93,6 +95,7 @@ def curve_from(status: TrialStatus, position: Position, begins_at: float | None)
         again=goes_on and cursor is not None and cursor.announced,
         at=(reached(status) or 0.0) if begins_at is None else begins_at,
         first=begins_at is not None or (cursor is not None and cursor.first),
+        observed=observations.from_status(status.observations),
     )
 
 
@@ -112,6 +115,7 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
         curve=CurveStatus(points=[CurvePoint(step=p.step, value=p.value, time=p.time) for p in curve.points]),
         last_step=curve.last_step,
         last_value=curve.last_value,
+        observations=observations.to_status(curve.observed),
         reader=ReaderCursor(
             pod_uid=book.pod.uid,
             container=container,
@@ -152,7 +156,9 @@ def to_status(book: Book, account: Account, container: str, now: float) -> dict[
         ],
         departure=book.told,
     )
-    return status.model_dump(mode="json", by_alias=True, include=MINE, exclude_none=True)
+    # a CRD from before additional metrics, which no upgrade of a chart renews, refuses what it does not know
+    mine = MINE if status.observations else MINE - {"observations"}
+    return status.model_dump(mode="json", by_alias=True, include=mine, exclude_none=True)
 
 
 def _saved(save: Save | None) -> Saved | None:

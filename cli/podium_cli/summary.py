@@ -27,6 +27,7 @@ def lines(report: JobReport) -> list[str]:
             f"{report.metric} {texts.number(report.best.best)} at {report.step_key} {texts.step(report.best.best_step)}"
         )
         found.append(f"best         {report.best.name}  {value}")
+        found += [f"also         {told}" for told in report.best.also]
         found.append(f"parameters   {texts.parameters(dict(report.best.parameters))}")
     found.append(f"trials       {report.done} of {report.max_trials} done")
     shares = (("training", use.training), ("switching", use.switching), ("idle", use.idle))

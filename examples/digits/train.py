@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> int:
             block.store([*model.values, *model.momenta])
         # Printed before it is saved: killed between the two, the next run repeats this very line; the other way round,
         # it would be missing.
-        shown = loss if math.isfinite(loss) else None  # JSON has no NaN
+        shown = loss if math.isfinite(loss) else str(loss)  # JSON has no NaN
         print(json.dumps({"epoch": epoch, "val_acc": accuracy(model, digits, settings), "loss": shown}))
         if folder:
             save(folder, settings, epoch, model, random)

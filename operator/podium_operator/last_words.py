@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from podium.curves import observations
 from podium.curves.growing import Curve, Line, extend
 from podium.curves.readings import reader
 from podium.curves.thinning import Grid
@@ -79,8 +80,16 @@ class LastWords:
 def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
     points = [CurvePoint(step=p.step, value=p.value, time=p.time).model_dump(by_alias=True) for p in curve.points]
     meta = trial.metadata
+    status: dict[str, object] = {
+        "curve": {"points": points},
+        "lastStep": curve.last_step,
+        "lastValue": curve.last_value,
+    }
+    if curve.observed:
+        told = observations.to_status(curve.observed)
+        status["observations"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
     return {
         # the version that was looked at names this very object: the server ignores a uid here
         "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
-        "status": {"curve": {"points": points}, "lastStep": curve.last_step, "lastValue": curve.last_value},
+        "status": status,
     }

@@ -144,6 +144,7 @@ def reading_of(job: HyperParamJob) -> MetricsReading:
         step_key=spec.metrics.step_key,
         format=spec.metrics.format,
         filter=spec.metrics.filter,
+        additional=tuple(spec.objective.additional_metrics),
         container=spec.template["spec"]["containers"][0]["name"],
     )
 

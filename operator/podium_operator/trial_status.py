@@ -83,8 +83,8 @@ def trial_status(
     if predicted is not None and phase not in FINAL:
         status["predicted"] = {"value": predicted.middle, "low": predicted.low, "high": predicted.high}
     conditions = _exceeded(trial, sight, now)
-    if phase is TrialPhase.SUCCEEDED and not stored.curve.points and job is not None:
-        conditions.append(_no_values(job, status["finishedAt"]))
+    if phase is TrialPhase.SUCCEEDED and job is not None:
+        conditions += _unavailable(trial, job, status["finishedAt"])
     if conditions:
         status["conditions"] = conditions
     return status
@@ -100,14 +100,24 @@ def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
     return [_condition(EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
 
 
-def _no_values(job: HyperParamJob, since: str) -> Manifest:
-    """A trial that ended well and is worth nothing: most often a metric's name that is spelled otherwise."""
-    how = job.spec.metrics
+def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manifest]:
+    """A trial that ended well and did not print what it should: most often a metric's name that is spelled otherwise.
+    Without the objective it is worth nothing.
+    """
+    objective, how = job.spec.objective, job.spec.metrics
+    seen = {one.metric for one in trial.status.observations}
+    never = [name for name in objective.additional_metrics if name not in seen]
+    if not trial.status.curve.points:
+        reason, field, names = "NoValues", "metric", [objective.metric, *never]
+    elif never:
+        reason, field, names = "SomeMissing", "additionalMetrics", never
+    else:
+        return []
     message = (
-        f"The trial ended and never printed {job.spec.objective.metric!r} (format {how.format}): "
-        "compare objective.metric and metrics with what `kubectl logs` shows."
+        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): "
+        f"compare objective.{field} and metrics with what `kubectl logs` shows."
     )
-    return _condition("MetricsUnavailable", "NoValues", message, since)
+    return [_condition("MetricsUnavailable", reason, message, since)]
 
 
 def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:

@@ -6,11 +6,13 @@ Nothing here asks Podium: the record is the driver's, the logs are containerd's,
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 THAWED = {"freezer.state": "THAWED", "cgroup.freeze": "0"}
 
@@ -82,6 +84,18 @@ def printed(log: str, metric: str, step: str) -> list[tuple[int, float]]:
             if metric in row:
                 points.append((int(row[step]), float(row[metric])))
     return points
+
+
+def summary(points: Sequence[tuple[int, float]]) -> dict[str, Any]:
+    """The latest, the lowest and the highest value with their steps, spelled as a trial's status spells them."""
+    step, latest = points[-1]
+    told: dict[str, Any] = {"step": step, "latest": latest if math.isfinite(latest) else str(latest)}
+    finite = [point for point in points if math.isfinite(point[1])]
+    for name, chosen in (("min", min), ("max", max)):
+        if finite:
+            found = chosen(finite, key=lambda point: point[1])
+            told |= {name: found[1], f"{name}Step": found[0]}
+    return told
 
 
 def frozen_cgroups(roots: Iterable[Path]) -> list[Path]:

@@ -45,11 +45,14 @@ def test_trials_were_suspended_and_came_back(site: Any, digits: Any) -> None:
 
 def test_no_step_is_missing_or_repeated(site: Any, digits: Any) -> None:
     for trial in digits.trials:
-        points = site.evidence.printed(site.log_of(digits.pods[trial["status"]["pod"]], "train"), "val_acc", "epoch")
+        log = site.log_of(digits.pods[trial["status"]["pod"]], "train")
+        points = site.evidence.printed(log, "val_acc", "epoch")
         assert [step for step, _ in points] == list(range(1, EPOCHS + 1)), trial["metadata"]["name"]
         kept = {point["step"]: point["value"] for point in trial["status"]["curve"]["points"]}
         assert kept.items() <= dict(points).items(), "the stored curve says what the log says, to the last digit"
         assert trial["status"]["lastStep"] == EPOCHS
+        told = site.evidence.summary(site.evidence.printed(log, "loss", "epoch"))
+        assert trial["status"]["observations"] == [{"metric": "loss", **told}]
 
 
 def test_the_best_trial_is_bit_identical_to_running_alone(site: Any, digits: Any) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from podium.placement.registry import DEFAULT, POLICIES, placement_policy
 from podium.schema.trial import HyperParamTrial
-from podium_cli import texts
+from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
 from podium_cli.commands.get import show
@@ -73,6 +73,7 @@ def lines(picture: JobPicture, trial: HyperParamTrial) -> list[str]:
         f"phase        {status.phase.value}" + (f"  {reason}" if reason else ""),
         f"rank         {texts.NOTHING if status.rank is None else status.rank}",
         f"progress     {_progress(picture, trial)}",
+        *(f"also         {told}" for told in observed.sentences(picture.job, trial)),
         f"pod          {status.pod or 'none'} on {status.node or 'no node'}",
         f"attempt      {status.attempt}, failures {status.failures}",
     ]

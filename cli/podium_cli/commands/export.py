@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 from types import MappingProxyType
 
+from podium.curves import observations
 from podium.curves.wire import to_wire
 from podium.domain.phase import TrialPhase
 from podium.schema.trial import HyperParamTrial
@@ -75,4 +76,5 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
         tuple(p.step * pace for p in points),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
+        observations.from_status(status.observations),
     )

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podium.schema.trial import HyperParamTrial
-from podium_cli import texts
+from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node
@@ -65,7 +65,10 @@ async def _trials(session: Session, job: str, sort_by: str) -> Exit:
 
 
 def trials_table(picture: JobPicture, sort_by: str) -> Table:
-    table = _plain("TRIAL PHASE GPU RANK STEP VALUE BEST PREDICTED GPU-S SUSP PARAMETERS WHY")
+    """One row a trial; a column for each additional metric of the job, with the value that was printed last."""
+    further = observed.names(picture.job)
+    heads = ["TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "PREDICTED", "GPU-S", "SUSP"]
+    table = _plain(*heads, *map(texts.clean, further), "PARAMETERS", "WHY")
     for trial in ORDERS[sort_by](picture):
         status = trial.status
         table.add_row(
@@ -79,6 +82,7 @@ def trials_table(picture: JobPicture, sort_by: str) -> Table:
             Text(texts.number(status.predicted.value if status.predicted else None)),
             Text(f"{status.gpu_seconds:.1f}"),
             Text(str(status.suspensions.count)),
+            *(Text(observed.latest(trial, metric)) for metric in further),
             Text(texts.parameters(trial.spec.parameters)),
             Text(why(trial)),
         )
@@ -89,7 +93,7 @@ async def _gpus(session: Session) -> Exit:
     async with session.api() as api:
         items = (await api.list(GPUNODES))["items"]
     now = datetime.now(UTC)
-    table = _plain("GPU PRODUCT HEALTH HOLDER FOR UTIL MEMORY-GIB SHARES TRIALS UUID")
+    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SHARES", "TRIALS", "UUID"])
     for node in (parse_node(item) for item in items):
         for gpu in node.status.gpus:
             holder = gpu.holder
@@ -118,10 +122,10 @@ def show(table: RenderableType) -> None:
         Console(width=10_000, highlight=False).print(table)
 
 
-def _plain(heads: str) -> Table:
+def _plain(*heads: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for head in heads.split():
-        table.add_column(head, no_wrap=head not in ("PARAMETERS", "WHY"))
+    for head in heads:
+        table.add_column(Text(head), no_wrap=head not in ("PARAMETERS", "WHY"))
     return table
 
 

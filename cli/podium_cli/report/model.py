@@ -10,6 +10,7 @@ from datetime import datetime
 from podium.curves.wire import diverged
 from podium.schema.job import HyperParamJob, Scalar
 from podium.schema.trial import HyperParamTrial
+from podium_cli import observed
 from podium_cli.picture import JobPicture
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
@@ -71,6 +72,8 @@ class TrialLine:
     suspensions: int
     suspended_cost: float
     curve: tuple[tuple[float, float], ...]  # step, value: finite ones only
+    further: tuple[str, ...] = ()  # the latest value of each additional metric of the job, as it is shown
+    also: tuple[str, ...] = ()  # the same in sentences, with the lowest and the highest
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class JobReport:
     policy: str
     algorithm: str
     metric: str
+    further: tuple[str, ...]  # the additional metrics
     maximize: bool
     target: float | None
     step_key: str
@@ -124,7 +128,7 @@ def build(picture: JobPicture) -> JobReport:
     end = job.status.finished_at or picture.now
     span = max((end - origin).total_seconds(), 1.0)
     levels = _levels(picture)
-    lines = tuple(_line(trial, levels[trial.metadata.name]) for trial in picture.by_value)
+    lines = tuple(_line(job, trial, levels[trial.metadata.name]) for trial in picture.by_value)
     best_name = picture.best.metadata.name if picture.best else None
     lanes = _lanes(picture, levels, origin, span)
     objective = job.spec.objective
@@ -137,6 +141,7 @@ def build(picture: JobPicture) -> JobReport:
         policy=job.spec.policy.name,
         algorithm=job.spec.search.algorithm,
         metric=objective.metric,
+        further=observed.names(job),
         maximize=picture.maximize,
         target=objective.target,
         step_key=job.spec.metrics.step_key,
@@ -186,7 +191,7 @@ def _levels(picture: JobPicture) -> dict[str, int]:
     return levels
 
 
-def _line(trial: HyperParamTrial, level: int) -> TrialLine:
+def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialLine:
     status = trial.status
     told = [part for part in (status.reason, status.message) if part]
     points = [(point.step, point.value) for point in status.curve.points]
@@ -204,6 +209,8 @@ def _line(trial: HyperParamTrial, level: int) -> TrialLine:
         suspensions=status.suspensions.count,
         suspended_cost=status.suspensions.seconds_out + status.suspensions.seconds_in,
         curve=tuple((step, value) for step, value in points if math.isfinite(step) and not diverged(value)),
+        further=tuple(observed.latest(trial, metric) for metric in observed.names(job)),
+        also=observed.sentences(job, trial),
     )
 
 

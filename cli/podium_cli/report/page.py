@@ -11,8 +11,8 @@ from podium_cli.report.markup import NONE, Markup, element, join, words
 from podium_cli.report.model import LEVELS, JobReport, TrialLine
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # the browser itself refuses anything from elsewhere
-COLUMNS = ("Trial", "Phase", "Parameters", "Best", "Steps", "GPU-seconds", "Suspensions", "Why")
-NUMERIC = frozenset({"Best", "Steps", "GPU-seconds", "Suspensions"})
+TEXTS = ("Trial", "Phase", "Parameters")
+FIGURES = ("Best", "Steps", "GPU-seconds", "Suspensions")
 
 
 def page_head(title: str) -> Markup:
@@ -154,7 +154,8 @@ def _scatters(report: JobReport) -> Markup:
 
 
 def _table(report: JobReport) -> Markup:
-    heads = [element("th", words(name), scope="col", class_="n" if name in NUMERIC else "") for name in COLUMNS]
+    columns = [("", TEXTS), ("n", (*FIGURES, *report.further)), ("", ("Why",))]
+    heads = [element("th", words(name), scope="col", class_=kind) for kind, names in columns for name in names]
     rows = [_row(line, is_best=report.best is not None and line.name == report.best.name) for line in report.trials]
     table = element("table", element("thead", element("tr", *heads)), element("tbody", *rows))
     return card(element("h2", words("Trials")), element("div", table, class_="scroll"))
@@ -169,6 +170,7 @@ def _row(line: TrialLine, *, is_best: bool) -> Markup:
         ("n", texts.step(line.last_step)),
         ("n", texts.number(line.gpu_seconds)),
         ("n", str(line.suspensions)),
+        *(("n", value) for value in line.further),
         ("why", line.why),
     )
     return element(

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
-from podium.curves.readings import Reader
+from podium.curves.observations import Observed, observe
+from podium.curves.readings import Reader, Seen
 from podium.curves.thinning import Grid, thin
 from podium.curves.wire import to_wire
 from podium.domain.snapshot import Point
@@ -59,6 +60,7 @@ class Curve:
     at: float = 0.0  # the step printed last, seen before or not: after a requeue it is behind `last_step` for a while
     first: bool = False  # a new attempt, of which no value was read yet
     back: float = 0.0  # steps that this attempt does again because it began before `at`: from an older save, or none
+    observed: tuple[Observed, ...] = ()  # the job's additional metrics, as far as they were printed
 
     @property
     def waiting(self) -> Announcement | None:
@@ -71,6 +73,7 @@ class Curve:
 def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> Curve:
     """The curve after these further lines."""
     fresh: list[Point] = []
+    observed = {one.metric: one for one in curve.observed}
     now = curve
     for line in lines:
         if now.again:
@@ -79,23 +82,44 @@ def extend(curve: Curve, lines: Iterable[Printed], read: Reader, grid: Grid) -> 
             continue
         now = replace(now, lines=now.lines + 1)
         for seen in read(line.text):
-            if seen.value is None:
-                if seen.step is not None:
-                    now = replace(now, announced=Announcement(seen.step, line, now.lines))
-                continue
-            step = seen.step if seen.step is not None else _next_step(now)
-            if math.isfinite(step):
-                now = replace(now, at=step, first=False, back=_back(now, step))
-            if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
-                now = replace(now, repeated=now.repeated + 1)
-                continue
-            value = to_wire(seen.value, grid.maximize)
-            diverged = now.diverged + (not math.isfinite(seen.value))
-            now = replace(now, last_step=step, last_value=value, diverged=diverged)
-            fresh.append(Point(step, value, line.time))
+            step = seen.step
+            if seen.value is not None:
+                step = _next_step(now) if step is None else step
+                now, point = _valued(now, step, seen.value, line, grid)
+                fresh += point
+            elif step is not None:
+                now = replace(now, announced=Announcement(step, line, now.lines))
+            if seen.others:
+                _beside(observed, now, seen, step)
+    if observed:
+        now = replace(now, observed=tuple(observed.values()))
     if not fresh:
         return now
     return replace(now, points=thin((*curve.points, *fresh), grid), taken=now.taken + len(fresh))
+
+
+def _valued(now: Curve, step: float, given: float, line: Printed, grid: Grid) -> tuple[Curve, list[Point]]:
+    """The curve after a value of the objective, and the point that it is: none where its step was seen before."""
+    if math.isfinite(step):
+        now = replace(now, at=step, first=False, back=_back(now, step))
+    if not math.isfinite(step) or (now.last_step is not None and step <= now.last_step):
+        return replace(now, repeated=now.repeated + 1), []
+    value = to_wire(given, grid.maximize)
+    diverged = now.diverged + (not math.isfinite(given))
+    return replace(now, last_step=step, last_value=value, diverged=diverged), [Point(step, value, line.time)]
+
+
+def _beside(observed: dict[str, Observed], now: Curve, seen: Seen, step: float | None) -> None:
+    """Note values of additional metrics in `observed`. `step`: that of the objective on this line; where there is none,
+    and none was printed with a value itself, it is the one announced before, or else the last.
+    """
+    if step is None:
+        step = now.waiting.step if now.waiting is not None else now.last_step or 0.0
+    for other in seen.others:
+        at = step if other.step is None else other.step
+        found = observe(observed.get(other.metric), other.metric, at, other.value)
+        if found is not None:
+            observed[other.metric] = found
 
 
 def _back(curve: Curve, step: float) -> float:

@@ -1,7 +1,8 @@
-"""From a line that a trial printed to (step, value): JSON, text by a regular expression, or Hugging Face's dicts. Pure.
+"""From a line that a trial printed to steps and values: JSON, text by a pattern, or Hugging Face's dicts. Pure.
 
 Used by the agent for the logs on its node, by the operator for trials without a GPU, which may run where no agent is.
-A line that says nothing of the metric gives nothing, never an error: logs hold anything.
+A line that says nothing of the job's metrics gives nothing, never an error: logs hold anything. What a line says of the
+objective does not hang on which additional metrics are asked for.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import ast
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,14 +31,28 @@ class Reading(Protocol):
     def format(self) -> str: ...
     @property
     def filter(self) -> str | None: ...
+    @property
+    def additional(self) -> Sequence[str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A value of an additional metric; `step` is None where none was printed with it."""
+
+    metric: str
+    step: float | None
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one line said: a step alone (the value follows on a later line), a value alone, or both."""
+    """What one line said of the objective: a step alone (the value follows on a later line), a value alone, both, or
+    nothing (then it only has `others`).
+    """
 
     step: float | None
     value: float | None
+    others: tuple[Other, ...] = ()
 
 
 Reader = Callable[[str], list[Seen]]
@@ -55,10 +70,17 @@ def reader(reading: Reading) -> Reader:
 def _record(record: Mapping[str, object] | None, reading: Reading) -> list[Seen]:
     if record is None:
         return []
+    step = _number(_lookup(record, reading.step_key))
+    others = tuple(
+        Other(metric, step, number)
+        for metric in reading.additional
+        if (number := _number(_lookup(record, metric))) is not None
+    )
     value = _number(_lookup(record, reading.metric))
     if value is None:
-        return []
-    return [Seen(_number(_lookup(record, reading.step_key)), value)]
+        # its step announces no value of the objective: records are whole, a later one has a step of its own
+        return [Seen(None, None, others)] if others else []
+    return [Seen(step, value, others)]
 
 
 def _lookup(record: Mapping[str, object], key: str) -> object:
@@ -77,8 +99,10 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        # a whole number may have more digits than a float can hold
-        return float(value) if abs(value) < 1e308 or not math.isfinite(value) else math.inf
+        try:
+            return float(value)
+        except OverflowError:  # a whole number with more digits than a float can hold
+            return math.inf if value > 0 else -math.inf
     if isinstance(value, str):
         try:
             return float(value)
@@ -128,19 +152,25 @@ def _text_reader(reading: Reading) -> Reader:
     # "Epoch 3/10", "epoch [3]": common, and no name=value
     loose = re.compile(rf"(?<![\w.]){re.escape(reading.step_key)}\s*[=:#\[(]?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 
+    wanted = frozenset(reading.additional)
+
     def read(line: str) -> list[Seen]:
         seen: list[Seen] = []
         for part in line.split("\r"):
             step = value = None
+            further: dict[str, float] = {}
             for match in pattern.finditer(part):
-                if match.group("name") == reading.metric:
+                name = match.group("name")
+                if name == reading.metric:
                     value = _number(match.group("value"))
-                elif match.group("name") == reading.step_key:
+                elif name == reading.step_key:
                     step = _number(match.group("value"))
+                elif name in wanted and (number := _number(match.group("value"))) is not None:
+                    further[name] = number
             if step is None and (found := loose.search(part)):
                 step = _number(found.group(1))
-            if step is not None or value is not None:
-                seen.append(Seen(step, value))
+            if step is not None or value is not None or further:
+                seen.append(Seen(step, value, tuple(Other(name, step, number) for name, number in further.items())))
         return seen
 
     return read

@@ -23,6 +23,16 @@ Quantity = Annotated[
     ),
 ]
 Scalar = str | bool | int | float
+MOST_ADDITIONAL = 8  # metrics beside the objective
+MetricName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=128,
+        pattern=r"^\S+$",
+        json_schema_extra={"x-says": "write the metric's name without spaces, such as val_loss"},
+    ),
+]
 Method = Literal["freeze", "cuda-checkpoint", "container-checkpoint", "app-checkpoint"]
 _PATH_SAYS: JsonDict = {"x-says": "write an absolute path, such as /ckpt"}
 
@@ -45,6 +55,13 @@ class Objective(SpecModel):
     metric: str = Field(min_length=1, max_length=128, description="its name in the trial's output")
     direction: Direction = Field(description="which way is better")
     target: float | None = Field(None, description="the job succeeds as soon as a trial reports a value this good")
+    additional_metrics: list[MetricName] = Field(
+        default_factory=list,
+        max_length=MOST_ADDITIONAL,
+        description="further metrics to read from the same output; each trial's status.observations shows them; trials "
+        "are ranked by the objective alone",
+        json_schema_extra={"x-kubernetes-list-type": "set"},
+    )
 
 
 class Parameter(SpecModel):

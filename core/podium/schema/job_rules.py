@@ -6,6 +6,7 @@ from typing import Any
 
 from podium.schema.base import OpenModel
 from podium.schema.job import Gpus, JobSpec, Parameter, ParameterType
+from podium.schema.metric_rules import METRIC_RULES
 from podium.schema.rules import Rule
 from podium.schema.template import GATE_CONTAINER, Container, PodSpec
 
@@ -152,23 +153,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         _max_steps,
         at="trials.maxSteps",
     ),
-    Rule(
-        "StepKeyIsMetric",
-        "spec",
-        "self.objective.metric != self.metrics.stepKey",
-        "metrics.stepKey and objective.metric are both {metrics.stepKey}: name the value that counts the steps, "
-        "such as epoch",
-        lambda spec: spec.objective.metric != spec.metrics.step_key,
-        at="metrics.stepKey",
-    ),
-    Rule(
-        "FilterWithoutText",
-        "spec.metrics",
-        "!has(self.filter) || self.format == 'text'",
-        "filter is read with format text only, not with {format}: write format: text, or remove filter",
-        lambda metrics: metrics.filter is None or metrics.format == "text",
-        at="filter",
-    ),
+    *METRIC_RULES,
     Rule(
         "SuspensionWithoutGpus",
         "spec",

@@ -16,4 +16,5 @@ class MetricsReading(StatusModel):
     step_key: str = "step"
     format: Literal["json", "text", "huggingface"] = "json"
     filter: str | None = None
+    additional: tuple[str, ...] = ()
     container: str

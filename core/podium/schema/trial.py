@@ -8,13 +8,16 @@ Each uses server-side apply with its own field manager, so neither can overwrite
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from pydantic import Field
 
 from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
-from podium.schema.job import Scalar
+from podium.schema.job import MOST_ADDITIONAL, Scalar
+
+NonFinite = Literal["nan", "inf", "-inf"]
 
 
 class TrialSpec(SpecModel):
@@ -40,6 +43,20 @@ class CurveStatus(StatusModel):
     """The learning curve on a fixed geometric grid of steps, with the first, the last and the best point."""
 
     points: list[CurvePoint] = Field(default_factory=list, max_length=256, description="by step")
+
+
+class Observation(StatusModel):
+    """What one of the job's additional metrics came to."""
+
+    metric: str = Field(description="its name, as in objective.additionalMetrics")
+    step: float = Field(description="of the latest value, in stepKey's unit")
+    latest: float | NonFinite = Field(
+        description="the value printed last; nan, inf and -inf as texts: JSON has no such number"
+    )
+    min: float | None = Field(None, description="the lowest finite value; missing: there was none")
+    min_step: float | None = Field(None, description="at which that was printed first")
+    max: float | None = Field(None, description="the highest finite value; missing: there was none")
+    max_step: float | None = Field(None, description="at which that was printed first")
 
 
 class ReaderCursor(StatusModel):
@@ -209,6 +226,12 @@ class TrialStatus(StatusModel):
     curve: CurveStatus = Field(default_factory=CurveStatus, description="(agent) the learning curve")
     last_step: float | None = Field(None, description="(agent) the last step that it printed")
     last_value: float | None = Field(None, description="(agent) the value at that step")
+    observations: list[Observation] = Field(
+        default_factory=list,
+        max_length=MOST_ADDITIONAL,
+        description="(agent) the job's additional metrics, as far as they were printed",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
+    )
     reader: ReaderCursor | None = Field(None, description="(agent) how far its log has been read")
     suspensions: Suspensions = Field(default_factory=Suspensions, description="(agent) number and cost of suspensions")
     saved: Saved | None = Field(None, description="(agent) the newest save; missing: none was seen")

@@ -111,6 +111,11 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
 
 
 def _metrics(spec: JobSpec) -> Iterator[Refusal]:
+    named = spec.objective.additional_metrics
+    for number, metric in enumerate(named):
+        if metric in named[:number]:
+            where = f"spec.objective.additionalMetrics[{number}]"
+            yield Refusal("DuplicateMetric", where, f"{metric} is named twice: remove one")
     pattern = spec.metrics.filter
     if pattern is None:
         return

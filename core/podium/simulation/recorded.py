@@ -1,7 +1,8 @@
 """Recorded learning curves of real training runs, as files: one task a file, gzip or plain JSON lines.
 
 The first line is the header (task, metric, goal, target), each further line a trial: its cumulative training seconds,
-step and validation value at every evaluation; null where a value was not finite. Read by the benchmark and the tests.
+step and validation value at every evaluation; null where a value was not finite; of additional metrics what the
+trial's status has. Read by the benchmark and the tests.
 """
 
 from __future__ import annotations
@@ -18,8 +19,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
+from podium.curves.observations import Observed, from_status, to_status
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
+from podium.schema.trial import Observation
 
 GOALS = ("maximize", "minimize")
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
@@ -40,6 +45,7 @@ class RecordedTrial:
     seconds: tuple[float, ...]
     values: tuple[float, ...]
     steps: tuple[float, ...] = ()  # of each evaluation; empty where none were recorded
+    observed: tuple[Observed, ...] = ()  # additional metrics: no curves, and no policy sees them
 
     @property
     def length(self) -> float:
@@ -143,6 +149,7 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         seconds,
         values,
         _steps(record, seconds, where),
+        _observed(record, where),
     )
 
 
@@ -157,6 +164,13 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
     return steps
 
 
+def _observed(record: dict[str, Any], where: str) -> tuple[Observed, ...]:
+    try:
+        return from_status([Observation.model_validate(one) for one in record.get("observations") or ()])
+    except (ValidationError, TypeError):
+        raise RecordingError(f"{where}: observations must be as in a trial's status, or left out") from None
+
+
 def lines(recording: Recording) -> Iterator[str]:
     """What `parse` reads back as the same recording; a value that was not finite is null."""
     goal = "maximize" if recording.maximize else "minimize"
@@ -166,4 +180,7 @@ def lines(recording: Recording) -> Iterator[str]:
         line = {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}
         if trial.steps:
             line["step"] = list(trial.steps)
+        if trial.observed:
+            told = to_status(trial.observed)
+            line["observations"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
         yield json.dumps(line)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium.curves.growing import Curve, extend
-from podium.curves.readings import Seen, reader
+from podium.curves.readings import Other, Seen, reader
 from podium.curves.thinning import Grid
 from podium.curves.wire import diverged
 from podium.schema.reading import MetricsReading
@@ -20,7 +20,7 @@ from podium_agent.logs.tail import Position, Tail
 GRID = Grid(maximize=True)
 
 
-def reading(form: str = "json", **more: str) -> MetricsReading:
+def reading(form: str = "json", **more: object) -> MetricsReading:
     return MetricsReading.model_validate(
         {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": form, "container": "train", **more}
     )
@@ -45,6 +45,8 @@ LINES = [
     ("json", '{"epoch": 1, "acc": true}', []),
     ("json", '{"epoch": 1, "acc": ', []),
     ("json", "[1, 2]", []),
+    ("json", '{"acc": -1' + "0" * 400 + "}", [(None, -math.inf)]),
+    ("json", '{"acc": 1.5e308}', [(None, 1.5e308)]),
     ("json", "{" * 5000, []),
     ("text", "epoch=3 acc=0.5", [(3, 0.5)]),
     ("text", "Epoch 3/10: acc: 5e-1, loss=2", [(3, 0.5)]),
@@ -65,6 +67,44 @@ def test_what_a_line_says(form: str, line: str, expected: list[tuple[float | Non
     )
 
 
+OTHERS = [
+    ("json", '{"epoch": 3, "acc": 0.5, "loss": 2, "x": 1}', [Seen(3, 0.5, (Other("loss", 3, 2),))]),
+    (
+        "json",
+        '{"epoch": 3, "eval": {"f1": 0.25}, "loss": 2}',
+        [Seen(None, None, (Other("loss", 3, 2), Other("eval.f1", 3, 0.25)))],
+    ),
+    ("json", '{"loss": NaN}', [Seen(None, None, (Other("loss", None, NAN),))]),
+    ("json", '{"epoch": 3, "acc": 0.5, "loss": null}', [Seen(3, 0.5)]),
+    ("json", '{"loss": "low", "eval.f1": true}', []),
+    ("json", '{"loss": 1}\r{"loss": 2}', [Seen(None, None, (Other("loss", None, n),)) for n in (1, 2)]),
+    ("text", "epoch=3 loss=0.5", [Seen(3, None, (Other("loss", 3, 0.5),))]),
+    (
+        "text",
+        "Epoch 3/10: acc: 5e-1, loss=inf eval.f1=1",
+        [Seen(3, 0.5, (Other("loss", 3, math.inf), Other("eval.f1", 3, 1)))],
+    ),
+    ("text", "loss=2 then loss=1", [Seen(None, None, (Other("loss", None, 1),))]),
+    ("text", "gloss=2 loss_2=1 loss=high", []),
+    ("huggingface", "{'loss': 1.5, 'epoch': 0.25}", [Seen(None, None, (Other("loss", 0.25, 1.5),))]),
+    ("huggingface", "9%{'eval.f1': nan, 'acc': 1, 'epoch': 2}", [Seen(2, 1, (Other("eval.f1", 2, NAN),))]),
+]
+
+
+@pytest.mark.parametrize(("form", "line", "expected"), OTHERS)
+def test_what_a_line_says_of_additional_metrics(form: str, line: str, expected: list[Seen]) -> None:
+    found = reader(reading(form, additional=["loss", "eval.f1"]))(line)
+    assert repr(found) == repr([floats(one) for one in expected])
+
+
+def floats(seen: Seen) -> Seen:
+    """As a reader gives them: no whole numbers."""
+    others = tuple(Other(o.metric, None if o.step is None else float(o.step), float(o.value)) for o in seen.others)
+    return Seen(
+        None if seen.step is None else float(seen.step), None if seen.value is None else float(seen.value), others
+    )
+
+
 def test_a_filter_without_its_groups_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="no group value"):
         reader(reading("text", filter=r"(?P<name>\w+) is .*"))
@@ -73,6 +113,8 @@ def test_a_filter_without_its_groups_is_refused_by_name() -> None:
 def test_a_filter_of_the_users_own() -> None:
     read = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)"))
     assert read("epoch is 2 and acc is 0.75") == [Seen(2.0, 0.75)]
+    both = reader(reading("text", filter=r"(?P<name>\w+) is (?P<value>[\d.]+)", additional=["loss"]))
+    assert both("epoch is 2, loss is 3 and acc is 0.75") == [Seen(2.0, 0.75, (Other("loss", 2.0, 3.0),))]
 
 
 def test_pieces_are_put_together_per_stream_and_a_restart_begins_before_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,33 @@ def test_target_reached_ends_the_job_and_frees_the_rest() -> None:
     assert [a.trial.name for a in made.actions if isinstance(a, DeletePod)] == ["job-0", "job-1"]
     assert job_end(made) == (True, "TargetReached")
     assert numbers(made) == created(made) == []
+
+
+WORST = sys.float_info.max  # what stands for NaN in a curve
+
+
+@pytest.mark.parametrize(
+    ("maximize", "target", "curves", "winner"),
+    [
+        (False, 0.5, [[0.9, 0.6], [0.8, 0.5]], 1),  # as good is good enough
+        (False, 0.5, [[0.9, 0.4, 0.7], [0.8, 0.6]], 0),  # also where it went up again
+        (False, 0.5, [[0.9, 0.6], [0.8, 0.55]], None),
+        (False, 0.5, [[-WORST], [WORST]], None),
+        (False, -1.0, [[0.1], [-1.5]], 1),
+        (True, 0.5, [[0.4], [WORST]], None),
+        (True, 0.5, [[0.55], [0.6]], 1),  # the best of several
+        (True, 0.5, [[0.5], [0.5]], 0),
+        (True, 0.0, [[-0.1], []], None),
+    ],
+)
+def test_which_trial_reaches_the_target(
+    maximize: bool, target: float, curves: list[list[float]], winner: int | None
+) -> None:
+    job = make_job(target=target, maximize=maximize)
+    made = sound(make_snapshot(jobs=[job], trials=on_gpu(*curves), gpus=[make_gpu()]))
+    reached = [name for name, end in ends(made).items() if end == (P.SUCCEEDED, "TargetReached")]
+    assert reached == ([] if winner is None else [f"job-{winner}"])
+    assert (job_end(made) == (True, "TargetReached")) is (winner is not None)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,19 @@ def test_two_at_work_at_once_are_counted(evidence: ModuleType, lines: list[str],
     assert len(evidence.overlaps(evidence.work_of("\n".join(lines)))) == want
 
 
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        ([3.0, 1.0, 2.0, 1.0], {"step": 4, "latest": 1.0, "min": 1.0, "minStep": 2, "max": 3.0, "maxStep": 1}),
+        ([2.0, float("nan")], {"step": 2, "latest": "nan", "min": 2.0, "minStep": 1, "max": 2.0, "maxStep": 1}),
+        ([float("inf")], {"step": 1, "latest": "inf"}),
+    ],
+)
+def test_what_a_status_must_say_of_printed_values(evidence: ModuleType, values: list[float], want: object) -> None:
+    log = "".join(f't stdout F {{"n": {n}, "loss": "{value}"}}\n' for n, value in enumerate(values, start=1))
+    assert evidence.summary(evidence.printed(log, "loss", "n")) == want
+
+
 def test_a_container_that_comes_back_was_suspended(evidence: ModuleType) -> None:
     lines = [line(1, 2, "a"), line(3, 4, "b"), line(5, 6, "a"), line(7, 8, "a"), line(9, 10, "b")]
     assert evidence.returns(evidence.work_of("\n".join(lines))) == 2

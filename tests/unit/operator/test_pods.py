@@ -181,6 +181,10 @@ def test_the_reading_tells_the_agent_how_to_read() -> None:
     assert (reading.metric, reading.step_key, reading.format, reading.container) == ("acc", "epoch", "text", "main")
     assert reading.direction == "maximize"
     assert reading.filter == "(?P<name>a)(?P<value>b)"
+    assert reading.additional == ()
+    more = pod(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
+    reading = MetricsReading.model_validate_json(more["metadata"]["annotations"][READING_ANNOTATION])
+    assert (reading.metric, reading.additional) == ("acc", ("loss", "f1"))
 
 
 def test_what_the_extender_reads() -> None:

@@ -134,6 +134,20 @@ def test_a_trial_that_never_printed_its_metric_says_so() -> None:
     assert "'acc'" in condition["message"]
 
 
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [((), "'loss', 'f1'"), (("f1",), "'loss'"), (("f1", "loss"), None), (("x",), "'loss', 'f1'")],
+)
+def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[str, ...], missing: str | None) -> None:
+    done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
+    job = make_job(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
+    told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
+    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "observations": told}
+    found = shown(stored, done, job=job).get("conditions", [])
+    assert [condition["reason"] for condition in found] == ([] if missing is None else ["SomeMissing"])
+    assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
+
+
 def test_values_that_are_still_being_read_hold_the_end_back() -> None:
     just_now = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1)}
     assert shown({"phase": "Running", "pod": "sweep-0-0"}, just_now)["phase"] == "Running"

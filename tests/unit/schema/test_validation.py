@@ -153,6 +153,8 @@ def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> 
         {"template.spec.containers.0.readinessProbe": {"exec": {"command": ["true"]}}},
         {"template.metadata": {"labels": {"team": "a"}, "annotations": {"x/y": "z"}}},
         {"metrics": {"format": "text", "filter": "(?P<name>[a-z]+): (?P<value>[0-9.]+)"}},
+        {"objective.additionalMetrics": []},
+        {"objective.additionalMetrics": ["eval/acc", "val.f1", "0", "µ", "a", "b", "c", "d"]},
         {"budget": {"gpuSeconds": 100, "deadline": "2030-01-01T00:00:00Z"}},
         {
             "checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}, "keep": 1, "retain": False},

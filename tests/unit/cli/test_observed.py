@@ -1,0 +1,103 @@
+"""Additional metrics in tables, sentences, the report and exported curves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from podium.curves.observations import Extreme, Observed
+from podium.simulation.recorded import RecordingError, lines, load, parse
+from podium_cli import summary
+from podium_cli.commands.explain import lines as explanation
+from podium_cli.commands.export import recording_of
+from podium_cli.commands.get import trials_table
+from podium_cli.picture import JobPicture
+from podium_cli.report import page
+from podium_cli.report.model import build
+
+Picture = Callable[..., JobPicture]
+LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}
+EVIL = "<b>[red]\x1b"
+
+
+@pytest.fixture
+def beside(picture: Picture) -> Callable[..., JobPicture]:
+    """The made-up search with additional metrics; digits-9, its best trial, has printed `told`."""
+
+    def build_it(names: list[str], *told: dict[str, Any]) -> JobPicture:
+        changes = {
+            "digits": {"spec": {"objective": {"additionalMetrics": names}}},
+            "digits-9": {"status": {"observations": list(told)}},
+        }
+        return picture(600, changes)
+
+    return build_it
+
+
+def printed(picture: JobPicture) -> list[list[str]]:
+    out = StringIO()
+    Console(file=out, width=10_000).print(trials_table(picture, "number"))
+    return [line.split() for line in out.getvalue().splitlines()]
+
+
+def test_a_column_for_each_before_those_that_hold_spaces(beside: Callable[..., JobPicture]) -> None:
+    heads, *rows = printed(beside(["loss", "f1"], LOSS))
+    assert heads[9:] == ["SUSP", "loss", "f1", "PARAMETERS", "WHY"]
+    shown = {row[0]: row[10:12] for row in rows}
+    assert shown["digits-9"] == ["0.125", "–"]
+    assert shown["digits-3"] == ["–", "–"]
+    assert printed(beside([]))[0][9:] == ["SUSP", "PARAMETERS", "WHY"]
+
+
+@pytest.mark.parametrize(
+    ("observation", "told"),
+    [
+        (LOSS, "loss 0.125 at epoch 24 (lowest 0.11 at 22, highest 2.5 at 1)"),
+        (LOSS | {"latest": "nan"}, "loss nan at epoch 24 (lowest 0.11 at 22, highest 2.5 at 1)"),
+        ({"metric": "loss", "step": 24, "latest": "-inf"}, "loss -inf at epoch 24"),
+    ],
+)
+def test_explain_and_summary_say_it_in_a_sentence(
+    beside: Callable[..., JobPicture], observation: dict[str, Any], told: str
+) -> None:
+    seen = beside(["f1", "loss"], observation)
+    trial = next(one for one in seen.trials if one.metadata.name == "digits-9")
+    assert f"also         {told}" in explanation(seen, trial)
+    assert f"also         {told}" in summary.lines(build(seen))
+
+
+def test_the_report_has_a_column_for_each_and_names_stay_text(beside: Callable[..., JobPicture]) -> None:
+    html = page.render(build(beside(["loss", EVIL], LOSS, {"metric": EVIL, "step": 1, "latest": 7.25})))
+    assert '<th scope="col" class="n">loss</th>' in html
+    assert '<td class="n">0.125</td><td class="n">7.25</td>' in html
+    assert "<b>[red]" not in html
+    assert "\x1b" not in html
+    heads = printed(beside([EVIL], {"metric": EVIL, "step": 1, "latest": 7.25}))[0]
+    assert "<b>[red]" in heads, "markup is nobody's but ours"
+
+
+def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
+    beside: Callable[..., JobPicture], tmp_path: Path
+) -> None:
+    found = recording_of(beside(["loss"], LOSS | {"latest": "inf"}))
+    path = tmp_path / "digits.jsonl"
+    path.write_text("".join(f"{line}\n" for line in lines(found)))
+    back = load(path)
+    assert back == found
+    expected = Observed("loss", 24.0, float("inf"), Extreme(22.0, 0.11), Extreme(1.0, 2.5))
+    assert {trial.name: trial.observed for trial in back.trials if trial.observed} == {"digits-9": (expected,)}
+    older = [{key: value for key, value in json.loads(line).items() if key != "observations"} for line in lines(found)]
+    assert [trial.observed for trial in parse(map(json.dumps, older), "x.jsonl").trials] == [()] * 12
+
+
+@pytest.mark.parametrize("wrong", [7, [7], [{"metric": "loss"}], [LOSS | {"latest": "high"}]])
+def test_observations_that_are_none_are_refused_by_line(beside: Callable[..., JobPicture], wrong: Any) -> None:
+    head, first, *_ = lines(recording_of(beside(["loss"], LOSS)))
+    with pytest.raises(RecordingError, match=r"x.jsonl, line 2: observations must be as in a trial's status"):
+        parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")
