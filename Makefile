@@ -15,7 +15,7 @@ FAST := tests/unit tests/contract tests/golden
 CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
-.PHONY: help setup demo test lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
+.PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation \
 	bench-reality bench-planner bench-rivals lock clean
@@ -33,8 +33,13 @@ demo: setup ## a two-node cluster on this machine, the example search, a live ta
 	@$(BIN)/python examples/demo.py
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
-	@$(MAKE) --no-print-directory lint
-	@$(PYTEST) $(PARALLEL) $(FAST) tests/recipes
+	@$(BIN)/python tools/beside.py $(MAKE) --no-print-directory lint test-fast -- $(MAKE) --no-print-directory test-clusters
+
+# pytest's cache is the second look's
+test-fast: setup
+	@$(PYTEST) $(PARALLEL) -p no:cacheprovider $(FAST) tests/recipes
+
+test-clusters: setup
 	@$(PYTEST) $(CLUSTERS) --cache-clear tests/integration tests/e2e || $(BIN)/python tools/second_look.py $$?
 
 lint: setup ## ruff, mypy, import contracts

@@ -1,10 +1,11 @@
 """`make bench-reality`: the digits search on the real two-node cluster, and the same search in the simulated system.
 
 1. Runs examples/digits/job.yaml on the cluster, once a seed, and saves its objects (`--save FOLDER`); or reads objects
-   that were saved before (`--from-files FOLDER`): one JSON file a search, as `kubectl get -o json` writes them.
+   that were saved before (`--from-files FOLDER`): one JSON file a search, as `kubectl get -o json` writes them, and a
+   log of its gates.
 2. Simulates each search from what it showed of itself: its curves with the times at which it trained, its nodes and
-   shares, what a start and a suspension took. Who is trained when is the planner's affair, and the cluster's decisions
-   are not read.
+   shares, what starts, ends and suspensions took. Who is trained when is the planner's affair, and the cluster's
+   decisions are not read.
 3. Compares (reality_compare): Kendall's tau of the order of matched turns on GPUs, errors of the trials' finish times.
 
 Bars: tau >= 0.9, error of the finish time 10 % in the median, 25 % at the 90th percentile. Writes
@@ -24,9 +25,10 @@ from typing import Any
 
 import matplotlib as mpl
 from bench_demo import demo_module
-from reality_compare import APPLIED, BARS, Comparison, compared, read_search
+from reality_compare import APPLIED, BARS, GATES, Comparison, compared, read_searches
 
 from podium.schema.manifests import read_manifests
+from podium.schema.template import GATE_CONTAINER
 from podium_devcluster.cluster import Cluster
 
 mpl.use("Agg")
@@ -55,6 +57,9 @@ def record(options: argparse.Namespace, folder: Path) -> None:
             cluster.kubectl("wait", "hyperparamjob", name, *wait, timeout=options.limit + 10)
             text = cluster.kubectl("get", KINDS, "-A", "-o", "json")
             (folder / f"{name}.json").write_text(text)
+            of_job = ("-l", f"podium.dev/job={name}", "-c", GATE_CONTAINER)
+            asked = cluster.kubectl("logs", *of_job, "--prefix", "--timestamps", "--tail=-1")
+            (folder / f"{name}{GATES}").write_text(asked)
             cluster.kubectl("delete", "hyperparamjob", name, "--timeout=60s", timeout=70)
             print(f"seed {seed}: ended, objects saved", flush=True)
     finally:
@@ -92,7 +97,7 @@ def main() -> None:
         if options.from_files is None:
             folder.mkdir(parents=True, exist_ok=True)
             record(options, folder)
-        found = [compared(read_search(path)) for path in sorted(folder.glob("*.json"))]
+        found = [compared(search) for search in read_searches(folder)]
     publish(found, options.note)
 
 

@@ -1,8 +1,7 @@
 """One search on a cluster against the same search in the simulated system. Used by bench_reality.
 
-What the simulation takes from the run: when each trial trained (its curve), the nodes, of each pod its node, how long
-it took to its gate and from its end until the operator went on, what a start and a suspension took. What it does not:
-who was let on a GPU, when, and why.
+What the simulation takes from the run: when each trial trained (its curve), the nodes, where each pod was and what its
+start and its end took (reality_starts), what a suspension took. What it does not: who was let on a GPU, when, and why.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
-from reality_pods import PodTimes, first_pods, moment, seconds_to_gate
+from reality_pods import PodTimes, first_pods, gates_asked
+from reality_starts import end_of, held, script_seconds, starts
 from scipy.stats import kendalltau
 
 from podium.domain.snapshot import JobView
@@ -25,14 +23,15 @@ from podium.schema.trial import HyperParamTrial
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, PodFacts, Scenario, SimJob, Timing
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
 from podium_cli.objects import picture_of, saved_at
 from podium_cli.picture import JobPicture
 
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 BEGINS_A_TURN = frozenset({"starting", "resuming"})
 APPLIED = "podium.dev/bench-applied-at"  # annotation of the job: seconds since the epoch
-OPERATOR_CYCLE = 2.0  # seconds; its setting
+GATES = ".gates.log"  # beside a search's objects
+OPERATOR_CYCLE, TURN_REPORT = 2.0, 5.0  # seconds; settings of operator and agent
 TurnKey = tuple[int, int]  # trial number, which of its turns
 
 
@@ -91,38 +90,37 @@ class Comparison:
         return f"| {' | '.join(cells)} |"
 
 
-def read_search(path: Path) -> Search:
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    return search_of(picture_of([saved], None, None, saved_at([saved])), first_pods(saved["items"]))
+def read_searches(folder: Path) -> list[Search]:
+    """A file of objects a search, and beside it, where it was saved, the log of its pods' gates."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        saved, log = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(GATES)
+        asked = gates_asked(log.read_text(encoding="utf-8")) if log.exists() else {}
+        found.append((picture_of([saved], None, None, saved_at([saved])), first_pods(saved["items"], asked)))
+    script = script_seconds((seen.trials, pods) for seen, pods in found)
+    return [search_of(seen, pods, script) for seen, pods in found]
 
 
-def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
-    """`pods`: by trial; one that was not saved has the usual time to its gate."""
+def search_of(seen: JobPicture, pods: Mapping[str, PodTimes], script: float) -> Search:
+    """`pods`: by trial; one that was not saved takes the usual time to its gate. `script`: of `script_seconds`."""
     trials = sorted(seen.trials, key=lambda trial: trial.spec.number)
     origin = _applied(seen)
-    loads = [_held(trial, trial.status.curve.points[0].time) - _gap(trial) for trial in trials]
-    load = max(0.0, median(loads))
+    begun = starts(seen.job, trials, pods, origin, script)
     turns = {
         (trial.spec.number, place): hold.start.timestamp() - origin
         for trial in trials
         for place, hold in enumerate(sorted(trial.status.holds, key=lambda hold: hold.start))
     }
-    known = _until_known(trials, seen)
-    timing = Timing(load=load, ended=median(known.values()) if known else Timing().ended, cycle=OPERATOR_CYCLE)
-    gates = {t.spec.number: gate for t in trials if (gate := _gate(t, pods, origin)) is not None}
-    least = min(turns.values()) - timing.place - 2.0 * timing.notice - timing.order
-    timing = replace(timing, gate=max(0.0, median(gates.values()) - timing.place if gates else least))
+    timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
-    facts = tuple(  # of the node: kube-scheduler settles equal scores by chance
-        PodFacts(t.status.node or "", gates.get(t.spec.number), known.get(t.spec.number)) for t in trials
-    )
-    job = SimJob(_from_zero(view), tuple(_curve(trial, load) for trial in trials), _method(trials), facts=facts)
+    curves = tuple(_curve(trial, fact.load or 0.0) for trial, fact in zip(trials, begun.facts, strict=True))
+    job = SimJob(_from_zero(view), curves, _method(trials), facts=begun.facts)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
         for node in seen.nodes
         if (gpus := node.status.gpus)
     )
-    ends = {t.spec.number: _end(t) - origin for t in trials if t.status.finished_at}
+    ends = {trial.spec.number: end_of(trial) - origin for trial in trials if trial.status.finished_at}
     return Search(Scenario(nodes, (job,), timing), turns, ends)
 
 
@@ -152,56 +150,17 @@ def _applied(seen: JobPicture) -> float:
     return float(seen.job.metadata.annotations.get(APPLIED, created.timestamp()))
 
 
-def _gate(trial: HyperParamTrial, pods: Mapping[str, PodTimes], origin: float) -> float | None:
-    pod, first = pods.get(trial.metadata.name), min(hold.start for hold in trial.status.holds)
-    return None if pod is None else seconds_to_gate(pod, origin, first.timestamp())
-
-
-def _end(trial: HyperParamTrial) -> float:
-    """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds."""
-    ends = [hold.end.timestamp() for hold in trial.status.holds if hold.end is not None]
-    assert trial.status.finished_at is not None
-    return max(ends, default=trial.status.finished_at.timestamp())
-
-
-def _until_known(trials: Sequence[HyperParamTrial], seen: JobPicture) -> dict[int, float]:
-    """Seconds from a trial's end until the operator made the next one, by the number of the one that ended; nothing
-    where none was made.
-    """
-    parallel = seen.job.spec.trials.parallel
-    later = [t.metadata.creation_timestamp for t in trials[parallel if parallel != "auto" else len(trials) :]]
-    made = sorted(when.timestamp() for when in later if when)
-    ends = sorted((_end(t), t.spec.number) for t in trials if t.status.finished_at is not None)
-    pairs = zip(made, ends, strict=False)
-    return {number: max(0.0, moment(second, end, math.inf) - end) for second, (end, number) in pairs}
-
-
 def _from_zero(view: JobView) -> JobView:
     return replace(view, created=0.0, deadline=None)
-
-
-def _held(trial: HyperParamTrial, until: float) -> float:
-    """Seconds that it had a GPU before this moment."""
-    found = 0.0
-    for hold in trial.status.holds:
-        end = until if hold.end is None else min(until, hold.end.timestamp())
-        found += max(0.0, end - hold.start.timestamp())
-    return found
-
-
-def _gap(trial: HyperParamTrial) -> float:
-    """Median seconds of training between two values."""
-    held = [_held(trial, point.time) for point in trial.status.curve.points]
-    return median(b - a for a, b in pairwise(held))
 
 
 def _curve(trial: HyperParamTrial, load: float) -> RecordedTrial:
     """Its values at the times at which it trained; the last one when its process had ended."""
     points = trial.status.curve.points
-    held = [_held(trial, point.time) - load for point in points]
-    held[-1] = _held(trial, math.inf) - load
+    trained = [held(trial, point.time) - load for point in points]
+    trained[-1] = held(trial, math.inf) - load
     seconds: list[float] = []
-    for value in held:
+    for value in trained:
         seconds.append(max(value, (seconds[-1] if seconds else 0.0) + 1e-3))
     steps, values = tuple(point.step for point in points), tuple(point.value for point in points)
     return RecordedTrial(trial.metadata.name, trial.spec.parameters, tuple(seconds), values, steps)

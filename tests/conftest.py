@@ -10,14 +10,16 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from crashed_workers import pytest_handlecrashitem as pytest_handlecrashitem
 from script_modules import load
 
-if os.environ.get("CI") != "true":  # hypothesis has a profile of its own for CI, without a deadline too
-    settings.register_profile("house", deadline=None)  # a busy machine is no failure
+if os.environ.get("CI") != "true":  # hypothesis has a profile of its own for CI, which says the same
+    # a busy machine is no failure
+    settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("house")
 
 

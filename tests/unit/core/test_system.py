@@ -100,12 +100,70 @@ def test_a_trial_that_was_brought_back_once_keeps_its_gpu_for_what_that_cost() -
         assert seconds <= 70.0 if use == "starting" else seconds >= 7.0 / 0.03, (use, seconds)
 
 
-def test_a_value_is_known_at_the_next_report() -> None:
-    """The target is reached at 14 s; reports go out every 5 s, so the job ends at 15."""
-    of = job(curve(0.9, 0.95, 0.99), target=0.8)
-    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, report=5.0)))
-    assert (outcome.makespan, outcome.jobs[0].reason) == (15.0, "TargetReached")
-    assert outcome.trials[0].gpu_seconds == 13.0
+# a trial is let in at 2 s, its first step is at 4: from there on its agent looks at its log every half second
+KNOWN = [
+    ("at the next look", {}, 10.2, 14.5),
+    ("of an agent that looks more seldom", {"log": 3.0}, 10.2, 16.0),
+    ("and is in the API a moment later", {"notice": 0.3}, 10.2, 14.8),
+    ("but not within two seconds of the first write", {"begun": 1.9}, 1.1, 6.0),
+    ("nor of a longer time", {"begun": 1.9, "report": 7.0}, 1.1, 11.0),
+    ("where it wrote a while ago, at once", {"begun": 0.1}, 1.1, 5.5),
+]
+
+
+@pytest.mark.parametrize(("timing", "gap", "ends"), [row[1:] for row in KNOWN], ids=[row[0] for row in KNOWN])
+def test_when_a_value_is_known(timing: dict[str, float], gap: float, ends: float) -> None:
+    """The first value reaches the target: the job ends when the operator knows."""
+    of = job(curve(0.9, *[0.95] * 9, gap=gap), target=0.8)
+    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, **timing)))
+    assert (outcome.makespan, outcome.jobs[0].reason) == (pytest.approx(ends), "TargetReached")
+    assert outcome.trials[0].gpu_seconds == pytest.approx(ends - 2.0)
+
+
+def seen_by_the_planner(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> list[Snapshot]:
+    found: list[Snapshot] = []
+
+    def spy(snapshot: Snapshot) -> Plan:
+        found.append(snapshot)
+        return plan(snapshot)
+
+    monkeypatch.setattr(operator, "plan", spy)
+    simulate(scenario)
+    return found
+
+
+def test_each_trial_is_written_in_a_rhythm_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values every 0.3 s. The one pod begins 0.7 s after the other, and so does each of its writes, until its end."""
+    two = replace(job(*[curve(*[0.1] * 20, gap=0.3)] * 2), facts=(PodFacts(gate=2.0), PodFacts(gate=2.7)))
+    nodes = (NodeSpec("a", 1, shares=1), NodeSpec("b", 1, shares=1))
+    grown: list[list[float]] = [[], []]
+    points = [0, 0]
+    for seen in seen_by_the_planner(monkeypatch, Scenario(nodes, (two,), replace(AT_ONCE, begun=1.0))):
+        for trial in seen.trials:
+            if len(trial.curve) > points[trial.number]:
+                points[trial.number] = len(trial.curve)
+                grown[trial.number].append(seen.now)
+    # first written at 3.0 and 3.7; at work from 4.0 and 4.7; ended at 10.0 and 10.7, where `ended` is 0
+    assert grown == [pytest.approx([5.0, 7.0, 9.0, 10.0]), pytest.approx([5.7, 7.7, 9.7, 10.7])]
+
+
+@pytest.mark.parametrize(("turn_report", "known"), [(float("inf"), [0.0]), (5.0, [0.0, 5.0, 10.0, 15.0, 20.0])])
+def test_gpu_seconds_are_as_old_as_they_were_written(
+    monkeypatch: pytest.MonkeyPatch, turn_report: float, known: list[float]
+) -> None:
+    """A value comes after 25 s. The first write is made as the gate opens."""
+    timing = replace(AT_ONCE, begun=0.0, turn_report=turn_report, cycle=1.0)
+    seen = seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (job(curve(0.1, gap=25.0)),), timing))
+    while_at_work = [trial.gpu_seconds for one in seen if one.now < 27.0 for trial in one.trials]
+    assert sorted(set(while_at_work)) == pytest.approx(known)
+
+
+def test_costs_are_those_that_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not before the agent says so; a trial that is off its GPU has cost no way back yet."""
+    of = job(curve(*[0.1] * 3), curve(*[0.1] * 3), policy="round_robin")
+    costs = [one.costs for one in seen_by_the_planner(monkeypatch, Scenario(ONE_GPU, (of,), AT_ONCE))]
+    known = [(cost.suspend, cost.resume) for cost in dict.fromkeys(costs)]
+    assert known == [(0.2, 0.2), (4.0, 0.0), (4.0, 3.0)]
 
 
 def test_the_gpu_is_free_before_the_pod_says_so() -> None:

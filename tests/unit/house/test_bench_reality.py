@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from podium.schema.trial import HyperParamTrial
 from podium.simulation.pools import draw
 from podium.simulation.recorded import bundled
 from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import Method, Scenario
+from podium.simulation.system.scenario import Method, PodFacts, Scenario
 from podium.simulation.system.searches import even_nodes, search
 from podium_cli.samples import search_at
 
@@ -26,8 +28,13 @@ def pods(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def compare(load_script: Callable[[Path], ModuleType], pods: ModuleType) -> ModuleType:
-    return load_script(BENCHMARKS / "reality_compare.py")  # imports the other by its name
+def starts(load_script: Callable[[Path], ModuleType], pods: ModuleType) -> ModuleType:
+    return load_script(BENCHMARKS / "reality_starts.py")  # imports the other by its name
+
+
+@pytest.fixture(scope="module")
+def compare(load_script: Callable[[Path], ModuleType], starts: ModuleType) -> ModuleType:
+    return load_script(BENCHMARKS / "reality_compare.py")  # imports both
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +46,8 @@ def test_a_search_is_like_itself_and_not_like_a_shuffled_one(compare: ModuleType
     outcome = simulate(scenario)
     turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
     same = compare.compared(compare.Search(scenario, turns, ends))
-    assert (same.tau, same.matched, same.error(0.9), same.job_error, same.held) == (1.0, 1.0, 0.0, 0.0, True)
+    assert (same.matched, same.error(0.9), same.job_error, same.held) == (1.0, 0.0, 0.0, True)
+    assert same.tau == pytest.approx(1.0)
     assert same.counts[0] > 8, "somebody was suspended"
     backwards = dict(zip(turns, sorted(turns.values(), reverse=True), strict=True))
     assert compare.compared(compare.Search(scenario, backwards, ends)).tau < 0.5
@@ -59,7 +67,7 @@ def test_turns_that_one_side_lacks_are_told(compare: ModuleType, scenario: Scena
 def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(json.dumps({"kind": "List", "items": search_at(600.0)}))
-    found = compare.read_search(path)
+    (found,) = compare.read_searches(tmp_path)
     assert [(node.name, node.gpus) for node in found.scenario.nodes] == [("node-a", 1), ("node-b", 1)]
     (job,) = found.scenario.jobs
     assert len(job.curves) == job.view.max_trials == len(found.ends) == 12
@@ -67,30 +75,101 @@ def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> N
     assert compare.compared(found).counts[0] == len(found.turns)
 
 
-def pod(trial: str, created: str, gate: str, attempt: str = "0") -> dict[str, Any]:
-    containers = [
+def pod(trial: str, gate: str, begun: str, attempt: str = "0") -> dict[str, Any]:
+    gates = [
         {"name": "own-init", "state": {}},
         {"name": "podium-gate", "state": {"terminated": {"startedAt": gate}}},
     ]
-    labels = {"podium.dev/trial": trial, "podium.dev/attempt": attempt}
-    meta = {"labels": labels, "creationTimestamp": created}
-    return {"kind": "Pod", "metadata": meta, "status": {"initContainerStatuses": containers}}
+    train = [{"name": "train", "state": {"terminated": {"startedAt": begun}}}]
+    meta = {"name": f"{trial}-{attempt}", "labels": {"podium.dev/trial": trial, "podium.dev/attempt": attempt}}
+    return {
+        "kind": "Pod",
+        "metadata": meta,
+        "status": {"initContainerStatuses": gates, "containerStatuses": train},
+    }
+
+
+def facts(compare: ModuleType, folder: Path, pods: list[dict[str, Any]], gates: str = "") -> tuple[PodFacts, ...]:
+    """Of the sample's job of 09:30:00. Its first trials get their GPUs at once and show a value after 0.9 s of work."""
+    path = folder / "x.json"
+    path.write_text(json.dumps({"kind": "List", "items": [*search_at(600.0), *pods]}))
+    if gates:
+        path.with_suffix(compare.GATES).write_text(gates)
+    (search,) = compare.read_searches(folder)
+    (job,) = search.scenario.jobs
+    found: tuple[PodFacts, ...] = job.facts
+    return found
+
+
+ZONE = "2026-01-15T09:30"
 
 
 def test_each_trial_has_its_own_gate_time(compare: ModuleType, tmp_path: Path) -> None:
-    """The sample's job is of 09:30:00; its second trial held a GPU before 09:30:07."""
-    path, zone = tmp_path / "x.json", "2026-01-15T09:30"
-    items = search_at(600.0)
-    items += [
-        pod("digits-8", f"{zone}:00Z", f"{zone}:12Z"),
-        pod("digits-8", f"{zone}:30Z", f"{zone}:31Z", attempt="1"),
-        {"kind": "Pod", "metadata": {"name": "dns", "creationTimestamp": f"{zone}:00Z"}, "status": {}},
+    """In whole seconds from its pod; later attempts and other pods say nothing."""
+    others = [
+        pod("digits-7", f"{ZONE}:31Z", f"{ZONE}:32Z", attempt="1"),
+        {"kind": "Pod", "metadata": {"name": "dns"}, "status": {}},
     ]
-    path.write_text(json.dumps({"kind": "List", "items": items}))
-    (job,) = compare.read_search(path).scenario.jobs
-    gates = [fact.gate for fact in job.facts]
-    assert gates[8] == 12.0  # from the middle of one second to the middle of the other
-    assert set(gates[:8] + gates[9:]) == {None}
+    found = facts(compare, tmp_path, [pod("digits-7", f"{ZONE}:12Z", f"{ZONE}:13Z"), *others])
+    assert found[7].gate == pytest.approx(12.5 - 0.1), "its pod is made two cycles after the job"
+    assert {one.gate for one in found[:7] + found[8:]} == {None}
+
+
+def test_the_log_of_a_gate_is_finer(compare: ModuleType, tmp_path: Path) -> None:
+    log = "\n".join(
+        f"[pod/{name}/podium-gate] {when} wait"
+        for name, when in (
+            ("digits-7-0", f"{ZONE}:12.250000123Z"),
+            ("digits-7-0", f"{ZONE}:13.5Z"),
+            ("digits-6-0", f"{ZONE}:11Z"),
+            ("digits-5-1", f"{ZONE}:09.1Z"),
+        )
+    )
+    pods = [pod(f"digits-{n}", f"{ZONE}:10Z", f"{ZONE}:13Z") for n in (5, 6, 7)]
+    found = facts(compare, tmp_path, pods, f"{log}\nerror: something else\n")
+    assert [found[n].gate for n in (5, 6, 7)] == pytest.approx([10.4, 10.9, 12.15])
+
+
+@pytest.fixture(scope="module")
+def trial() -> HyperParamTrial:
+    """Let in at 10 s, its first value is of 13 s and one takes half a second: its first step began at 12.5 s."""
+    points = [{"step": n + 1, "value": 0.1, "time": 13.0 + 0.5 * n} for n in range(4)]
+    holds = [{"gpus": ["g"], "node": "a", "start": datetime.fromtimestamp(10, UTC)}]
+    meta = {"name": "t-0", "namespace": "n", "uid": "u"}
+    status = {"curve": {"points": points}, "holds": holds}
+    spec = {"job": "t", "number": 0, "parameters": {}}
+    return HyperParamTrial.model_validate({"metadata": meta, "spec": spec, "status": status})
+
+
+BEGUN = [
+    ("as long before its first step as the script takes", 11.0, 1.0, 1.5),
+    ("not after the second that its pod says", 11.0, 0.2, 2.0),
+    ("nor before it", 11.0, 2.0, 1.0),
+    ("of one whose pod is not known", None, 2.0, 0.5),
+    ("not before its gate is open", None, 9.0, 0.0),
+]
+
+
+@pytest.mark.parametrize(("second", "script", "begun"), [row[1:] for row in BEGUN], ids=[row[0] for row in BEGUN])
+def test_when_its_containers_began(
+    starts: ModuleType,
+    pods: ModuleType,
+    trial: HyperParamTrial,
+    second: float | None,
+    script: float,
+    begun: float,
+) -> None:
+    known = {} if second is None else {"t-0": pods.PodTimes(gate=None, begun=second)}
+    assert starts.begun_after(trial, known, 2.5, script) == pytest.approx(begun)
+    assert starts.first_step(trial) == 12.5
+
+
+def test_what_the_script_takes_is_a_mean_over_the_pods(
+    starts: ModuleType, pods: ModuleType, trial: HyperParamTrial
+) -> None:
+    """Each begun somewhere in its second: 12.5 - 11.5 and 12.5 - 10.5."""
+    searches = [([trial], {"t-0": pods.PodTimes(gate=None, begun=second)}) for second in (11.0, 10.0)]
+    assert starts.script_seconds([*searches, ([trial], {})]) == pytest.approx(1.5)
 
 
 MOMENTS = [

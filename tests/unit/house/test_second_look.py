@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = ROOT / "tools" / "second_look.py"
 ONE = "tests/e2e/test_fail.py::test_once"
+# what is installed beside them takes a second of every process of pytest
+FEW_PLUGINS = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
 
 
 @pytest.fixture
@@ -35,6 +40,11 @@ def look(load_script: Callable[[Path], ModuleType]) -> ModuleType:
 def test_when_there_is_a_second_look(look: ModuleType, status: int, failed: list[str], why: str | None) -> None:
     said = look.refusal(status, failed)
     assert said is None if why is None else why in said
+
+
+def test_workers_that_crash_again_and_again_are_no_accident(look: ModuleType) -> None:
+    assert look.refusal(1, [ONE], [ONE] * 3) is None
+    assert "4 times" in look.refusal(1, [ONE], [ONE] * 4)
 
 
 def test_only_tests_on_clusters(look: ModuleType) -> None:
@@ -70,15 +80,35 @@ def test_whole(tmp_path: Path, fails: int, ends: int) -> None:
         "    seen.write_text('x' * (before + 1))\n"
         f"    assert before >= {fails}\n"
     )
-    first = subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/e2e"], cwd=tmp_path, check=False, timeout=300)
-    second = subprocess.run(
-        [sys.executable, str(SCRIPT), str(first.returncode)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "pytest", "-q", "tests/e2e"]
+    first = subprocess.run(command, cwd=tmp_path, check=False, timeout=300, env=FEW_PLUGINS)
+    second = again(tmp_path, first.returncode)
     assert first.returncode == 1
     assert second.returncode == ends, second.stdout + second.stderr
     assert ("FLAKY" in second.stdout) is (ends == 0)
+
+
+def again(folder: Path, status: int) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), str(status)]
+    given: dict[str, Any] = {"cwd": folder, "env": FEW_PLUGINS, "timeout": 300}
+    return subprocess.run(command, capture_output=True, text=True, check=False, **given)
+
+
+def test_a_worker_that_crashed_once(tmp_path: Path) -> None:
+    """The next worker's pass makes pytest forget that; the run has failed all the same."""
+    test = tmp_path / "tests" / "e2e" / "test_fail.py"
+    test.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "crashed_workers.py", tmp_path / "tests" / "conftest.py")
+    test.write_text(
+        "import os\nfrom pathlib import Path\n"
+        "def test_once():\n"
+        "    if not Path('seen').exists():\n"
+        "        Path('seen').touch()\n"
+        "        os._exit(1)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "--numprocesses=1", "--dist=loadfile", "tests/e2e"]
+    first = subprocess.run(command, cwd=tmp_path, check=False, timeout=300, env=FEW_PLUGINS)
+    second = again(tmp_path, first.returncode)
+    assert first.returncode == 1
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert f"FLAKY, failed first and passed alone: {ONE}" in second.stdout

@@ -13,6 +13,7 @@ from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import NodeSpec, Scenario, SimulationError
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
+from podium.simulation.system.writer import Writer
 
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
@@ -20,7 +21,8 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
     reports = Reports(queue, scenario.timing, operator.changed)
-    pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports)
+    writer = Writer(queue, scenario.timing, operator.changed)
+    pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports, writer)
     operator.connect(pods, reports)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.arrive, job)

@@ -102,13 +102,14 @@ class Operator:
         )
 
     def _costs(self) -> Costs:
-        """Means of what was measured, the defaults until something was."""
-        pods, usual = self._pods, Costs()
-        return Costs(
-            sum(pods.out) / len(pods.out) if pods.out else usual.suspend,
-            sum(pods.back) / len(pods.back) if pods.back else usual.resume,
-            sum(pods.requeues) / len(pods.requeues) if pods.requeues else usual.requeue,
-        )
+        """Means of what is known to have been measured, the defaults until something is."""
+        requeues, usual = self._pods.requeues, Costs()
+        requeue = sum(requeues) / len(requeues) if requeues else usual.requeue
+        known = [trial.written for trial in self.trials.values() if trial.written.count]
+        count = sum(one.count for one in known)
+        if not count:
+            return Costs(requeue=requeue)
+        return Costs(sum(one.out for one in known) / count, sum(one.back for one in known) / count, requeue)
 
     def _carry_out(self, action: object) -> None:
         match action:

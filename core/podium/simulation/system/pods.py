@@ -18,6 +18,7 @@ from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import Timing
 from podium.simulation.system.scheduler import place
 from podium.simulation.system.truth import OCCUPIES, Node, State, Trial
+from podium.simulation.system.writer import Writer
 
 _USES = {
     State.STARTING: "starting",
@@ -29,19 +30,20 @@ _USES = {
 
 
 class Pods:
-    """`spans` and `values` are what happened; `out`, `back`, `requeues`: seconds of each act, as measured."""
+    """`spans` and `values` are what happened; `requeues`: seconds of each, as measured."""
 
-    def __init__(self, queue: Queue, timing: Timing, nodes: Sequence[Node], chance: Chance, reports: Reports) -> None:
+    def __init__(
+        self, queue: Queue, timing: Timing, nodes: Sequence[Node], chance: Chance, reports: Reports, writer: Writer
+    ) -> None:
         self._queue = queue
         self._timing = timing
         self._nodes = nodes
         self._chance = chance
         self._reports = reports
+        self._writer = writer
         self._unplaced: list[Trial] = []
         self.spans: list[Span] = []
         self.values: list[Value] = []
-        self.out: list[float] = []
-        self.back: list[float] = []
         self.requeues: list[float] = []
         for node in nodes:
             queue.after(chance.node_lives(), self._node_down, node)
@@ -57,6 +59,7 @@ class Pods:
     def delete(self, trial: Trial) -> None:
         """Without a chance to save: the trial ends."""
         self._release(trial)
+        self._writer.close(trial)
 
     def leave(self, trial: Trial) -> None:
         """Its pod is told to go: it may save first, if it has begun."""
@@ -68,11 +71,12 @@ class Pods:
         for trial, step in decide(node):
             method = trial.job.spec.method
             if step is Step.GRANT:
-                self._then(trial, State.STARTING, self._timing.load, self._begin)
+                fact, usual = trial.job.spec.fact(trial.number), self._timing
+                self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)
+                self._then(trial, State.STARTING, usual.load if fact.load is None else fact.load, self._begin)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
             elif step is Step.SUSPEND:
                 self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
-                trial.suspensions += 1
             elif step is Step.RESUME:
                 self._timed(trial, State.RESUMING, method.resume, self._resumed)
             else:
@@ -95,10 +99,12 @@ class Pods:
         elif not occupies and trial.held_since is not None:
             trial.gpu_seconds = trial.charged(now)
             trial.held_since = None
-        trial.state, trial.since = state, now
+        before, trial.state, trial.since = trial.state, state, now
         trial.act += 1
         if state is not None:
             self._reports.state(trial)
+            # its record grows when a hold opens, and when a suspension or a resumption is done
+            self._writer.wake(trial, news=state in (State.SUSPENDED, State.RESUMING) or before is State.RESUMING)
 
     def _then(self, trial: Trial, state: State, seconds: float, call: Callable[[Trial], None]) -> None:
         self._enter(trial, state)
@@ -141,6 +147,10 @@ class Pods:
         self._enter(trial, State.GATED)
         self._act_on(trial)
 
+    def _begun(self, trial: Trial, attempt: int) -> None:
+        if trial.attempt == attempt and trial.state not in (None, State.ENDED):
+            self._writer.begin(trial)
+
     def _begin(self, trial: Trial) -> None:
         if trial.attempt and trial.saved is not None:
             self.requeues.append(self._timing.save + self._timing.gate + self._timing.load)
@@ -165,27 +175,28 @@ class Pods:
             step, value = trial.steps[place], trial.curve.values[place]
             trial.points.append(Point(step, value, now))
             self.values.append(Value(now, trial.job.view.key, trial.key, step, value))
-            self._reports.curve(trial)
+            self._writer.line(trial)
         if trial.evaluations < len(trial.curve.seconds):
             self._go_on(trial)
             return
-        trial.shown, trial.ended = tuple(trial.points), now
+        trial.ended = now
         known = trial.job.spec.fact(trial.number).ended
         self._then(trial, State.ENDED, self._timing.ended if known is None else known, self._succeeded)
+        self._writer.end(trial)
         self._act_on(trial)  # the GPU goes to the next without a round trip
 
     def _succeeded(self, trial: Trial) -> None:
-        self._release(trial)
-        self._reports.pod(trial, TrialPhase.SUCCEEDED)
+        self._over(trial, TrialPhase.SUCCEEDED)
 
     def _suspended(self, trial: Trial, took: float) -> None:
-        self.out.append(took)
+        trial.suspensions += 1
+        trial.out += took
         trial.recent.append((took, None))
         self._enter(trial, State.SUSPENDED)
         self._act_on(trial)
 
     def _resumed(self, trial: Trial, took: float) -> None:
-        self.back.append(took)
+        trial.back += took
         trial.recent[-1] = (trial.recent[-1][0], took)
         self._train(trial)
 
@@ -200,10 +211,17 @@ class Pods:
 
     def _saved(self, trial: Trial) -> None:
         trial.saved = trial.trained
-        self._release(trial)
-        self._reports.pod(trial, TrialPhase.REQUEUED)
+        self._over(trial, TrialPhase.REQUEUED)
 
     # how a pod ends
+
+    def _over(self, trial: Trial, phase: TrialPhase, *, back: bool = False) -> None:
+        """`back`: by accident, so that it begins at its last save."""
+        self._release(trial)
+        if back:
+            self._throw_back(trial)
+        self._writer.close(trial)
+        self._reports.pod(trial, phase)
 
     def _lost(self, trial: Trial, attempt: int) -> None:
         """The cluster's fault: another pod goes on from the last save."""
@@ -212,13 +230,12 @@ class Pods:
             self._gone(trial)
 
     def _gone(self, trial: Trial) -> None:
-        self._release(trial)
-        self._throw_back(trial)
-        self._reports.pod(trial, TrialPhase.REQUEUED)
+        self._over(trial, TrialPhase.REQUEUED, back=True)
 
     def _pause(self, trial: Trial) -> None:
         """As the operator does (`observed`): the first loss costs no time, each further one without a step more."""
-        step, before = trial.shown[-1].step if trial.shown else None, trial.disrupted
+        known = trial.written.curve
+        step, before = known[-1].step if known else None, trial.disrupted
         if before is None or (step is not None and (before[1] is None or step > before[1])):
             trial.disrupted = (1, step)
             return
@@ -229,15 +246,13 @@ class Pods:
         """The process' own fault, where it could run at all: counted, and tried again after a pause."""
         if trial.attempt != attempt or trial.state not in (State.STARTING, State.RUNNING, State.SAVING):
             return
-        self._release(trial)
-        self._throw_back(trial)
         trial.failures += 1
         if trial.failures > trial.job.view.retries:
             trial.ended = self._queue.now
-            self._reports.pod(trial, TrialPhase.FAILED)
+            self._over(trial, TrialPhase.FAILED, back=True)
             return
         trial.retry_at = self._queue.now + retry_delay(trial.failures)
-        self._reports.pod(trial, TrialPhase.REQUEUED)
+        self._over(trial, TrialPhase.REQUEUED, back=True)
 
     def _throw_back(self, trial: Trial) -> None:
         """What was trained since the last save is lost. Values that were reported stay, as in the trial's status."""
@@ -250,8 +265,7 @@ class Pods:
         trial.trained = kept
         while trial.evaluations and trial.curve.seconds[trial.evaluations - 1] > kept:
             trial.evaluations -= 1
-        del trial.points[max(trial.evaluations, len(trial.shown)) :]
-        trial.shown = tuple(trial.points)
+        del trial.points[max(trial.evaluations, len(trial.written.curve)) :]
 
     def _release(self, trial: Trial) -> None:
         node = trial.node

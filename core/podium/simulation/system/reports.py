@@ -1,11 +1,11 @@
-"""What reaches the API, and when: changes of state at once, curves and GPU seconds on the grid of `Timing.report`.
+"""What reaches the API at once: changes of a trial's state, by its node's agent, and what the operator sees of its pod.
 
-Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both.
+Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both. A trial's own record
+(curve, GPU seconds, costs) is `writer`'s.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from podium.domain.phase import TrialPhase, check
@@ -23,10 +23,8 @@ class Reports:
         self._timing = timing
         self._heard = heard
         self._states: dict[Trial, None] = {}  # in the order of the changes
-        self._curves: dict[Trial, None] = {}
         self._nodes: dict[str, Node] = {}
         self._due = False
-        self._grid_due = False
 
     def state(self, trial: Trial) -> None:
         """It changed: to be written at once."""
@@ -38,14 +36,6 @@ class Reports:
     def node(self, node: Node) -> None:
         self._nodes[node.spec.name] = node
         self._soon()
-
-    def curve(self, trial: Trial) -> None:
-        """It has a new value: to be written with the next status."""
-        self._curves[trial] = None
-        if not self._grid_due:
-            self._grid_due = True
-            every = self._timing.report
-            self._queue.at((math.floor(self._queue.now / every) + 1.0) * every, self._on_grid)
 
     def pod(self, trial: Trial, phase: TrialPhase) -> None:
         """What the operator sees of the pod itself, or has written itself: at once."""
@@ -69,22 +59,10 @@ class Reports:
                 gpu.view = _gpu_view(gpu, node)
         self._heard()
 
-    def _on_grid(self) -> None:
-        self._grid_due = False
-        curves, self._curves = self._curves, {}
-        shown = False
-        for trial in curves:
-            if trial.state is not None and (trial.node is None or trial.node.up):
-                trial.shown = tuple(trial.points)
-                trial.see(self._queue.now, trial.view.phase)
-                shown = True
-        if shown:
-            self._heard()
-
     def _see(self, trial: Trial, phase: TrialPhase) -> None:
         if phase is not trial.view.phase:
             check(trial.view.phase, phase)
-        trial.see(self._queue.now, phase)
+        trial.see(phase)
 
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:

@@ -48,11 +48,14 @@ class Method:
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """What a run that a simulation is held against says of one trial's pod: its node, seconds from its creation until
-    its gate asked, and from its process' end until the pod said so. Empty or None: the scheduler's and `Timing`'s.
+    its gate asked, from its open gate until its containers began and until its first step, and from its process' end
+    until the pod said so. Empty or None: the scheduler's and `Timing`'s.
     """
 
     node: str = ""
     gate: float | None = None
+    begun: float | None = None
+    load: float | None = None
     ended: float | None = None
 
 
@@ -87,10 +90,13 @@ class Timing:
 
     place: float = 0.3  # from a pod's creation until it is bound to a node
     gate: float = 1.2  # from there until its gate asks: image, containers
+    begun: float = 0.6  # from the open gate until the kubelet has begun its containers and its agent knows
     load: float = 1.0  # from the open gate to the first step, on the GPU
     save: float = 1.0  # of a trial that is told to go
     ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
-    report: float = 2.0  # curves and GPU seconds are written on this grid: what the planner knows is so old
+    report: float = 2.0  # between two writes of a trial's status: what the planner knows of its curve is so old
+    log: float = 0.5  # between two looks of an agent at a trial's log
+    turn_report: float = math.inf  # GPU seconds of a trial at work, too (agent: 5); by default only with other news
     notice: float = 0.05  # until a change of state is in the API
     debounce: float = 0.05  # changes that come within this time share a cycle of the operator
     order: float = 0.05  # until an order is with the agent

@@ -5,6 +5,7 @@ Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,6 +72,21 @@ class Node:
     trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the API has of a trial's own record, as its agent wrote it at `at`. `count` suspensions took `out` seconds,
+    and those that are over `back` seconds in again; `switch`: the mean of both for the newest, None: not known.
+    """
+
+    at: float = -math.inf
+    curve: tuple[Point, ...] = ()
+    gpu_seconds: float = 0.0
+    count: int = 0
+    out: float = 0.0
+    back: float = 0.0
+    switch: float | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Trial:
     key: TrialKey
@@ -91,7 +107,7 @@ class Trial:
     trains_from: float = 0.0
     evaluations: int = 0
     points: list[Point] = field(default_factory=list)
-    shown: tuple[Point, ...] = ()  # what the API has of them
+    written: Written = field(default_factory=Written)
     saved: float | None = None  # seconds of training that a later pod finds
     leaving: bool = False
     told: bool = False  # its node knows that it is to go
@@ -103,7 +119,9 @@ class Trial:
     lost_seconds: float = 0.0  # of training, done again
     first_held: float | None = None
     ended: float | None = None
-    suspensions: int = 0
+    suspensions: int = 0  # that are done
+    out: float = 0.0  # seconds that they took
+    back: float = 0.0
     # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
     recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
 
@@ -126,7 +144,12 @@ class Trial:
         held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
         return self.gpu_seconds + held
 
-    def see(self, now: float, phase: TrialPhase) -> None:
+    def record(self, now: float) -> Written:
+        """What its agent would write now."""
+        points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
+        return Written(now, points, self.charged(now), self.suspensions, self.out, self.back, self.switch)
+
+    def see(self, phase: TrialPhase) -> None:
         """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""
         old = self.view
         has_pod = self.state is not None
@@ -141,17 +164,17 @@ class Trial:
             number=old.number,
             created=old.created,
             phase=phase,
-            curve=self.shown,
+            curve=self.written.curve,
             attempt=self.attempt,
             failures=self.failures,
             pod=f"{self.key.name}-{self.attempt}" if has_pod else None,
             node=self.node.spec.name if has_pod and self.node is not None else None,
             gpus=tuple([gpu.uuid for gpu in self.gpus]) if has_pod else (),
-            gpu_seconds=self.charged(now),
+            gpu_seconds=self.written.gpu_seconds,
             retry_at=self.retry_at,
             stuck=self.stuck,
             leaving=self.leaving,
             pod_since=self.pod_since,
             saved=saved,
-            switch=self.switch,
+            switch=self.written.switch,
         )

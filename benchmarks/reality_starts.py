@@ -1,0 +1,134 @@
+"""What starting and ending took, trial by trial, in a search on a cluster: made, at its gate, begun, first step, known
+to have ended. From its trials and what was saved of their pods. Used by reality_compare.
+
+None of it says who was let on a GPU, when or why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import mean, median
+
+from reality_pods import PodTimes, moment
+
+from podium.schema.job import HyperParamJob
+from podium.schema.trial import HyperParamTrial
+from podium.simulation.system.scenario import PodFacts, Timing
+
+USUAL = Timing()
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Seconds. `facts`: by the trial's number; `timing`: for a trial of which nothing was saved."""
+
+    facts: tuple[PodFacts, ...]
+    timing: Timing
+
+
+def script_seconds(searches: Iterable[tuple[Sequence[HyperParamTrial], Mapping[str, PodTimes]]]) -> float:
+    """From the start of a script to its first step. Of one pod it is known to a second; all searches of a run have the
+    same script, so the mean over their pods is nearer.
+    """
+    found = [
+        first_step(trial) - (pod.begun + 0.5)
+        for trials, pods in searches
+        for trial in trials
+        if (pod := pods.get(trial.metadata.name)) is not None and pod.begun is not None
+    ]
+    return max(0.0, mean(found)) if found else USUAL.load - USUAL.begun
+
+
+def starts(
+    job: HyperParamJob, trials: Sequence[HyperParamTrial], pods: Mapping[str, PodTimes], origin: float, script: float
+) -> Starts:
+    """`trials`: by number; `origin`: when the job was made; `script`: of `script_seconds`."""
+    parallel = job.spec.trials.parallel
+    at_once = len(trials) if parallel == "auto" else min(parallel, len(trials))
+    ends = sorted((end_of(trial), trial.spec.number) for trial in trials if trial.status.finished_at is not None)
+    made = {trial.spec.number: origin + USUAL.debounce for trial in trials[:at_once]}
+    known: dict[int, float] = {}
+    for trial, (end, ended) in zip(trials[at_once:], ends, strict=False):
+        assert trial.metadata.creation_timestamp is not None, "the API server sets it"
+        pod, gate = pods.get(trial.metadata.name), math.inf
+        if pod is not None and pod.asked is not None:
+            gate = pod.asked
+        made[trial.spec.number] = moment(trial.metadata.creation_timestamp.timestamp(), end, gate)
+        known[ended] = max(0.0, made[trial.spec.number] - USUAL.debounce - end)
+    gates = {n: gate for n, gate in _gates(trials, pods, made) if gate is not None}
+    loads = {trial.spec.number: max(0.0, held(trial, first_step(trial))) for trial in trials}
+    load = median(loads.values())
+    least = min(h.start.timestamp() for t in trials for h in t.status.holds) - origin
+    usual = median(gates.values()) if gates else least - 2.0 * USUAL.notice - USUAL.order
+    timing = Timing(
+        gate=max(0.0, usual - USUAL.place),
+        begun=max(0.0, load - script),
+        load=load,
+        ended=median(known.values()) if known else USUAL.ended,
+    )
+    facts = tuple(
+        PodFacts(
+            node=trial.status.node or "",  # kube-scheduler settles equal scores by chance
+            gate=gates.get(number),
+            begun=begun_after(trial, pods, loads[number], script),
+            load=loads[number],
+            ended=known.get(number),
+        )
+        for number, trial in enumerate(trials)
+    )
+    return Starts(facts, timing)
+
+
+def _gates(
+    trials: Sequence[HyperParamTrial], pods: Mapping[str, PodTimes], made: Mapping[int, float]
+) -> Iterable[tuple[int, float | None]]:
+    """Seconds from a pod's creation, a cycle after its trial's, until its gate asked: before its first turn."""
+    for trial in trials:
+        pod, number = pods.get(trial.metadata.name), trial.spec.number
+        if pod is None or (pod.asked is None and pod.gate is None) or number not in made:
+            continue
+        created = made[number] + USUAL.debounce
+        asked = pod.asked
+        if asked is None:
+            assert pod.gate is not None
+            asked = moment(pod.gate, created, min(hold.start.timestamp() for hold in trial.status.holds))
+        yield number, max(0.0, asked - created)
+
+
+def begun_after(trial: HyperParamTrial, pods: Mapping[str, PodTimes], load: float, script: float) -> float:
+    """Seconds from its open gate: in the second that its pod tells."""
+    first, pod = first_step(trial), pods.get(trial.metadata.name)
+    begun = first - script
+    if pod is not None and pod.begun is not None:
+        begun = min(max(begun, pod.begun), pod.begun + 1.0)
+    return min(load, max(0.0, begun - (first - load)))
+
+
+def first_step(trial: HyperParamTrial) -> float:
+    """When it began: a step before its first value."""
+    return trial.status.curve.points[0].time - gap(trial)
+
+
+def end_of(trial: HyperParamTrial) -> float:
+    """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds."""
+    ends = [hold.end.timestamp() for hold in trial.status.holds if hold.end is not None]
+    assert trial.status.finished_at is not None
+    return max(ends, default=trial.status.finished_at.timestamp())
+
+
+def held(trial: HyperParamTrial, until: float) -> float:
+    """Seconds that it had a GPU before this moment."""
+    found = 0.0
+    for hold in trial.status.holds:
+        end = until if hold.end is None else min(until, hold.end.timestamp())
+        found += max(0.0, end - hold.start.timestamp())
+    return found
+
+
+def gap(trial: HyperParamTrial) -> float:
+    """Median seconds of training between two values."""
+    found = [held(trial, point.time) for point in trial.status.curve.points]
+    return median(b - a for a, b in pairwise(found))

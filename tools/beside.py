@@ -1,0 +1,53 @@
+"""Runs one command on the CPU time that another leaves over. `make test` has lint and the fast tests done so, beside
+the tests on real clusters, which mostly wait.
+
+    python tools/beside.py QUIET ... -- MAIN ...
+
+MAIN prints as it goes, QUIET all at once when it has ended. QUIET and its children are of the class SCHED_IDLE: they
+run where nobody else wants to, so MAIN is nearly as fast as alone. The exit status is MAIN's, or where that is 0
+QUIET's. Ctrl-C ends both.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+
+
+def heed_interrupts() -> None:
+    """In a child: it is for the commands to end by Ctrl-C, and for this program to wait for them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def be_idle() -> None:
+    heed_interrupts()
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+
+
+def beside(quiet: Sequence[str], main: Sequence[str]) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with tempfile.TemporaryFile() as told:
+        second = subprocess.Popen(quiet, stdout=told, stderr=subprocess.STDOUT, preexec_fn=be_idle)
+        first = subprocess.Popen(main, preexec_fn=heed_interrupts)
+
+        def tell() -> None:
+            second.wait()
+            told.seek(0)
+            text = told.read().decode(errors="replace")
+            print(f"\n== {' '.join(quiet)}: exit status {second.returncode}\n{text}", end="", flush=True)
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        first.wait()
+        teller.join()
+    return first.returncode or second.returncode
+
+
+if __name__ == "__main__":
+    at = sys.argv.index("--")
+    sys.exit(beside(sys.argv[1:at], sys.argv[at + 1 :]))
