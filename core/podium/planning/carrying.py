@@ -18,6 +18,9 @@ from podium.planning.share import fits
 
 def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> tuple[Carry | CreatePod | Requeue, ...]:
     """One at a time from a node: its disk takes all memory of each. O(trials + GPUs of a trial)."""
+    drains = any(gpu.draining for gpu in snapshot.gpus)
+    if not drains and all(standing.trial.carrying is None for standing in standings.values()):
+        return ()
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     busy = {standing.trial.node for standing in standings.values() if leaves(standing.trial)}
     told: list[Carry | CreatePod | Requeue] = []
