@@ -4,8 +4,9 @@ the tests on real clusters, which mostly wait.
     python tools/beside.py QUIET ... -- MAIN ...
 
 MAIN prints as it goes, QUIET all at once when it has ended. QUIET and its children are of the class SCHED_IDLE: they
-run where nobody else wants to, so MAIN is nearly as fast as alone. The exit status is MAIN's, or where that is 0
-QUIET's. Ctrl-C ends both.
+run where nobody else wants to, so MAIN is nearly as fast as alone. The kernel may weigh sessions against each other
+(autogroups) before it looks at their processes: QUIET has a session of its own, of the least weight. The exit status is
+MAIN's, or where that is 0 QUIET's. Ctrl-C ends both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 
 def heed_interrupts() -> None:
@@ -26,13 +29,17 @@ def heed_interrupts() -> None:
 
 def be_idle() -> None:
     heed_interrupts()
+    os.setsid()
+    with suppress(OSError):  # a kernel without autogroups
+        Path("/proc/self/autogroup").write_text("19")
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def beside(quiet: Sequence[str], main: Sequence[str]) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryFile() as told:
         second = subprocess.Popen(quiet, stdout=told, stderr=subprocess.STDOUT, preexec_fn=be_idle)
+        # a terminal tells its own session only
+        signal.signal(signal.SIGINT, lambda *_: second.poll() is None and os.killpg(second.pid, signal.SIGINT))
         first = subprocess.Popen(main, preexec_fn=heed_interrupts)
 
         def tell() -> None:

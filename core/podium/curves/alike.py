@@ -13,9 +13,12 @@ on what was computed with it. A new value costs O(completed), a completed trial 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import NormalDist
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,11 +51,48 @@ class Answers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rung:
-    """The completed trials as they were at one rung: `places` (completed, columns)."""
+class Column:
+    """The completed trials as they were at one rung: sorted values and the place of each, with an end below and one
+    above; the slope from each to the next; the place of each completed trial, and its squared distance to each other.
+    """
 
-    columns: Sequence[int]
-    places: Floats
+    values: Sequence[float]
+    places: Sequence[float]
+    slopes: Sequence[float]
+    own: Floats
+    squares: Floats
+
+    @classmethod
+    def of(cls, best: Floats) -> Column | None:
+        """Of the completed trials' best values at this rung; None where they do not differ there."""
+        told = np.sort(best[best > -np.inf])
+        if len(told) < LEAST - 1 or told[0] == told[-1]:
+            return None
+        values, places = _extended(told)
+        own = places[np.maximum(np.searchsorted(values, np.fmax(best, -_HUGE), side="right") - 1, 0)]
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            slopes = np.diff(places) / np.diff(values)
+        return cls(values.tolist(), places.tolist(), slopes.tolist(), own, (own[:, None] - own) ** 2)
+
+    def place(self, value: float) -> float:
+        """The share of the completed trials below it, between two of them by its distance to either; who has shown
+        nothing finite is at the end.
+        """
+        values, places = self.values, self.places
+        at = bisect_right(values, value) - 1
+        if at < 0 or math.isnan(value):
+            return places[0]
+        if at >= len(values) - 1 or value == values[at]:
+            return places[at]
+        return min(places[at + 1], places[at] + self.slopes[at] * (value - values[at]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Rung:
+    """What the completed trials would have told of each other over the columns that are compared at one rung."""
+
+    columns: Mapping[int, Column]
+    places: Floats  # (completed, columns)
     error: float  # variance of the score of a trial, given one that is alike
     skill: float
 
@@ -65,7 +105,7 @@ class Alike:
         self._completed: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._facts: tuple[bytes, bytes] | None = None
         self._score = np.zeros(0)  # normal scores of their final ranks
-        self._scales: dict[int, tuple[Floats, Floats]] = {}
+        self._columns: dict[int, Column | None] = {}
         self._rungs: dict[int, _Rung] = {}
         self._seen = np.full(rows, -1)
 
@@ -78,67 +118,73 @@ class Alike:
         if facts != self._facts:
             self._begin(seen, completed)
             self._facts = facts
-        fresh = np.flatnonzero(live & (self._seen != seen.version) & (table.rung >= 0))
-        for rung in sorted(set(table.rung[fresh].tolist())):
-            self._ask(table, fresh[table.rung[fresh] == rung], rung)
-        self._seen[fresh] = seen.version[fresh]
+        question = ("alike", facts, live.tobytes())
+        if question in table.derived:  # asked before
+            return cast(Answers | None, table.derived[question])
         told = live & (table.rung >= 0)
-        if not told.any():
-            return None
-        skills = [self._rungs[rung].skill for rung in table.rung[told].tolist()]
-        return Answers(told, np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills))
+        for row in np.flatnonzero(told & (self._seen != table.content)).tolist():
+            self.chance[row] = self._ask(table, row, int(table.rung[row]))
+        self._seen[told] = table.content[told]
+        answers = None
+        if told.any():
+            skills = [self._rungs[rung].skill for rung in table.rung[told].tolist()]
+            answers = Answers(told, np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills))
+        table.derived[question] = answers
+        return answers
 
     def _begin(self, seen: Board, completed: NDArray[np.intp]) -> None:
         order = completed[np.argsort(seen.best[completed], kind="stable")]
         if len(order) > MOST:
             order = order[np.linspace(0, len(order) - 1, MOST).astype(np.intp)]
         self._completed = order
-        self._score = np.array([_NORMAL.inv_cdf((rank + 0.5) / len(order)) for rank in range(len(order))])
-        self._scales, self._rungs = {}, {}
+        self._score = _scores(len(order))
+        self._columns, self._rungs = {}, {}
         self._seen[:] = -1
 
-    def _ask(self, table: EqualTraining, rows: NDArray[np.intp], rung: int) -> None:
+    def _ask(self, table: EqualTraining, row: int, rung: int) -> float:
+        """The chance of one row. Floats of Python: it is one row mostly, and numpy's calls would cost more."""
         there = self._rungs.get(rung)
         if there is None:
             there = self._rungs[rung] = self._measure(table, rung)
-        weight = kernel(self._places(table, rows, there.columns), there.places)
-        total = weight.sum(axis=1)
-        middle = (weight * self._score).sum(axis=1) / (total + KAPPA)
-        spread = np.sqrt((total * there.error + KAPPA) / (total + KAPPA))
-        ahead = (middle - self._score[-1]) / spread
-        self.chance[rows] = [_LEAST_CHANCE + 0.5 * math.erfc(-z / math.sqrt(2.0)) for z in ahead.tolist()]
+        best = table.best[row, list(there.columns)].tolist()
+        mine = [column.place(value) for value, column in zip(best, there.columns.values(), strict=True)]
+        weight = kernel(((there.places - mine) ** 2).sum(axis=1), len(mine))
+        total = float(weight.sum())
+        middle = float((weight * self._score).sum()) / (total + KAPPA)
+        spread = math.sqrt((total * there.error + KAPPA) / (total + KAPPA))
+        ahead = (middle - float(self._score[-1])) / spread
+        return _LEAST_CHANCE + 0.5 * math.erfc(-ahead / math.sqrt(2.0))
 
     def _measure(self, table: EqualTraining, rung: int) -> _Rung:
         """What the completed trials would have told of each other at this rung."""
-        columns = [c for c in range(rung, max(-1, rung - BACK), -STEP) if self._scale(table, c)]
-        places = self._places(table, self._completed, columns)
-        weight = kernel(places, places)
+        wanted = range(rung, max(-1, rung - BACK), -STEP)
+        found = {c: column for c in wanted if (column := self._column(table, c)) is not None}
+        score = self._score
+        squares = np.zeros((len(score), len(score)))
+        for column in found.values():
+            squares += column.squares
+        weight = kernel(squares, len(found))
         np.fill_diagonal(weight, 0.0)
-        total, score = weight.sum(axis=1), self._score
+        total = weight.sum(axis=1)
         off = (score - (weight * score).sum(axis=1) / (total + KAPPA)) ** 2
         known = total / (total + KAPPA)
         blind = float((score**2).mean()) * (len(score) / (len(score) - 1)) ** 2  # of the mean of the others
         error = float((known * off).sum()) / max(float(known.sum()), _LEAST_CHANCE) / blind
         skill = max(0.0, 1.0 - float(off.mean()) / blind)
-        return _Rung(columns, places, min(1.0, max(_LEAST_ERROR, error)), skill)
+        places = np.array([column.own for column in found.values()]).reshape(len(found), len(score)).T
+        return _Rung(found, np.ascontiguousarray(places), min(1.0, max(_LEAST_ERROR, error)), skill)
 
-    def _scale(self, table: EqualTraining, column: int) -> bool:
-        """Whether the completed trials differ at this rung; if so their values and places there are known from now."""
-        if column not in self._scales:
-            values = table.best[self._completed, column]
-            values = np.sort(values[values > -np.inf])
-            if len(values) < LEAST - 1 or values[0] == values[-1]:
-                return False
-            self._scales[column] = _extended(values)
-        return True
+    def _column(self, table: EqualTraining, column: int) -> Column | None:
+        """None where the completed trials do not differ at this rung."""
+        if column not in self._columns:
+            self._columns[column] = Column.of(table.best[self._completed, column])
+        return self._columns[column]
 
-    def _places(self, table: EqualTraining, rows: NDArray[np.intp], columns: Sequence[int]) -> Floats:
-        """(rows, columns): the share of the completed trials below each value; who showed none finite is at the end."""
-        found = np.zeros((len(rows), len(columns)))
-        for i, column in enumerate(columns):
-            values, places = self._scales[column]
-            found[:, i] = np.interp(np.fmax(table.best[rows, column], -_HUGE), values, places)
-        return found
+
+@lru_cache(maxsize=MOST)
+def _scores(count: int) -> Floats:
+    """Normal scores of the ranks of so many."""
+    return np.array([_NORMAL.inv_cdf((rank + 0.5) / count) for rank in range(count)])
 
 
 def _extended(values: Floats) -> tuple[Floats, Floats]:
@@ -154,12 +200,11 @@ def _extended(values: Floats) -> tuple[Floats, Floats]:
     return np.array([below, *values, above]), np.array([-0.5 / count, *places, AHEAD])
 
 
-def kernel(these: Floats, those: Floats) -> Floats:
-    """(these, those): 1 for equal curves, towards 0 for unlike ones. Each entry is the same whatever else is asked."""
-    if not these.shape[1]:
-        return np.zeros((len(these), len(those)))
-    squares = ((these[:, None, :] - those) ** 2).mean(axis=2)
-    found: Floats = np.exp(squares / (-2.0 * WIDTH * WIDTH))
+def kernel(squares: Floats, columns: int) -> Floats:
+    """1 for equal curves, towards 0 for unlike ones; 0 where nothing was compared. `squares`: sums over the columns."""
+    if not columns:
+        return np.zeros_like(squares)
+    found: Floats = np.exp(squares / (-2.0 * WIDTH * WIDTH * columns))
     return found
 
 

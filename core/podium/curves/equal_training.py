@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,8 @@ class EqualTraining:
         self.lead_gain = np.zeros(RUNGS)
         self.typical = np.zeros(RUNGS)  # median gain of the better half
         self.ratio = np.ones(RUNGS)
+        self.content = np.zeros(rows, dtype=np.intp)  # by row: changes whenever its values on the grid do
+        self.derived: dict[Hashable, Any] = {}  # what others made of this table; empty again whenever it changes
         self._stale = np.ones(RUNGS, dtype=bool)
         self._seen = np.full(rows, -1)
         self._complete = np.zeros(rows, dtype=bool)
@@ -66,6 +69,8 @@ class EqualTraining:
             self._stale[:] = True
         self.best, self.gain = moved(self.best, source, np.nan), moved(self.gain, source, 0.0)
         self.rung, self._seen = moved(self.rung, source, -1), moved(self._seen, source, -1)
+        self.content = moved(self.content, source, 0)
+        self.derived.clear()
         self._complete = moved(self._complete, source, 0)
         self._curves = [() if row < 0 else self._curves[row] for row in source]
         self._top = [-math.inf if row < 0 else self._top[row] for row in source]
@@ -98,6 +103,7 @@ class EqualTraining:
         if grown and not complete and not self._complete[row]:
             self._extend(row, curve[len(before) - 1 :], sign, top)
             return
+        self._changes(row)
         best = running_best(curve, sign, self.grid)
         if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
             best[self.grid > curve[-1].step] = self._top[row]
@@ -117,6 +123,7 @@ class EqualTraining:
         end = bisect_right(self._rungs, curve[-1].step * (1 + 1e-9))
         if first >= end:
             return
+        self._changes(row)
         best = self.best[row]
         best[first:end] = running_best(curve, sign, self.grid[first:end], top)
         self._stale[first:end] = True
@@ -124,6 +131,10 @@ class EqualTraining:
         start = min(first, max(low, first - PER_DOUBLING))
         self.gain[row, first:end] = gains(best[start:end])[first - start :]
         self.rung[row] = end - 1
+
+    def _changes(self, row: int) -> None:
+        self.content[row] += 1
+        self.derived.clear()
 
     def measure(self, column: int) -> None:
         """Leader and scales of one rung, from all trials that have come so far. O(n log n)."""

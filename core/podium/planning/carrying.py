@@ -30,6 +30,9 @@ class Carried:
 def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Carried:
     """One at a time from a node: its disk takes all memory of each. O(trials + GPUs of a trial), and of those that
     leave * GPUs."""
+    drains = any(gpu.draining for gpu in snapshot.gpus)
+    if not drains and all(standing.trial.carrying is None for standing in standings.values()):
+        return Carried((), {})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     busy = {standing.trial.node for standing in standings.values() if leaves(standing.trial)}
     found = promises(snapshot)

@@ -4,7 +4,7 @@ what it assumes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -37,11 +37,15 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     return median(paces) if paces else None
 
 
-def remaining(job: JobView, trial: TrialView, usual: float | None) -> float | None:
-    """Seconds on its GPUs until the trial has done maxSteps; None where that cannot be said."""
+def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None]) -> float | None:
+    """Seconds on its GPUs until the trial has done maxSteps; None where that cannot be said. `usual`: the pace of its
+    job, asked where it has shown none.
+    """
+    if job.max_steps is None:
+        return None
     own = pace(job, trial)
-    rate = usual if own is None else own
-    if job.max_steps is None or rate is None:
+    rate = usual() if own is None else own
+    if rate is None:
         return None
     done = trial.curve[-1].step if trial.curve else trial.first_step
     return max(0.0, job.max_steps - done) * rate
@@ -59,7 +63,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
         return Eta(None, "No trial has shown how long it takes yet.")
     left = 0.0
     for trial in live:
-        own = remaining(job, trial, usual)
+        own = remaining(job, trial, lambda: usual)
         left += max(0.0, whole - trial.gpu_seconds / max(1, job.gpus_per_trial)) if own is None else own
     to_come = max(0, job.max_trials - len(trials))
     left += to_come * whole

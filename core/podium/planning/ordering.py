@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from podium.domain.actions import Order, Place
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
@@ -34,17 +34,25 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
     eligible, uuids = _eligible(gpus, standings)
     ready = frozenset([key for key, s in eligible.items() if _ready(s, uuids[key], gpus)])
-    base = sorted(eligible.values(), key=_base_key)
-    base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
+    base = list(eligible.values())
+    if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are in the order of rank
+        base.sort(key=_base_key)
+    if len(ready) < len(base):
+        base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
     choice = _Choice(snapshot, gpus, eligible, uuids, ready)
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
-    for claims in (True, False):
-        for standing in base:
-            key = standing.trial.key
-            if (key in choice.claims) is claims:
-                for uuid in uuids[key]:
-                    wanted[uuid].append(key)
+    behind: list[TrialKey] = []
+    for standing in base:
+        key = standing.trial.key
+        if key in choice.claims:
+            for uuid in uuids[key]:
+                wanted[uuid].append(key)
+        else:
+            behind.append(key)
+    for key in behind:
+        for uuid in uuids[key]:
+            wanted[uuid].append(key)
     return Ordering(_orders(snapshot, gpus, wanted, choice), choice.place, frozenset(choice.claims), choice.wake_at)
 
 
@@ -67,12 +75,13 @@ def _eligible(
     """Who may be in an order, and the GPUs of each."""
     eligible: dict[TrialKey, Standing] = {}
     uuids: dict[TrialKey, tuple[str, ...]] = {}
+    lost = {uuid for uuid, gpu in gpus.items() if gpu.lost}
     for key, standing in standings.items():
         trial = standing.trial
         if trial.pod is None or trial.leaving or trial.suspend or standing.waits or standing.job.suspended:
             continue
         mine = _gpus_of(trial, gpus)
-        if mine and not any(gpus[uuid].lost for uuid in mine):
+        if mine and lost.isdisjoint(mine):
             eligible[key] = standing
             uuids[key] = mine
     return eligible, uuids
@@ -114,7 +123,7 @@ class _Choice:
     _owner: dict[str, Standing] = field(default_factory=dict)
     _incumbents: dict[str, Incumbent] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
-    _why: dict[TrialKey, tuple[str, str]] = field(default_factory=dict)
+    _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # a sentence is made when asked
     _pace: dict[JobKey, float | None] = field(default_factory=dict)
 
     def run(self, base: Sequence[Standing]) -> None:
@@ -131,18 +140,20 @@ class _Choice:
         for standing in in_order:
             if owner.keys().isdisjoint(uuids[standing.trial.key]):
                 self._try(standing)
+                if len(owner) == len(self.gpus):
+                    break
         if len(owner) < len(self.gpus):  # what a hand-over of several GPUs left free
             for standing in in_order:
                 if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
-                    self._claim(standing, "FreeGpu", "takes a free GPU.")
+                    self._claim(standing, "FreeGpu", _takes_free)
 
     def place(self, key: TrialKey) -> Place | None:
         standing = self.eligible.get(key)
         if standing is None:
             return None
-        reason, text = self._why.get(key) or self._behind(standing)
+        reason, say = self._why.get(key) or self._behind(standing)
         rank = standing.ranked
-        return Place(key, rank.rank, reason, f"{rank.message} It {text}")
+        return Place(key, rank.rank, reason, f"{rank.message} It {say()}")
 
     def places(self, keys: Iterable[TrialKey]) -> Iterator[Place]:
         return (place for key in keys if (place := self.place(key)) is not None)
@@ -183,31 +194,30 @@ class _Choice:
         taking from each of their holders.
         """
         uuids = self._uuids(standing)
-        rivals = [self._incumbents[u] for u in uuids if u in self._incumbents]
-        rivals = [incumbent for incumbent in rivals if incumbent.standing is not standing]
+        there = [self._incumbents[u] for u in uuids if u in self._incumbents]
+        rivals = [incumbent for incumbent in there if incumbent.standing is not standing]
         if not rivals:
-            own = any(u in self._incumbents for u in uuids)
-            if own:
-                self._claim(standing, "KeepsGpu", "keeps its GPU.")
+            if there:
+                self._claim(standing, "KeepsGpu", _keeps)
             else:
-                self._claim(standing, "FreeGpu", "takes a free GPU.")
+                self._claim(standing, "FreeGpu", _takes_free)
             return
         verdicts = [self._judge(standing, incumbent) for incumbent in rivals]
         refusal = next((verdict for verdict in verdicts if not verdict.switch), None)
         if refusal is not None:
             holder = rivals[verdicts.index(refusal)].standing
-            text = f"waits for {holder.name} (rank {holder.ranked.rank}): {refusal.message}"
-            self._why.setdefault(standing.trial.key, (refusal.reason, text))
+            why = refusal.say
+            self._why.setdefault(
+                standing.trial.key,
+                (refusal.reason, lambda: f"waits for {holder.name} (rank {holder.ranked.rank}): {why()}"),
+            )
             return
         names = ", ".join(sorted({incumbent.standing.name for incumbent in rivals}))
-        self._claim(standing, verdicts[0].reason, f"takes the GPU from {names}: {verdicts[0].message}")
+        self._claim(standing, verdicts[0].reason, lambda: f"takes the GPU from {names}: {verdicts[0].message}")
         self._hand_over(standing, rivals)
 
     def _judge(self, rival: Standing, incumbent: Incumbent) -> Verdict:
-        if rival.job.key not in self._pace:
-            mine = [t for t in self.snapshot.trials if t.job == rival.job.key]
-            self._pace[rival.job.key] = typical_pace(rival.job, mine)
-        verdict = judge(rival, incumbent, self.snapshot.costs, self._held, self._pace[rival.job.key])
+        verdict = judge(rival, incumbent, self.snapshot.costs, self._held, lambda: self._usual_pace(rival.job))
         if verdict.protected:
             same = rival.job.key == incumbent.standing.job.key
             turn = (turn_of if same else job_turn)(incumbent, self.snapshot.costs)
@@ -215,9 +225,14 @@ class _Choice:
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
 
-    def _claim(self, standing: Standing, reason: str, text: str) -> None:
+    def _usual_pace(self, job: JobView) -> float | None:
+        if job.key not in self._pace:
+            self._pace[job.key] = typical_pace(job, [t for t in self.snapshot.trials if t.job == job.key])
+        return self._pace[job.key]
+
+    def _claim(self, standing: Standing, reason: str, say: Callable[[], str]) -> None:
         self.claims.add(standing.trial.key)
-        self._why[standing.trial.key] = (reason, text)
+        self._why[standing.trial.key] = (reason, say)
         for uuid in self._uuids(standing):
             self._owner[uuid] = standing
 
@@ -226,11 +241,21 @@ class _Choice:
             key = loser.standing.job.key
             self._held[key] = self._held.get(key, 0) - 1
             self._held[winner.job.key] = self._held.get(winner.job.key, 0) + 1
-            text = f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."
-            self._why.setdefault(loser.standing.trial.key, ("GivesWay", text))
+            self._why.setdefault(
+                loser.standing.trial.key,
+                ("GivesWay", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),
+            )
 
-    def _behind(self, standing: Standing) -> tuple[str, str]:
+    def _behind(self, standing: Standing) -> tuple[str, Callable[[], str]]:
         owners = [self._owner[u] for u in self._uuids(standing) if u in self._owner]
         if not owners:
-            return "WaitsForAllGpus", "waits until all of its GPUs are free."
-        return "WaitsForTurn", f"waits for {owners[0].name} (rank {owners[0].ranked.rank})."
+            return "WaitsForAllGpus", lambda: "waits until all of its GPUs are free."
+        return "WaitsForTurn", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank})."
+
+
+def _keeps() -> str:
+    return "keeps its GPU."
+
+
+def _takes_free() -> str:
+    return "takes a free GPU."

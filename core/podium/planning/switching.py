@@ -8,7 +8,7 @@ one that cannot save either keeps its GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from podium.domain.snapshot import Costs, JobKey, JobView
@@ -21,10 +21,16 @@ JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
+    """`say` makes the sentence: a plan compares many and shows few."""
+
     switch: bool
     reason: str
-    message: str
+    say: Callable[[], str]
     protected: bool = False  # only the minimum run stands against the switch: look again when it is over
+
+    @property
+    def message(self) -> str:
+        return self.say()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +42,18 @@ class Incumbent:
 
 
 def judge(
-    rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int], pace: float | None
+    rival: Standing, incumbent: Incumbent, costs: Costs, held: Mapping[JobKey, int], pace: Callable[[], float | None]
 ) -> Verdict:
-    """May `rival` take the GPU of `incumbent`? Constant time."""
+    """May `rival` take the GPU of `incumbent`? `pace`: the usual one of its job, where it has shown none. Constant time
+    without that.
+    """
     holder = incumbent.standing
     if not (holder.job.freezes or holder.job.saves):
-        return Verdict(False, "CannotMakeRoom", f"{holder.name} can neither be frozen nor save.")
+        return Verdict(False, "CannotMakeRoom", lambda: f"{holder.name} can neither be frozen nor save.")
     if rival.trial.pinned != holder.trial.pinned:
         if rival.trial.pinned:
-            return Verdict(True, "Pinned", f"is pinned; {holder.name} is not.")
-        return Verdict(False, "HolderPinned", f"{holder.name} is pinned.")
+            return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
+        return Verdict(False, "HolderPinned", lambda: f"{holder.name} is pinned.")
     if rival.job.key != holder.job.key:
         return _between_jobs(rival, incumbent, costs, held)
     return _within_job(rival, incumbent, costs, pace)
@@ -86,29 +94,35 @@ def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Map
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
     if theirs <= ours:
-        return Verdict(False, "JobHasItsShare", f"{text}.")
+        return Verdict(False, "JobHasItsShare", lambda: f"{text}.")
     if incumbent.held_for < turn:
-        return Verdict(False, "MinimumRun", f"{text}; a turn between jobs lasts at least {turn:g} s.", protected=True)
-    return Verdict(True, "FairShare", f"{text}; after {turn:g} s one changes over.")
+        return Verdict(False, "MinimumRun", lambda: f"{text}; a turn between jobs lasts at least {turn:g} s.", True)
+    return Verdict(True, "FairShare", lambda: f"{text}; after {turn:g} s one changes over.")
 
 
-def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: float | None) -> Verdict:
-    holder, turn = incumbent.standing, turn_of(incumbent, costs)
-    dear = cost_of(holder.job, costs)
-    seconds = dear.suspend + dear.resume
-    left = remaining(rival.job, rival.trial, pace)
-    cost = seconds / max(turn, left or 0.0)
-    need = cost + rival.policy.hysteresis
-    gain = rival.ranked.score - holder.ranked.score
-    if rival.ranked.level > holder.ranked.level:
-        return Verdict(False, "RankedBehind", f"{holder.name} goes first ({holder.ranked.reason}).")
-    if rival.ranked.level < holder.ranked.level:
-        text = f"{rival.ranked.reason} goes before {holder.ranked.reason}"
-    elif gain > need:
-        text = f"gain {gain:.3f} beats cost {cost:.3f} + hysteresis {rival.policy.hysteresis:g}"
-    else:
-        text = f"gain {gain:.3f} does not beat cost {cost:.3f} + hysteresis {rival.policy.hysteresis:g}."
-        return Verdict(False, "GainTooSmall", text)
+def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Callable[[], float | None]) -> Verdict:
+    holder, theirs, ours = incumbent.standing, incumbent.standing.ranked, rival.ranked
+    if ours.level > theirs.level:
+        return Verdict(False, "RankedBehind", lambda: f"{holder.name} goes first ({theirs.reason}).")
+    before, hysteresis, gain = ours.level < theirs.level, rival.policy.hysteresis, ours.score - theirs.score
+
+    def share() -> float:
+        """Of the rival's remaining time, that the hand-over eats."""
+        dear = cost_of(holder.job, costs)
+        return (dear.suspend + dear.resume) / max(
+            turn_of(incumbent, costs), remaining(rival.job, rival.trial, pace) or 0.0
+        )
+
+    def text() -> str:
+        if before:
+            return f"{ours.reason} goes before {theirs.reason}"
+        verb = "beats" if enough else "does not beat"
+        return f"gain {gain:.3f} {verb} cost {share():.3f} + hysteresis {hysteresis:g}"
+
+    enough = gain > hysteresis and gain > share() + hysteresis
+    if not (before or enough):
+        return Verdict(False, "GainTooSmall", lambda: f"{text()}.")
+    turn = turn_of(incumbent, costs)
     if incumbent.held_for < turn:
-        return Verdict(False, "MinimumRun", f"{text}, but a turn lasts at least {turn:g} s.", protected=True)
-    return Verdict(True, rival.ranked.reason, f"{text}.")
+        return Verdict(False, "MinimumRun", lambda: f"{text()}, but a turn lasts at least {turn:g} s.", protected=True)
+    return Verdict(True, ours.reason, lambda: f"{text()}.")

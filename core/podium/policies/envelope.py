@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -176,34 +176,48 @@ def probabilities(
     count = int(np.count_nonzero(opened))
     if not count:
         return np.zeros(len(seen))
-    at = table.standings()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        unit = constants.unit * (np.maximum(at.gain, at.leader_gain) + _TINY) * at.ratio**constants.spread
-        lag = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
-        lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
-        if constants.newcomer > 0.0:
-            lag = np.maximum(lag, constants.newcomer * behind_newcomers(seen, table, at, constants))
-    lag[np.isnan(lag) | seen.diverged] = np.inf
-    lag[opened & (at.rung < 0) & ~seen.diverged] = 0.0  # nothing to be judged by yet
-    least = lag[opened].min()
-    weight = np.where(opened, np.exp(-np.minimum(lag - (least if np.isfinite(least) else 0.0), 700.0)), 0.0)
-    doubt = np.where(opened & ~seen.diverged, open_questions * constants.prior / count, 0.0)
+    lost = seen.diverged
+    lag = lags(table, lost, constants)
+    least = float(lag[opened].min())
+    weight = np.where(opened, np.exp(-np.minimum(lag - (least if math.isfinite(least) else 0.0), 700.0)), 0.0)
+    doubt = np.where(opened & ~lost, open_questions * constants.prior / count, 0.0)
     chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + doubt
     return chance
 
 
-def behind_newcomers(seen: Board, table: EqualTraining, at: Standings, constants: Constants) -> Floats:
+def lags(table: EqualTraining, lost: NDArray[np.bool_], constants: Constants) -> Floats:
+    """By row, how far behind, in units; infinite for the `lost`, 0 where there is nothing to be judged by yet. Kept
+    until the table changes: do not write into it.
+    """
+    question = ("lags", constants, lost.tobytes())
+    if question not in table.derived:
+        at = table.standings()
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            unit = constants.unit * (np.maximum(at.gain, at.leader_gain) + _TINY) * at.ratio**constants.spread
+            lag = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
+            lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
+            if constants.newcomer > 0.0:
+                lag = np.maximum(lag, constants.newcomer * behind_newcomers(table, lost, at, constants))
+        lag[np.isnan(lag)] = np.inf
+        lag[at.rung < 0] = 0.0
+        lag[lost] = np.inf
+        table.derived[question] = lag
+    return cast(Floats, table.derived[question])
+
+
+def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standings, constants: Constants) -> Floats:
     """By row, the largest lag behind a trial that stands on a lower rung, at that rung; -inf where there is none.
 
     Without it a trial that runs ahead alone is its own envelope and can never be overtaken.
     """
     fronts: dict[int, int] = {}  # rung -> the best of those that stand on it
-    rungs, values, lost = at.rung.tolist(), at.value.tolist(), seen.diverged.tolist()
-    for row, rung in enumerate(rungs):
-        if rung >= 0 and not lost[row] and (rung not in fronts or values[row] > values[fronts[rung]]):
+    there = np.flatnonzero((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost)  # nobody is above the last rung
+    values = at.value.tolist()
+    for row, rung in zip(there.tolist(), at.rung[there].tolist(), strict=True):
+        if rung not in fronts or values[row] > values[fronts[rung]]:
             fronts[rung] = row
     if not fronts:
-        return np.full(len(seen), -np.inf)
+        return np.full(len(values), -np.inf)
     columns = np.fromiter(fronts, dtype=np.intp)
     leaders = np.fromiter(fronts.values(), dtype=np.intp)
     front_gain = table.gain[leaders, columns]

@@ -196,7 +196,7 @@ def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
     # no minimum run here: a GPU decides at evaluations and slices, which is what refsim's definition says
     incumbent = Incumbent(Standing(holder.view, world.job, policy, own), math.inf)
     rival = Standing(chosen.view, world.job, policy, best)
-    return chosen if judge(rival, incumbent, costs, {JOB: len(world.gpus)}, 1.0).switch else holder
+    return chosen if judge(rival, incumbent, costs, {JOB: len(world.gpus)}, lambda: 1.0).switch else holder
 
 
 def _may_come(trial: SimTrial, gpu: SimGpu) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves.alike import LEAST, MOST, Answers, alike
+from podium.curves.alike import LEAST, MOST, Answers, Column, alike
 from podium.curves.board import Board
 from podium.curves.equal_training import equal_training
 from podium.domain.phase import TrialPhase
@@ -103,6 +103,20 @@ def test_the_largest_values_are_compared_as_others_are() -> None:
     found = ask([*ended, *live])
     assert found is not None
     assert 0.0 < found.chance[5] < found.chance[6] < 1.0
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=LEAST, max_size=12, unique=True),
+    st.lists(st.floats(-3e6, 3e6), min_size=1, max_size=8),
+)
+@settings(max_examples=60, deadline=None)
+def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], asked: list[float]) -> None:
+    column = Column.of(np.array([*ended, -np.inf]))
+    assert column is not None
+    expected = np.interp(asked, column.values, column.places)
+    np.testing.assert_allclose([column.place(value) for value in asked], expected, atol=1e-9)
+    assert [column.place(value) for value in ended] == column.own[:-1].tolist()
+    assert column.place(float("nan")) == column.place(-np.inf) == column.own[-1] == column.places[0]
 
 
 @given(

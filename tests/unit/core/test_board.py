@@ -19,7 +19,8 @@ from podium.curves.running_means import RunningMeans
 from podium.curves.wire import diverged
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium.policies.envelope import Envelope
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 VALUES = st.one_of(st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
 PHASES = st.sampled_from([TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.SUCCEEDED, TrialPhase.FAILED])
@@ -80,6 +81,20 @@ def test_a_board_that_was_kept_equals_a_new_one(
         for column in set(fresh.rung.tolist()) - {-1}:
             assert table.lead_gain[column] == fresh.lead_gain[column]
             assert table.ratio[column] == fresh.ratio[column]
+
+
+@given(cycles(), st.booleans(), st.uuids())
+@settings(max_examples=60, deadline=None)
+def test_a_rank_by_a_board_that_was_kept_is_that_by_a_new_one(
+    history: list[list[tuple[int, list[float], TrialPhase, float]]], maximize: bool, uid: object
+) -> None:
+    """Also where a cycle changes no curve, or none that reaches a rung: what was kept of the last one still holds."""
+    job = make_job(policy="envelope", max_steps=16.0, maximize=maximize)
+    for cycle, said in enumerate([said for said in history for _ in range(2)]):
+        trials = [make_trial(n, values=c, phase=phase, gpu_seconds=s + cycle) for n, c, phase, s in said]
+        snapshot = make_snapshot(jobs=[job], trials=trials, gpus=[make_gpu("gpu-0")])
+        kept, new = (replace(job, uid=name) for name in (f"{uid}", f"{uid} at {cycle}"))
+        assert Envelope().rank(kept, trials, snapshot) == Envelope().rank(new, trials, snapshot)
 
 
 def test_however_many_jobs_there_are_their_boards_are_kept() -> None:
