@@ -42,7 +42,7 @@ def test_they_run_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_an_interruption_ends_both(tmp_path: Path) -> None:
-    """Ctrl-C goes to the whole group of processes: each does what it has to do before its end."""
+    """A terminal tells its own session, the script the other: each does what it has to do before its end."""
     waits = "trap 'echo {0} ended; exit 130' INT; touch {1}; while true; do sleep 0.01; done"
     files = [tmp_path / "quiet", tmp_path / "main"]
     words = [("bash", "-c", waits.format(file.name, file)) for file in files]
