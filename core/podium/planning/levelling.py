@@ -13,8 +13,9 @@ allow that. The paper's text on migration could not be had; the rule is ours:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from podium.domain.actions import Action, Carry, CreatePod, CreateTrial, Requeue
 from podium.domain.carrying import OPEN
@@ -79,7 +80,7 @@ def level(
         if closed or any(_on_its_way(s.trial) for s in mine):
             continue
         sites = ground.sites(job)
-        usual = typical_pace(job, [s.trial for s in mine])
+        usual = partial(typical_pace, job, [s.trial for s in mine])
         for move in ground.moves(sorted(mine, key=_who_first), sites, claims):
             sentence = _worth(snapshot, move, usual)
             if sentence is None:
@@ -216,7 +217,7 @@ def _how(standing: Standing, left: Sequence[GpuView], site: _Site) -> bool | Non
     return True if alike and carriable(trial.phase, carries=job.carries, node_carries=carries) else None
 
 
-def _worth(snapshot: Snapshot, move: _Move, usual: float | None) -> str | None:
+def _worth(snapshot: Snapshot, move: _Move, usual: Callable[[], float | None]) -> str | None:
     """Why the move pays, as half a sentence; None: it does not, or nobody can say."""
     standing, job = move.standing, move.standing.job
     if not begun(standing.trial.phase, carried=standing.trial.carried):

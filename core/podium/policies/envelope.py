@@ -36,6 +36,7 @@ from podium.policies.horizon import horizon
 
 OVERDUE, LOOK, RANKED = 0, 1, 2
 LONGEST_LOOK = 0.9  # of a trial
+LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
 _ODDS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
@@ -295,7 +296,8 @@ def _pace(seen: Board) -> float:
     """GPU seconds of one step, over all trials that have shown any."""
     told = seen.step > 0.0
     steps, seconds = float(seen.step[told].sum()), float(seen.seconds[told].sum())
-    return seconds / steps if steps > 0.0 and seconds > 0.0 else 1.0
+    pace = seconds / steps if steps > 0.0 else 0.0
+    return pace if pace > LEAST_PACE else 1.0
 
 
 def _gap(seen: Board) -> float:
