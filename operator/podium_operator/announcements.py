@@ -71,7 +71,8 @@ class Announcements:
         way = f"from {now['node']} to {now['target']}"
         match CarryPhase(now["phase"]):
             case CarryPhase.ASKED:
-                await emit(self._api, TRIALS, trial.metadata, "CarryBegun", f"The trial is carried {way}, alive.")
+                text = f"{now['reason']}: the trial is carried {way}, alive."
+                await emit(self._api, TRIALS, trial.metadata, "CarryBegun", text)
             case CarryPhase.ARRIVED:
                 await emit(self._api, TRIALS, trial.metadata, "Carried", f"The trial was carried {way}.")
             case CarryPhase.FELL_BACK:

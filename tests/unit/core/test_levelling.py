@@ -160,6 +160,13 @@ def test_the_best_that_waits_goes_and_before_it_who_has_not_begun() -> None:
     assert told(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
 
 
+def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
+    snapshot = crowd(count=4)
+    first, second, *rest = snapshot.trials
+    kept = replace(snapshot, trials=(first, replace(second, suspend=True), *rest))
+    assert told(sound(kept)) == [("job-2", "Requeue", "node-b")]
+
+
 def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
     names = ["a0", "a1"]
     trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]

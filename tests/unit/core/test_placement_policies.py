@@ -145,7 +145,7 @@ def test_random_is_even_and_its_own_for_each_pod() -> None:
 def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -> None:
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs])
     ranking = rank(list("abcd")[: len(costs)], known_or_nan, favourite)
-    assert ranking.scores == expected
+    assert ranking.scores.tolist() == expected
     known = favourite and any(cost is not None for cost in costs)
     assert ranking.favourite == (expected.index(max(expected)) if known else None)
 

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podium.domain.actions import Order
+from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
@@ -94,7 +95,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
             )
         )
     costs = draw(st.sampled_from([Costs(), Costs(0.0, 0.0), Costs(30.0, 30.0)]))
-    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3})
+    rules = draw(st.sampled_from([None, Levelling(stay=1.0)]))
+    return make_snapshot(jobs=jobs, trials=trials, gpus=gpus, costs=costs, epochs={"a": 3}, levelling=rules)
 
 
 def carried_out(snapshot: Snapshot) -> Snapshot:

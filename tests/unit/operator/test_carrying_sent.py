@@ -149,3 +149,16 @@ def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -
     status = way("FellBack", code=code, message="no")
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["type"] for _, body in wire.calls] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        ("NodeDraining", "NodeDraining: the trial is carried from node-1 to node-2, alive."),
+        ("Levelling", "Levelling: the trial is carried from node-1 to node-2, alive."),
+    ],
+)
+def test_it_is_told_why_it_is_carried(reason: str, told: str) -> None:
+    wire = Wire()
+    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Asked", reason=reason)))
+    assert [body["message"] for _, body in wire.calls] == [told]
