@@ -237,7 +237,7 @@ class Actuator:
             return None
         if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
             return None
-        came = arrival(trial, action.attempt)
+        came = arrival(world, trial, action.attempt)
         if came is not None:
             if action.trial in self._sent or not takes(world, came.target):
                 return None  # a second one could be refused for the first one's sake: by a quota, say

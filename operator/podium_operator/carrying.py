@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
-from podium.domain.carrying import HELD, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
 from podium.domain.levelling import LEVELLING
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
@@ -63,10 +63,15 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
                 yield pod, wanted
 
 
-def arrival(trial: SeenTrial, attempt: int) -> Carrying | None:
+def arrival(world: World, trial: SeenTrial, attempt: int) -> Carrying | None:
     """The image that this attempt goes on from; None: it begins from its save, or anew."""
     stored = trial.status.carrying
-    if stored is None or stored.attempt != attempt or stored.phase not in HELD:
+    if stored is None or stored.phase not in OPEN:
+        return None
+    new = _new(world, trial)
+    if attempt == stored.attempt + 1 and new is not None and _rejected(new):
+        return stored.model_copy(update={"attempt": attempt})
+    if attempt != stored.attempt:
         return None
     answer = _answer(trial, stored)
     if stored.phase is CarryPhase.ASKED and answer is not None and answer.image:  # and its old pod is gone
@@ -86,7 +91,8 @@ def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, 
         return None, False
     if pod.uid == stored.pod_uid:
         return stored.phase, False
-    if pod.carried and pod.attempt == stored.attempt and stored.phase is not CarryPhase.ARRIVED:
+    # one that is later by one: the first was rejected, which is not stored yet
+    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not CarryPhase.ARRIVED:
         return stored.phase, True
     return None, False
 
@@ -125,9 +131,11 @@ def _after(
         return stored
     departure = trial.status.departure
     said = {"code": moved.code, "message": moved.message}
-    if moved.phase is CarryPhase.PUSHED and departure is not None:
+    if stored.phase is CarryPhase.ASKED and moved.phase is CarryPhase.PUSHED and departure is not None:
         said |= {"image": departure.image, "arrives": departure.arrives}
-    return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), **said})
+    again = stored.phase is CarryPhase.CREATED and moved.phase is CarryPhase.PUSHED
+    attempt = stored.attempt + 1 if again else stored.attempt
+    return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), "attempt": attempt, **said})
 
 
 def _facts(
@@ -150,6 +158,7 @@ def _facts(
         old_pod=old is not None and _lives(old),
         made=new is not None,
         new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
+        rejected=new is not None and _rejected(new),
         refusal=refusal,
         pushed=answer is not None and bool(answer.image),
         printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
@@ -167,6 +176,11 @@ def _new(world: World, trial: SeenTrial) -> SeenPod | None:
     if stored is None:
         return None
     return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
+
+
+def _rejected(pod: SeenPod) -> bool:
+    """By its kubelet: not even its gate ever ran."""
+    return pod.facts.phase == "Failed" and pod.facts.gate == "Waiting"
 
 
 def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:

@@ -91,8 +91,8 @@ class Departures:
                 self._leaving[uid] = asyncio.get_running_loop().create_task(self._leave(pod, book, now))
             elif not pod.carry and book is not None:
                 await self._stays(pod, book, now)
-            if pod.carried and (pod.main in pod.running or pod.ended or pod.deadline is not None):
-                await self._remove(pod, pod.image, now)  # its node has what it needs of it by now, or never will
+            if pod.carried and _needs_no_image(pod):
+                await self._remove(pod, pod.image, now)
 
     def _note(self, pod: TrialPod, book: Book | None) -> None:
         """Whether all that it did is in its image. Once it works again (`podium thaw`) that is so no more: it is taken
@@ -196,6 +196,11 @@ async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
             log.exception("who is to be carried, or what of it is left, is looked at again")
         await asyncio.sleep(seconds)
+
+
+def _needs_no_image(pod: TrialPod) -> bool:
+    """Its node has what it needs of it by now, or never will. Of one that its kubelet rejected another pod needs it."""
+    return pod.main in pod.running or (bool(pod.main) if pod.ended else pod.deadline is not None)
 
 
 def _may_leave(pod: TrialPod, book: Book) -> bool:

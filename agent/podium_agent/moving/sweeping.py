@@ -67,18 +67,15 @@ class Sweeping:
         if self._leaves(uid):  # begun while the API was asked
             return
         counts = told if book is None or book.departure is None else told | {book.departure.image}
-        for image in trace.images:
-            if image not in counts:
-                await remove(self._settings, image, trace.namespace)
-                log.info("%s: image %s is not needed any more", trace.pod, image)
-        if self._leaves(uid):  # begun meanwhile, and another image noted
+        done = [image for image in trace.images if image not in counts]
+        for image in done:
+            await remove(self._settings, image, trace.namespace)
+            log.info("%s: image %s is not needed any more", trace.pod, image)
+        if self._leaves(uid):  # begun meanwhile: it writes the note itself
             return
-        left = tuple(image for image in trace.images if image in counts)
         # a runtime that was asked goes on writing for so long, though nobody waits for the archive any more
-        if not left and self._traces.age(uid, now) > 2 * self._settings.move_seconds:
+        if not self._traces.drop(uid, done) and self._traces.age(uid, now) > 2 * self._settings.move_seconds:
             self._traces.forget(uid)
-        elif left != trace.images:
-            self._traces.keep(uid, trace, left)
 
     async def _told(self, trace: Trace) -> frozenset[str]:
         """Those that the trial's status names while it is on its way. Raises ApiError."""

@@ -8,6 +8,7 @@ Blocking.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -65,10 +66,17 @@ class Traces:
         """Before the image is in the registry."""
         before = self.read().get(pod_uid)
         if before is not None:
-            self.keep(pod_uid, before, (*before.images, image))
+            self._write(pod_uid, before.model_copy(update={"images": (*before.images, image)}))
 
-    def keep(self, pod_uid: str, trace: Trace, images: tuple[str, ...]) -> None:
-        self._write(pod_uid, trace.model_copy(update={"images": images}))
+    def drop(self, pod_uid: str, images: Collection[str]) -> tuple[str, ...]:
+        """They are removed; those that are left."""
+        trace = self.read().get(pod_uid)
+        if trace is None:
+            return ()
+        left = tuple(image for image in trace.images if image not in images)
+        if left != trace.images:
+            self._write(pod_uid, trace.model_copy(update={"images": left}))
+        return left
 
     def forget(self, pod_uid: str) -> None:
         try:

@@ -41,11 +41,12 @@ UNDONE = "Its node takes trials again: it goes on there."
 @dataclass(frozen=True, slots=True)
 class CarryFacts:
     """One look. `old_pod`, `new_pod`: it is there, has not ended and is not told to go; `made`: a pod of the new
-    attempt is there in any state; `refusal`: (code, sentence) of the agent, or of the API server for the new pod;
-    `pushed`: the agent named the image; `printed`: the new pod has printed a value; `broken`: why the new pod cannot
-    start, empty: it can; `trying`: seconds for which its containers could begin; `target`: the node that it goes to is
-    there; `takes`: and does not drain; `room`: and the share that it was promised there is no other's; `bound`: the new
-    pod has its node; `age`: seconds since the phase began."""
+    attempt is there in any state; `rejected`: its kubelet did not take it, so that nothing of it ever ran; `refusal`:
+    (code, sentence) of the agent, or of the API server for the new pod; `pushed`: the agent named the image; `printed`:
+    the new pod has printed a value; `broken`: why the new pod cannot start, empty: it can; `trying`: seconds for which
+    its containers could begin; `target`: the node that it goes to is there; `takes`: and does not drain; `room`: and
+    the share that it was promised there is no other's; `bound`: the new pod has its node; `age`: seconds since the
+    phase began."""
 
     age: float = 0.0
     over: bool = False  # the trial has ended
@@ -53,6 +54,7 @@ class CarryFacts:
     old_pod: bool = True
     made: bool = False
     new_pod: bool = False
+    rejected: bool = False
     refusal: tuple[str, str] | None = None
     pushed: bool = False
     printed: bool = False
@@ -123,7 +125,11 @@ TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
         ),
         # its old pod may be gone by now: the image is all that is needed
         CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL),
-        CarryPhase.CREATED: (_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER, _LOST, _NOWHERE, _broken),
+        CarryPhase.CREATED: (
+            *(_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER),
+            # the image is as it was: another pod goes on from it (its agent was away for a moment, say)
+            *(_to(CarryPhase.PUSHED, lambda f: f.rejected), _LOST, _NOWHERE, _broken),
+        ),
         CarryPhase.ARRIVED: (),
         CarryPhase.FELL_BACK: (),
     }

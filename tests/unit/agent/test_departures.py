@@ -253,6 +253,9 @@ CAME: list[tuple[str, dict[str, Any], str, bool]] = [
     ("it runs", {"running": frozenset({"c2"})}, MINE, True),
     ("it waits at its gate", {}, MINE, False),
     ("it goes before it ran", {"deadline": 1.0}, MINE, True),
+    ("its kubelet rejected it", {"main": "", "ended": True}, MINE, False),
+    ("that pod is deleted", {"main": "", "ended": True, "deadline": 1.0}, MINE, False),
+    ("it has ended", {"ended": True}, MINE, True),
     ("the image is another namespace's", {"running": frozenset({"c2"})}, "podium-checkpoints/other/a-0", False),
 ]
 
@@ -266,7 +269,7 @@ def test_the_image_goes_when_its_new_node_has_it(
     async def look() -> None:
         async with scene.agent() as departures:
             image = f"{scene.address}/{repository}@sha256:1"
-            came: TrialPod = pod("a", 1, carried=True, image=image, main="c2", **state)
+            came: TrialPod = pod("a", 1, carried=True, image=image, **({"main": "c2"} | state))
             scene.pod = came
             await departures.look(0.0)
 

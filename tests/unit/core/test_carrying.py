@@ -106,6 +106,8 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (CREATED, CarryFacts(made=True, new_pod=False, printed=True, over=True), ARRIVED, ""),
     (CREATED, CarryFacts(made=True, new_pod=True, over=True), BACK, "TrialEnded"),
     (CREATED, CarryFacts(made=True, new_pod=False), BACK, "RestoreFailed"),
+    (CREATED, CarryFacts(made=True, new_pod=False, rejected=True), PUSHED, ""),
+    (CREATED, CarryFacts(made=True, new_pod=False, rejected=True, over=True), BACK, "TrialEnded"),
     (CREATED, CarryFacts(made=True, new_pod=True, broken="ImagePullBackOff"), None, ""),
     (CREATED, CarryFacts(made=True, new_pod=True, broken="x", trying=BROKEN_SECONDS), BACK, "RestoreFailed"),
     (CREATED, CarryFacts(made=True, new_pod=True, broken="x", age=ASKED_SECONDS), None, ""),

@@ -39,6 +39,8 @@ from podium_operator.snapshot import build_snapshot
 from podium_operator.world import World, trial_key
 
 NEW_POD = pod(1, carried=True)
+ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
+REJECTED = pod(1, carried=True, phase="Failed", gate=None, main=None)
 HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
 STEPS: list[tuple[str, World, str | None, str]] = [
     ("asked, no answer", world(pod(), **way("Asked")), "Asked", ""),
@@ -60,6 +62,7 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("it printed none yet", world(NEW_POD, reader=READS | {"first": True}, **way("Created")), "Created", ""),
     ("the new node is gone", world(**way("Created")), "FellBack", "RestoreFailed"),
     ("the restore failed", world(pod(1, carried=True, phase="Failed"), **way("Created")), "FellBack", "RestoreFailed"),
+    ("its kubelet rejected it", world(REJECTED, **way("Created")), "Pushed", ""),
     ("no restore yet", world(pod(1, carried=True, **STUCK), **way("Created")), "Created", ""),
     (
         "no restore for long",
@@ -138,6 +141,21 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("fell back from that, its node drains", world(pod(), **levels("FellBack")), None, ""),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
+
+
+def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_image() -> None:
+    """The agent of its node was being started anew, say; its answer may be gone from the status by then."""
+    created = way("Created", image=IMAGE, arrives=ARRIVES)
+    rejected = world(REJECTED, attempt=1, **created)
+    stored = after(rejected)
+    assert stored is not None
+    assert (stored.phase, stored.attempt, stored.image) == (CarryPhase.PUSHED, 2, IMAGE)
+    (made,) = (one for one in plan(build_snapshot(rejected, observe(rejected))).actions if isinstance(one, CreatePod))
+    assert (came := arrival(rejected, rejected.trials[0], made.attempt)) is not None
+    assert (came.attempt, came.image, came.arrives) == (2, IMAGE, ARRIVES)
+    then = world(pod(2, carried=True), REJECTED, attempt=1, **created)
+    (trial,) = build_snapshot(then, observe(then)).trials
+    assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.CREATED, True, "node-2")
 
 
 def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
@@ -240,11 +258,15 @@ ARRIVALS: list[tuple[str, World, int, str | None]] = [
     ("told of an earlier pod", world(departure=MADE | {"podUid": "x"}, **way("Asked")), 1, None),
     ("fell back", world(departure=MADE, **way("FellBack", image=IMAGE)), 1, None),
     ("it was used", world(**way("Created", image=IMAGE)), 1, None),
+    ("its pod was rejected", world(REJECTED, **way("Created", image=IMAGE, arrives=ARRIVES)), 2, IMAGE),
+    ("its pod was rejected at once", world(REJECTED, **PUSHED), 2, IMAGE),
+    ("its pod ran", world(pod(1, carried=True, phase="Failed", main=ENDED), **way("Created", image=IMAGE)), 2, None),
+    ("its pod is there", world(NEW_POD, **way("Created", image=IMAGE)), 2, None),
 ]
 
 
 @pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in ARRIVALS], ids=[a[0] for a in ARRIVALS])
 def test_what_the_next_attempt_goes_on_from(seen: World, attempt: int, image: str | None) -> None:
-    came = arrival(seen.trials[0], attempt)
+    came = arrival(seen, seen.trials[0], attempt)
     assert (came and came.image) == image
     assert came is None or came.arrives == ARRIVES
