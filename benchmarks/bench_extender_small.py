@@ -1,4 +1,4 @@
-"""Guards one thing: an answer goes out at once (no Nagle delay of 44 ms), measured against an empty route.
+"""Guards one thing: an answer goes out at once (no Nagle delay of 44 ms), measured against an empty route of FastAPI.
 
     python benchmarks/bench_extender_small.py [CALLS]
 
@@ -27,6 +27,7 @@ from podium_cluster.watch import WatchCache
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
 from podium_extender.front import Front
+from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -76,13 +77,14 @@ async def measure(calls: int) -> dict[str, float]:
         clock=time.time,
     )
     watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    app = create_app(Front(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32))
+    front = Front(telemetry, Metrics(), Judge(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
+    app = create_app(front)
 
     @app.post("/empty")
     async def empty() -> Response:
         return Response(b"{}", media_type="application/json")
 
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, http=lane(front), log_level="warning", access_log=False))
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn offers no event
         await asyncio.sleep(0.01)

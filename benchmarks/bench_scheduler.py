@@ -1,6 +1,6 @@
 """Pods per second of the real kube-scheduler with and without our extender, on nodes that are objects only.
 
-    python benchmarks/bench_scheduler.py [--sizes 100,1000,5000] [--pods 200]    (root; one control plane, no kubelet)
+    python benchmarks/bench_scheduler.py [--sizes 100,1000,5000] [--pods 500]    (root; one control plane, no kubelet)
 
 A real etcd, kube-apiserver and kube-scheduler with the chart's configuration; each node is a Node and a GPUNode of
 eight GPUs, as KWOK would keep them. All pods, each a trial's, are there before the scheduler starts. The rate is taken
@@ -42,7 +42,7 @@ NULL = Path(__file__).with_name("null_extender.py")
 BAR, AIM = 0.55, 0.8  # pods per second with the extender over without, issue 6
 AT_ONCE = 32
 CALLS_PER_SECOND = 5000  # no limit is in the way of either
-TURNS = 3
+TURNS = 2
 LONGEST = 500.0  # seconds of one turn
 SHARES = 32  # of a node: eight GPUs of four
 
@@ -225,7 +225,7 @@ def plot(sizes: Sequence[Size]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="100,1000,5000")
-    parser.add_argument("--pods", type=int, default=200)
+    parser.add_argument("--pods", type=int, default=500)
     options = parser.parse_args()
     os.environ["PODIUM_STALE_SECONDS"] = "86400"  # no agents are there whose heartbeats would keep the nodes known
     with open_world() as world:

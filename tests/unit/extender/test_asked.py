@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from podium_extender.asked import Asked, Reader, _whole, write_names
@@ -34,6 +34,7 @@ def said(read: Any, body: bytes) -> Any:
     return asked.pod, asked.names, asked.nodes
 
 
+@settings(deadline=None)
 @given(pod=PODS, names=TEXTS, loose=st.booleans())
 def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loose: bool) -> None:
     separators = None if loose else (",", ":")
@@ -42,6 +43,7 @@ def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loos
     assert said(Reader().read, body) == said(_whole, body)
 
 
+@settings(deadline=None)
 @given(
     parts=st.lists(
         st.sampled_from(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium.placement.scores import rank
@@ -16,6 +16,7 @@ COSTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(costs=COSTS, most=st.integers(1, 31), favourite=st.booleans(), shuffle=st.randoms(use_true_random=False))
 def test_the_best_by_score_then_cost_then_place(
     costs: list[float], most: int, favourite: bool, shuffle: object
