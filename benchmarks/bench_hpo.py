@@ -7,7 +7,8 @@ Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1
 the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
 development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
 `--cross-validate` does nothing but tune the envelope on all tasks but one and measure it on that one, for each task
-(bench-hpo-cross-validation.md). Writes benchmarks/results/bench-hpo.md and .png after each part; the last line is
+(bench-hpo-cross-validation.md); `--until-won` does nothing but hold the envelope against fifo, each replay ended at the
+best trial (bench-hpo-until-won.md). Writes benchmarks/results/bench-hpo.md and .png after each part; the last line is
 RESULT {json}.
 """
 
@@ -29,6 +30,7 @@ from hpo_reference import reference_check
 from hpo_report import FAMILIES, floor_cost, plot, result, slowdown, table, task_table
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
 from hpo_speed import speed_report
+from hpo_until_won import until_won
 
 from podium.simulation.pools import Machine
 
@@ -49,6 +51,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--brief", action="store_true", help="the tables and bars of the runs, nothing further")
     parser.add_argument("--check-reference", action="store_true")
     parser.add_argument("--cross-validate", action="store_true")
+    parser.add_argument("--until-won", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / "bench-hpo.md")
     return parser.parse_args()
 
@@ -69,6 +72,11 @@ def main() -> int:
         parts = [title, cross_validate(curves, args.seeds, args.size, args.processes, outcome)]
         parts.append(f"Took {perf_counter() - start:.0f} s.\n")
         return finish(args.out.with_name(f"{args.out.stem}-cross-validation.md"), parts, outcome)
+    if args.until_won:
+        gpus = int(args.gpus.split(",")[0])
+        parts = [title, until_won(curves, gpus, args.seeds, args.size, args.processes, outcome)]
+        parts.append(f"Took {perf_counter() - start:.0f} s.\n")
+        return finish(args.out.with_name(f"{args.out.stem}-until-won.md"), parts, outcome)
     parts = [title, LEGEND]
     outcome["gpus"] = {}
     for gpus in (int(count) for count in args.gpus.split(",")):

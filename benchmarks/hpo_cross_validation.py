@@ -7,22 +7,17 @@ The grid is small and around what is shipped: the question is how much of the fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import hpo_runs
 import numpy as np
-from hpo_runs import ENTRANTS, SHORT, Entrant, Run, jobs_of, run_all
+from hpo_runs import ENTRANTS, SHORT, Run, jobs_of, run_all
+from hpo_until_won import entrant
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranking
-from podium.policies.envelope import Constants, Envelope
-from podium.policies.fifo import Fifo
+from podium.policies.envelope import Constants
 from podium.simulation.compare import geometric_mean, ratios
 from podium.simulation.pools import Machine
-from podium.simulation.state import DEFAULT_RULES
 
 SHIPPED = Constants()
 GRID = [  # what is shipped, and one constant at a time to either side
@@ -31,33 +26,6 @@ GRID = [  # what is shipped, and one constant at a time to either side
     *(replace(SHIPPED, prior=SHIPPED.prior * factor) for factor in (0.5, 2.0)),
     replace(SHIPPED, slope=0.5 * SHIPPED.slope),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class UntilWon:
-    """The envelope until the pool's best trial has completed; then nothing that is measured here can change, and the
-    rest goes in order, which is quicker to replay.
-    """
-
-    inner: Envelope
-    winner: int  # its place in the pool
-    name: ClassVar[str] = "envelope"
-    needs_max_steps: ClassVar[bool] = True
-
-    @property
-    def hysteresis(self) -> float:
-        return self.inner.hysteresis
-
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
-
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        won = snapshot.trials[self.winner].phase is TrialPhase.SUCCEEDED
-        return (Fifo() if won else self.inner).rank(job, trials, snapshot)
-
-
-def entrant(constants: Constants) -> Entrant:
-    return Entrant(lambda pool: UntilWon(Envelope(constants=constants), pool.winner), DEFAULT_RULES)
 
 
 def cross_validate(curves: tuple[Path, ...], seeds: int, size: int, processes: int, outcome: dict[str, object]) -> str:
