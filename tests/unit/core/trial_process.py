@@ -52,11 +52,12 @@ def whole(saved: trial.Save | None) -> tuple[float, str]:
 
 
 def run(code: str, *argv: str, python: str = sys.executable, **environment: str) -> subprocess.Popen[str]:
-    """A process that has nothing but the file itself, as the agent's mount brings it."""
+    """A process that has nothing but the file itself, as the agent's mount brings it. Its stdin ends with `end`."""
     head = "import os, sys; sys.path.append(os.environ['PODIUM_PYTHON']); from podium import trial\n"
     return subprocess.Popen(
         [python, "-I", "-S", "-c", head + code, *argv],
         env={"PATH": os.environ["PATH"], **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
