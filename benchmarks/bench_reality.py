@@ -25,7 +25,7 @@ from typing import Any
 
 import matplotlib as mpl
 from bench_demo import demo_module
-from reality_compare import APPLIED, BARS, GATES, Comparison, compared, read_searches
+from reality_compare import AGENTS, APPLIED, BARS, GATES, Comparison, compared, read_searches
 
 from podium.schema.manifests import read_manifests
 from podium.schema.template import GATE_CONTAINER
@@ -60,6 +60,10 @@ def record(options: argparse.Namespace, folder: Path) -> None:
             of_job = ("-l", f"podium.dev/job={name}", "-c", GATE_CONTAINER)
             asked = cluster.kubectl("logs", *of_job, "--prefix", "--timestamps", "--tail=-1")
             (folder / f"{name}{GATES}").write_text(asked)
+            agents = ("-n", "podium-system", "-l", "app.kubernetes.io/component=agent")
+            begun = cluster.kubectl("logs", *agents, "--prefix", "--timestamps", "--tail=-1")
+            mine = [line for line in begun.splitlines() if f"{name}-" in line]
+            (folder / f"{name}{AGENTS}").write_text("\n".join(mine))
             cluster.kubectl("delete", "hyperparamjob", name, "--timeout=60s", timeout=70)
             print(f"seed {seed}: ended, objects saved", flush=True)
     finally:

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reality_pods import PodTimes, first_pods, gates_asked
-from reality_starts import end_of, held, script_seconds, starts
+from reality_pods import PodTimes, first_pods
+from reality_starts import end_of, held, starts
 from scipy.stats import kendalltau
 
 from podium.domain.snapshot import JobView
@@ -30,7 +30,7 @@ from podium_cli.picture import JobPicture
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 BEGINS_A_TURN = frozenset({"starting", "resuming"})
 APPLIED = "podium.dev/bench-applied-at"  # annotation of the job: seconds since the epoch
-GATES = ".gates.log"  # beside a search's objects
+GATES, AGENTS = ".gates.log", ".agents.log"  # beside a search's objects
 OPERATOR_CYCLE, TURN_REPORT = 2.0, 5.0  # seconds; settings of operator and agent
 TurnKey = tuple[int, int]  # trial number, which of its turns
 
@@ -94,18 +94,22 @@ def read_searches(folder: Path) -> list[Search]:
     """A file of objects a search, and beside it, where it was saved, the log of its pods' gates."""
     found = []
     for path in sorted(folder.glob("*.json")):
-        saved, log = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(GATES)
-        asked = gates_asked(log.read_text(encoding="utf-8")) if log.exists() else {}
-        found.append((picture_of([saved], None, None, saved_at([saved])), first_pods(saved["items"], asked)))
-    script = script_seconds((seen.trials, pods) for seen, pods in found)
-    return [search_of(seen, pods, script) for seen, pods in found]
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        gates, agents = (_text(path.with_suffix(suffix)) for suffix in (GATES, AGENTS))
+        pods = first_pods(saved["items"], gates, agents)
+        found.append((picture_of([saved], None, None, saved_at([saved])), pods))
+    return [search_of(seen, pods) for seen, pods in found]
 
 
-def search_of(seen: JobPicture, pods: Mapping[str, PodTimes], script: float) -> Search:
-    """`pods`: by trial; one that was not saved takes the usual time to its gate. `script`: of `script_seconds`."""
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
+    """`pods`: by trial; one that was not saved takes the usual times."""
     trials = sorted(seen.trials, key=lambda trial: trial.spec.number)
     origin = _applied(seen)
-    begun = starts(seen.job, trials, pods, origin, script)
+    begun = starts(seen.job, trials, pods, origin)
     turns = {
         (trial.spec.number, place): hold.start.timestamp() - origin
         for trial in trials

@@ -19,18 +19,22 @@ from pydantic.alias_generators import to_camel
 from podium.schema.template import GATE_CONTAINER
 
 _LINE = re.compile(r"\[pod/(?P<pod>[^/]+)/[^\]]+\] (?P<second>[\d-]+T[\d:]+)(\.(?P<part>\d+))?Z ")
+_BEGUN = re.compile(r"\W(?P<pod>[\w.-]+): its record begins")
+_FOUND = re.compile(r"\W(?P<pod>[\w.-]+): Starting > Running")
 TRIAL_LABEL, ATTEMPT_LABEL = "podium.dev/trial", "podium.dev/attempt"
 
 
 @dataclass(frozen=True, slots=True)
 class PodTimes:
-    """Seconds since the epoch; None: not known. `gate`, `begun`: when its gate's container started, and the first of
-    the others, cut to whole seconds; `asked`: when its gate had asked for a GPU, to the microsecond.
+    """Seconds since the epoch; None: not known. `gate`: when its gate's container started, cut to whole seconds. To the
+    microsecond: when its gate had `asked` for a GPU, and when its agent `recorded` that it has begun and had `found`
+    its processes.
     """
 
     gate: float | None
-    begun: float | None = None
     asked: float | None = None
+    recorded: float | None = None
+    found: float | None = None
 
 
 class _Model(BaseModel):
@@ -48,7 +52,6 @@ class _Container(_Model):
 
 class _Status(_Model):
     init_container_statuses: tuple[_Container, ...] = ()
-    container_statuses: tuple[_Container, ...] = ()
 
 
 class _Meta(_Model):
@@ -61,8 +64,11 @@ class _Pod(_Model):
     status: _Status = _Status()
 
 
-def first_pods(payloads: Iterable[Mapping[str, Any]], asked: Mapping[str, float]) -> dict[str, PodTimes]:
-    """By the trial's name; other pods and later attempts are left out. `asked`: of `gates_asked`."""
+def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -> dict[str, PodTimes]:
+    """By the trial's name; other pods and later attempts are left out. `gates`, `agents`: logs as `kubectl logs
+    --prefix --timestamps` prints them.
+    """
+    asked, recorded, processes = _asked(gates), _told(agents, _BEGUN), _told(agents, _FOUND)
     found: dict[str, PodTimes] = {}
     for payload in payloads:
         if payload.get("kind") != "Pod":
@@ -71,20 +77,32 @@ def first_pods(payloads: Iterable[Mapping[str, Any]], asked: Mapping[str, float]
         labels = pod.metadata.labels
         if TRIAL_LABEL not in labels or labels.get(ATTEMPT_LABEL, "0") != "0":
             continue
-        gates = [one for one in pod.status.init_container_statuses if one.name == GATE_CONTAINER]
-        begun = _started(pod.status.container_statuses)
-        found[labels[TRIAL_LABEL]] = PodTimes(_started(gates), begun, asked.get(pod.metadata.name))
+        gate = _started([one for one in pod.status.init_container_statuses if one.name == GATE_CONTAINER])
+        exact = (known.get(pod.metadata.name) for known in (asked, recorded, processes))
+        found[labels[TRIAL_LABEL]] = PodTimes(gate, *exact)
     return found
 
 
-def gates_asked(log: str) -> dict[str, float]:
-    """By the pod's name, of lines as `kubectl logs --prefix --timestamps` prints them: the first one of each."""
+def _asked(log: str) -> dict[str, float]:
+    """By the pod's name: the first line of each gate."""
     found: dict[str, float] = {}
     for line in log.splitlines():
         if (told := _LINE.match(line)) is not None:
-            moment_of = datetime.fromisoformat(f"{told['second']}.{(told['part'] or '0')[:6].ljust(6, '0')}+00:00")
-            found.setdefault(told["pod"], moment_of.timestamp())
+            found.setdefault(told["pod"], _time(told))
     return found
+
+
+def _told(log: str, what: re.Pattern[str]) -> dict[str, float]:
+    """By the pod's name: the first line of an agent that says so."""
+    found: dict[str, float] = {}
+    for line in log.splitlines():
+        if (told := _LINE.match(line)) is not None and (said := what.search(line)) is not None:
+            found.setdefault(said["pod"], _time(told))
+    return found
+
+
+def _time(told: re.Match[str]) -> float:
+    return datetime.fromisoformat(f"{told['second']}.{(told['part'] or '0')[:6].ljust(6, '0')}+00:00").timestamp()
 
 
 def _started(containers: Iterable[_Container]) -> float | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import mean, median
+from statistics import median
 
 from reality_pods import PodTimes, moment
 
@@ -29,23 +29,10 @@ class Starts:
     timing: Timing
 
 
-def script_seconds(searches: Iterable[tuple[Sequence[HyperParamTrial], Mapping[str, PodTimes]]]) -> float:
-    """From the start of a script to its first step. Of one pod it is known to a second; all searches of a run have the
-    same script, so the mean over their pods is nearer.
-    """
-    found = [
-        first_step(trial) - (pod.begun + 0.5)
-        for trials, pods in searches
-        for trial in trials
-        if (pod := pods.get(trial.metadata.name)) is not None and pod.begun is not None
-    ]
-    return max(0.0, mean(found)) if found else USUAL.load - USUAL.begun
-
-
 def starts(
-    job: HyperParamJob, trials: Sequence[HyperParamTrial], pods: Mapping[str, PodTimes], origin: float, script: float
+    job: HyperParamJob, trials: Sequence[HyperParamTrial], pods: Mapping[str, PodTimes], origin: float
 ) -> Starts:
-    """`trials`: by number; `origin`: when the job was made; `script`: of `script_seconds`."""
+    """`trials`: by number; `origin`: when the job was made."""
     parallel = job.spec.trials.parallel
     at_once = len(trials) if parallel == "auto" else min(parallel, len(trials))
     ends = sorted((end_of(trial), trial.spec.number) for trial in trials if trial.status.finished_at is not None)
@@ -65,15 +52,16 @@ def starts(
     usual = median(gates.values()) if gates else least - 2.0 * USUAL.notice - USUAL.order
     timing = Timing(
         gate=max(0.0, usual - USUAL.place),
-        begun=max(0.0, load - script),
         load=load,
         ended=median(known.values()) if known else USUAL.ended,
     )
+    known_of = [pods.get(trial.metadata.name, PodTimes(None)) for trial in trials]
     facts = tuple(
         PodFacts(
             node=trial.status.node or "",  # kube-scheduler settles equal scores by chance
             gate=gates.get(number),
-            begun=begun_after(trial, pods, loads[number], script),
+            begun=after_grant(trial, known_of[number].recorded),
+            found=after_grant(trial, known_of[number].found),
             load=loads[number],
             ended=known.get(number),
         )
@@ -98,13 +86,10 @@ def _gates(
         yield number, max(0.0, asked - created)
 
 
-def begun_after(trial: HyperParamTrial, pods: Mapping[str, PodTimes], load: float, script: float) -> float:
-    """Seconds from its open gate: in the second that its pod tells."""
-    first, pod = first_step(trial), pods.get(trial.metadata.name)
-    begun = first - script
-    if pod is not None and pod.begun is not None:
-        begun = min(max(begun, pod.begun), pod.begun + 1.0)
-    return min(load, max(0.0, begun - (first - load)))
+def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None:
+    """Seconds from its open gate until then."""
+    opened = min(hold.start.timestamp() for hold in trial.status.holds)
+    return None if moment_of is None else max(0.0, moment_of - opened)
 
 
 def first_step(trial: HyperParamTrial) -> float:

@@ -146,6 +146,7 @@ class TrialWriter:
             save = at if carried else account.saved.step if account.saved is not None else None
             begins_at = save or 0.0
             book.touch()
+            log.info("%s: its record begins", pod.name)
         position = position_from(status, pod.uid, self.container)
         book.load(account, curve_from(status, position, begins_at), position)
         if mine:

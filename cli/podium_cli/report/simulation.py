@@ -159,4 +159,4 @@ def _holds(outcome: Outcome, gpu: str, levels: Sequence[int]) -> list[Hold]:
     return found
 
 
-_GOES_ON = frozenset({TRAINING, "suspending", "saving"})
+_GOES_ON = frozenset({"loading", TRAINING, "suspending", "saving"})

@@ -38,7 +38,7 @@ from podium.simulation.system.scenario import (
 )
 from podium.testing.builders import make_job
 
-AT_ONCE = Timing(place=1.0, gate=1.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
+AT_ONCE = Timing(place=1.0, gate=1.0, begun=2.0, found=2.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
 ONE_GPU = (NodeSpec("a", 1),)
 
 
@@ -108,6 +108,7 @@ KNOWN = [
     ("but not within two seconds of the first write", {"begun": 1.9}, 1.1, 6.0),
     ("nor of a longer time", {"begun": 1.9, "report": 7.0}, 1.1, 11.0),
     ("where it wrote a while ago, at once", {"begun": 0.1}, 1.1, 5.5),
+    ("the rhythm is that of when its processes were found", {"begun": 0.1, "found": 1.8}, 1.1, 5.3),
 ]
 
 
@@ -216,6 +217,23 @@ def test_each_pod_takes_its_own_time_where_a_run_has_shown_it() -> None:
     alone = simulate(Scenario((NodeSpec("a", 1, 1),), (of,), AT_ONCE))
     starts = {span.number: span.start for span in alone.spans if span.use == "starting"}
     assert starts[2] == starts[1] + 2.0 + 5.0 + 9.0 + 2.0, "its share is free when the second pod says that it ended"
+
+
+def test_a_trial_is_suspended_as_soon_as_its_processes_are_found_and_then_goes_on_loading() -> None:
+    """Orders take 2 s: the one of when only the second trial was at its gate comes when the first was let in."""
+    of = replace(job(curve(0.1, 0.2), curve(0.3, 0.4)), facts=(PodFacts(gate=2.3), PodFacts(gate=2.0)))
+    of = replace(of, method=Method(suspend=0.5, resume=0.5))
+    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, found=1.0, load=3.0, order=2.0)), checked=True)
+    assert used(outcome) == [
+        (0, "starting", 3.0, 4.0),
+        (0, "suspending", 4.0, 4.5),
+        (1, "starting", 4.5, 5.5),
+        (1, "loading", 5.5, 7.5),
+        (1, TRAINING, 7.5, 27.5),
+        (0, "resuming", 27.5, 28.0),
+        (0, "loading", 28.0, 30.0),
+        (0, TRAINING, 30.0, 50.0),
+    ]
 
 
 def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:

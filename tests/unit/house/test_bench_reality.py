@@ -75,17 +75,16 @@ def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> N
     assert compare.compared(found).counts[0] == len(found.turns)
 
 
-def pod(trial: str, gate: str, begun: str, attempt: str = "0") -> dict[str, Any]:
+def pod(trial: str, gate: str, attempt: str = "0") -> dict[str, Any]:
     gates = [
         {"name": "own-init", "state": {}},
         {"name": "podium-gate", "state": {"terminated": {"startedAt": gate}}},
     ]
-    train = [{"name": "train", "state": {"terminated": {"startedAt": begun}}}]
     meta = {"name": f"{trial}-{attempt}", "labels": {"podium.dev/trial": trial, "podium.dev/attempt": attempt}}
     return {
         "kind": "Pod",
         "metadata": meta,
-        "status": {"initContainerStatuses": gates, "containerStatuses": train},
+        "status": {"initContainerStatuses": gates},
     }
 
 
@@ -93,8 +92,7 @@ def facts(compare: ModuleType, folder: Path, pods: list[dict[str, Any]], gates: 
     """Of the sample's job of 09:30:00. Its first trials get their GPUs at once and show a value after 0.9 s of work."""
     path = folder / "x.json"
     path.write_text(json.dumps({"kind": "List", "items": [*search_at(600.0), *pods]}))
-    if gates:
-        path.with_suffix(compare.GATES).write_text(gates)
+    path.with_suffix(compare.GATES).write_text(gates)
     (search,) = compare.read_searches(folder)
     (job,) = search.scenario.jobs
     found: tuple[PodFacts, ...] = job.facts
@@ -107,10 +105,10 @@ ZONE = "2026-01-15T09:30"
 def test_each_trial_has_its_own_gate_time(compare: ModuleType, tmp_path: Path) -> None:
     """In whole seconds from its pod; later attempts and other pods say nothing."""
     others = [
-        pod("digits-7", f"{ZONE}:31Z", f"{ZONE}:32Z", attempt="1"),
+        pod("digits-7", f"{ZONE}:31Z", attempt="1"),
         {"kind": "Pod", "metadata": {"name": "dns"}, "status": {}},
     ]
-    found = facts(compare, tmp_path, [pod("digits-7", f"{ZONE}:12Z", f"{ZONE}:13Z"), *others])
+    found = facts(compare, tmp_path, [pod("digits-7", f"{ZONE}:12Z"), *others])
     assert found[7].gate == pytest.approx(12.5 - 0.1), "its pod is made two cycles after the job"
     assert {one.gate for one in found[:7] + found[8:]} == {None}
 
@@ -125,9 +123,20 @@ def test_the_log_of_a_gate_is_finer(compare: ModuleType, tmp_path: Path) -> None
             ("digits-5-1", f"{ZONE}:09.1Z"),
         )
     )
-    pods = [pod(f"digits-{n}", f"{ZONE}:10Z", f"{ZONE}:13Z") for n in (5, 6, 7)]
+    pods = [pod(f"digits-{n}", f"{ZONE}:10Z") for n in (5, 6, 7)]
     found = facts(compare, tmp_path, pods, f"{log}\nerror: something else\n")
     assert [found[n].gate for n in (5, 6, 7)] == pytest.approx([10.4, 10.9, 12.15])
+
+
+def test_the_log_of_an_agent_says_when_a_record_began_and_processes_were_found(pods: ModuleType) -> None:
+    words = ("Gated > Starting (Granted)", "its record begins", "Starting > Running (Started)", "its record begins")
+    log = "\n".join(
+        f'[pod/podium-agent-7x/agent] {ZONE}:{18 + n}.25Z {{"level": "INFO", "message": "digits-7-0: {word}"}}'
+        for n, word in enumerate(words)
+    )
+    found = pods.first_pods([pod("digits-7", f"{ZONE}:10Z")], "", f"{log}\nmore")["digits-7"]
+    zero = datetime(2026, 1, 15, 9, 30, tzinfo=UTC).timestamp()
+    assert (found.recorded, found.found, found.asked) == (zero + 19.25, zero + 20.25, None)
 
 
 @pytest.fixture(scope="module")
@@ -141,35 +150,11 @@ def trial() -> HyperParamTrial:
     return HyperParamTrial.model_validate({"metadata": meta, "spec": spec, "status": status})
 
 
-BEGUN = [
-    ("as long before its first step as the script takes", 11.0, 1.0, 1.5),
-    ("not after the second that its pod says", 11.0, 0.2, 2.0),
-    ("nor before it", 11.0, 2.0, 1.0),
-    ("of one whose pod is not known", None, 2.0, 0.5),
-    ("not before its gate is open", None, 9.0, 0.0),
-]
-
-
-@pytest.mark.parametrize(("second", "script", "begun"), [row[1:] for row in BEGUN], ids=[row[0] for row in BEGUN])
-def test_when_its_containers_began(
-    starts: ModuleType,
-    pods: ModuleType,
-    trial: HyperParamTrial,
-    second: float | None,
-    script: float,
-    begun: float,
-) -> None:
-    known = {} if second is None else {"t-0": pods.PodTimes(gate=None, begun=second)}
-    assert starts.begun_after(trial, known, 2.5, script) == pytest.approx(begun)
+def test_when_its_containers_began(starts: ModuleType, trial: HyperParamTrial) -> None:
+    assert starts.after_grant(trial, 10.7) == pytest.approx(0.7)
+    assert starts.after_grant(trial, 9.9) == 0.0, "not before its gate is open"
+    assert starts.after_grant(trial, None) is None, "then as usual"
     assert starts.first_step(trial) == 12.5
-
-
-def test_what_the_script_takes_is_a_mean_over_the_pods(
-    starts: ModuleType, pods: ModuleType, trial: HyperParamTrial
-) -> None:
-    """Each begun somewhere in its second: 12.5 - 11.5 and 12.5 - 10.5."""
-    searches = [([trial], {"t-0": pods.PodTimes(gate=None, begun=second)}) for second in (11.0, 10.0)]
-    assert starts.script_seconds([*searches, ([trial], {})]) == pytest.approx(1.5)
 
 
 MOMENTS = [

@@ -26,8 +26,8 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
     found: list[tuple[Trial, Step]] = []
     for trial in node.trials:
         chosen = all(holders.get(gpu.uuid) is trial for gpu in trial.gpus)
-        if trial.state is State.RUNNING:
-            if trial.told:
+        if trial.state in (State.LOADING, State.RUNNING):
+            if trial.told and trial.state is State.RUNNING:
                 found.append((trial, Step.SAVE))
             elif not chosen and trial.freezes:
                 found.append((trial, Step.SUSPEND))

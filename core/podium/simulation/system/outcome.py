@@ -15,7 +15,7 @@ TRAINING = "training"
 @dataclass(frozen=True, slots=True)
 class Span:
     """A trial had a GPU from `start` to `end`; `use`: training, or what kept the GPU busy instead (starting,
-    suspending, resuming, saving).
+    loading, suspending, resuming, saving).
     """
 
     gpu: str

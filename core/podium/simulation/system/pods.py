@@ -22,11 +22,15 @@ from podium.simulation.system.writer import Writer
 
 _USES = {
     State.STARTING: "starting",
+    State.LOADING: "loading",
     State.RUNNING: TRAINING,
     State.SAVING: "saving",
     State.SUSPENDING: "suspending",
     State.RESUMING: "resuming",
 }
+
+
+_CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING})
 
 
 class Pods:
@@ -73,7 +77,7 @@ class Pods:
             if step is Step.GRANT:
                 fact, usual = trial.job.spec.fact(trial.number), self._timing
                 self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)
-                self._then(trial, State.STARTING, usual.load if fact.load is None else fact.load, self._begin)
+                self._then(trial, State.STARTING, self._until_found(trial), self._load)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
             elif step is Step.SUSPEND:
                 self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
@@ -88,6 +92,8 @@ class Pods:
         now = self._queue.now
         if trial.state is State.RUNNING:
             trial.trained += now - trial.trains_from
+        elif trial.state is State.LOADING:
+            trial.loads -= now - trial.since
         use = None if trial.state is None else _USES.get(trial.state)
         if use is not None and now > trial.since:
             for gpu in trial.gpus:
@@ -103,6 +109,8 @@ class Pods:
         trial.act += 1
         if state is not None:
             self._reports.state(trial)
+            if before is State.LOADING and state is State.RUNNING:
+                return  # to its agent it has worked before
             # its record grows when a hold opens, and when a suspension or a resumption is done
             self._writer.wake(trial, news=state in (State.SUSPENDED, State.RESUMING) or before is State.RESUMING)
 
@@ -147,11 +155,27 @@ class Pods:
         self._enter(trial, State.GATED)
         self._act_on(trial)
 
+    def _until_found(self, trial: Trial) -> float:
+        """Seconds until it can be suspended; those from there to its first step are to be loaded."""
+        fact, usual = trial.job.spec.fact(trial.number), self._timing
+        load = usual.load if fact.load is None else fact.load
+        found = min(load, usual.found if fact.found is None else fact.found)
+        trial.loads = load - found
+        return found
+
     def _begun(self, trial: Trial, attempt: int) -> None:
         if trial.attempt == attempt and trial.state not in (None, State.ENDED):
             self._writer.begin(trial)
 
+    def _load(self, trial: Trial) -> None:
+        if trial.loads <= 0.0:
+            self._begin(trial)
+            return
+        self._then(trial, State.LOADING, trial.loads, self._begin)
+        self._act_on(trial)  # its turn may have passed meanwhile
+
     def _begin(self, trial: Trial) -> None:
+        trial.loads = 0.0
         if trial.attempt and trial.saved is not None:
             self.requeues.append(self._timing.save + self._timing.gate + self._timing.load)
         self._train(trial)
@@ -198,7 +222,10 @@ class Pods:
     def _resumed(self, trial: Trial, took: float) -> None:
         trial.back += took
         trial.recent[-1] = (trial.recent[-1][0], took)
-        self._train(trial)
+        if trial.loads > 0.0:
+            self._load(trial)
+        else:
+            self._train(trial)
 
     def _told(self, trial: Trial, attempt: int) -> None:
         if trial.attempt != attempt or trial.state in (None, State.ENDED) or not trial.leaving:
@@ -244,7 +271,7 @@ class Pods:
 
     def _crash(self, trial: Trial, attempt: int) -> None:
         """The process' own fault, where it could run at all: counted, and tried again after a pause."""
-        if trial.attempt != attempt or trial.state not in (State.STARTING, State.RUNNING, State.SAVING):
+        if trial.attempt != attempt or trial.state not in _CAN_CRASH:
             return
         trial.failures += 1
         if trial.failures > trial.job.view.retries:

@@ -48,13 +48,15 @@ class Method:
 @dataclass(frozen=True, slots=True)
 class PodFacts:
     """What a run that a simulation is held against says of one trial's pod: its node, seconds from its creation until
-    its gate asked, from its open gate until its containers began and until its first step, and from its process' end
-    until the pod said so. Empty or None: the scheduler's and `Timing`'s.
+    its gate asked, from its open gate until its agent began its record (`begun`), had found its processes (`found`) and
+    it did its first step (`load`), and from its process' end until the pod said so. Empty or None: the scheduler's and
+    `Timing`'s.
     """
 
     node: str = ""
     gate: float | None = None
     begun: float | None = None
+    found: float | None = None
     load: float | None = None
     ended: float | None = None
 
@@ -90,7 +92,8 @@ class Timing:
 
     place: float = 0.3  # from a pod's creation until it is bound to a node
     gate: float = 1.2  # from there until its gate asks: image, containers
-    begun: float = 0.6  # from the open gate until the kubelet has begun its containers and its agent knows
+    begun: float = 0.8  # from the open gate until the kubelet has said so: its agent begins its record
+    found: float = 0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
     load: float = 1.0  # from the open gate to the first step, on the GPU
     save: float = 1.0  # of a trial that is told to go
     ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not

@@ -23,7 +23,8 @@ class State(Enum):
     PLACING = auto()  # no node yet
     CREATING = auto()
     GATED = auto()
-    STARTING = auto()
+    STARTING = auto()  # its gate is open
+    LOADING = auto()  # its agent has found its processes: from here on it can be suspended
     RUNNING = auto()
     SAVING = auto()
     SUSPENDING = auto()
@@ -32,12 +33,13 @@ class State(Enum):
     ENDED = auto()  # its process has; its pod does not say so yet
 
 
-OCCUPIES = frozenset({State.STARTING, State.RUNNING, State.SAVING, State.SUSPENDING, State.RESUMING})
+OCCUPIES = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING, State.SUSPENDING, State.RESUMING})
 PHASES: Mapping[State, TrialPhase] = {
     State.PLACING: TrialPhase.PENDING,
     State.CREATING: TrialPhase.PENDING,
     State.GATED: TrialPhase.GATED,
     State.STARTING: TrialPhase.RUNNING,
+    State.LOADING: TrialPhase.RUNNING,
     State.RUNNING: TrialPhase.RUNNING,
     State.SAVING: TrialPhase.RUNNING,
     State.SUSPENDING: TrialPhase.SUSPENDING,
@@ -103,6 +105,7 @@ class Trial:
     since: float = 0.0  # when the state began
     pod_since: float = 0.0
     held_since: float | None = None
+    loads: float = 0.0  # seconds until its first step
     trained: float = 0.0  # seconds, until `trains_from`
     trains_from: float = 0.0
     evaluations: int = 0
