@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from podium.placement.base import Question
-from podium.placement.needs import BadPodError, need_of
-from podium.placement.readings import TRIAL_LABEL, placed
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of
+from podium.placement.readings import placed
 from podium.placement.scores import MIDDLE
 from podium_extender.bodies import Door, RequestError, parse, read
 from podium_extender.decide import Filtered, Judge, refused

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
 from podium.placement.base import Policy, Question
 from podium.placement.fit import refuse_believed
-from podium.placement.scores import Ranking, cost_of, has_favourite, rank
+from podium.placement.scores import Ranking, costs_of, favoured, rank
 from podium.placement.views import NodeView, PodNeed
 from podium_extender.findings import Findings
 from podium_extender.views import Views
@@ -67,9 +67,9 @@ class Judge:
         """
         need = question.need
 
-        def look(node: NodeView, fresh: bool) -> Refused | None:
-            refusal = refuse_believed(need, node, fresh)
-            return None if refusal is None else refused(refusal.code, refusal.message)
+        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[Refused | None]:
+            told = (refuse_believed(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
+            return [None if refusal is None else refused(refusal.code, refusal.message) for refusal in told]
 
         found = _kept(self._refusals, self._kinds, need, lambda: Findings(look, self.stale_after)).of(names, views, now)
         if not any(found):
@@ -80,16 +80,19 @@ class Judge:
     def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
         """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
         policy = self.policy.of(question)
+        if question.need.cpu and not policy.reads_cpu:
+            question = replace(question, need=replace(question.need, cpu=0))
 
-        def look(node: NodeView, fresh: bool) -> float:
-            cost = cost_of(policy, question, node, fresh)
-            return math.nan if cost is None else cost
+        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
+            costs = costs_of(policy, question, nodes, fresh)
+            return [math.nan if cost is None else cost for cost in costs]
 
         # pods that are alike to the policy
         typical = question.typical if policy.reads_typical else ()
         kind = policy.name, question.need, typical, question.pod if policy.reads_pod else ""
-        found = _kept(self._costs, self._kinds, kind, lambda: Findings(look, self.stale_after)).of(names, views, now)
-        return rank(names, np.array(found, dtype=np.float64), has_favourite(policy, question.need))
+        findings = _kept(self._costs, self._kinds, kind, lambda: Findings(look, self.stale_after, policy.reads_cpu))
+        found = findings.of(names, views, now)
+        return rank(names, np.array(found, dtype=np.float64), *favoured(policy, question))
 
 
 def refused(code: str, message: str) -> Refused:

@@ -1,4 +1,5 @@
-"""One finding a node (why it is refused, what it costs), kept until the node changes. Used by `decide`.
+"""One finding a node (why it is refused, what it costs), kept until the node changes in what it rests on. Used by
+`decide`.
 
 A question thus costs as much as the nodes that changed since the last one, and one look-up for each name asked, in
 whatever order the scheduler's threads gave them.
@@ -29,17 +30,22 @@ class _Basis:
     heard: bool
     fresh: bool
 
-    def holds(self, node: NodeView, fresh: bool) -> bool:
+    def holds(self, node: NodeView, cpu_free: int | None, fresh: bool) -> bool:
         heard = node.reported_at is not None
-        return self.gpus is node.gpus and (self.cpu_free, self.heard, self.fresh) == (node.cpu_free, heard, fresh)
+        return self.gpus is node.gpus and (self.cpu_free, self.heard, self.fresh) == (cpu_free, heard, fresh)
 
 
 class Findings(Generic[T]):
-    """`look(node, fresh)` is called once for each state of a node; nodes grow stale after `stale_after` seconds."""
+    """`look(nodes, fresh)` is called once for each state of a node, with all nodes at once that are to be looked at;
+    they grow stale after `stale_after` seconds. `cpu`: what is found rests on their free CPUs, too.
+    """
 
-    def __init__(self, look: Callable[[NodeView, bool], T], stale_after: float) -> None:
+    def __init__(
+        self, look: Callable[[Sequence[NodeView], Sequence[bool]], Sequence[T]], stale_after: float, cpu: bool = False
+    ) -> None:
         self._look = look
         self._stale_after = stale_after
+        self._cpu = cpu
         self._found: dict[str, T] = {}
         self._bases: dict[str, _Basis] = {}
         self._turns: list[tuple[float, str]] = []  # a heap: when freshness changes by time alone
@@ -53,7 +59,11 @@ class Findings(Generic[T]):
         try:
             return list(map(self._found.__getitem__, names))
         except KeyError:  # nodes without a GPUNode are not kept: any name may be asked
-            return [self._found[name] if name in self._found else self._look(views.get(name), False) for name in names]
+            strange = [name for name in dict.fromkeys(names) if name not in self._found]
+            found = dict(
+                zip(strange, self._look([views.get(name) for name in strange], [False] * len(strange)), strict=True)
+            )
+            return [self._found[name] if name in self._found else found[name] for name in names]
 
     def _catch_up(self, views: Views, now: float) -> None:
         changed = views.changed_since(self._version)
@@ -61,20 +71,24 @@ class Findings(Generic[T]):
             self._turns.clear()
             self._turns_at.clear()
             changed = self._found.keys() | views.names()
-        for name in changed:
-            self._renew(name, views, now)
+        due = dict.fromkeys(changed)
         while self._turns and self._turns[0][0] <= now:
             at, name = heapq.heappop(self._turns)
             if self._turns_at.get(name) == at:
                 del self._turns_at[name]
-                self._renew(name, views, now)
+                due[name] = None
+        nodes = [node for name in due if (node := self._outdated(name, views, now)) is not None]
+        if nodes:
+            told = self._look(nodes, [self._bases[node.name].fresh for node in nodes])
+            self._found.update(zip((node.name for node in nodes), told, strict=True))
         self._version, self._asked_at = views.version, now
 
-    def _renew(self, name: str, views: Views, now: float) -> None:
+    def _outdated(self, name: str, views: Views, now: float) -> NodeView | None:
+        """The node, where what was found of it no longer holds; what it will rest on is put down."""
         if not views.known(name):
             self._found.pop(name, None)
             self._bases.pop(name, None)
-            return
+            return None
         node = views.get(name)
         fresh = not node.stale(now, self._stale_after)
         turn = self._turn(node, fresh, now)
@@ -82,10 +96,11 @@ class Findings(Generic[T]):
         if turn < self._turns_at.get(name, math.inf):
             self._turns_at[name] = turn
             heapq.heappush(self._turns, (turn, name))
-        basis = self._bases.get(name)
-        if basis is None or not basis.holds(node, fresh):
-            self._bases[name] = _Basis(node.gpus, node.cpu_free, node.reported_at is not None, fresh)
-            self._found[name] = self._look(node, fresh)
+        basis, cpu_free = self._bases.get(name), node.cpu_free if self._cpu else None
+        if basis is not None and basis.holds(node, cpu_free, fresh):
+            return None
+        self._bases[name] = _Basis(node.gpus, cpu_free, node.reported_at is not None, fresh)
+        return node
 
     def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
         """When it grows stale, or the time comes that a clock ahead of ours gave; never, where it is stale for good."""

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from podium.placement.charge import charge
-from podium.placement.needs import BadPodError, need_of, place_matters, requests_of
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters, requests_of
 from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium.schema.gpunode import GPUNode, GpuStatus
 from podium.schema.pod import Pod
 
 TrialName = tuple[str, str]  # namespace and name
-TRIAL_LABEL = "podium.dev/trial"
 LEASE_PREFIX = "podium-agent-"  # + the node's name: the agent's heartbeat
 _OVER = frozenset({"Succeeded", "Failed"})
 

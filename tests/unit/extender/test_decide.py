@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -83,8 +84,8 @@ def test_kinds_of_pods_are_forgotten() -> None:
 def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
     looked: list[str] = []
 
-    def look(node: NodeView, fresh: bool) -> bool:
-        looked.append(node.name)
+    def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[bool]:
+        looked.extend(node.name for node in nodes)
         return fresh
 
     findings = Findings(look, STALE)
