@@ -166,8 +166,8 @@ def main() -> None:
         return
     trace = read_trace(options.trace)
     runs: dict[str, list[Replay]] = {name: [] for name in ORDER}
-    for seed in range(options.seeds):
-        for name in (name for name in ORDER if seed < FEW.get(name, options.seeds)):
+    for name in ORDER:
+        for seed in range(min(options.seeds, FEW.get(name, options.seeds))):
             run = replay(trace, placement_policy(name), seed, SHARE)
             runs[name].append(run)
             print(f"{name} seed {seed}: {run.at(100):.2f} at 100 %, {run.at(130):.2f} at 130 %", flush=True)

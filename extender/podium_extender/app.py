@@ -155,7 +155,11 @@ def _prioritize(args: ExtenderArgs, telemetry: Telemetry, judge: Judge) -> list[
         question = _question(args, telemetry)
     except BadPodError:  # filter says why; nothing is better than anything else for such a pod
         return [MIDDLE] * len(args.names)
-    ranking = judge.prioritize(question, args.names, telemetry.views(), telemetry.clock())
+    views = telemetry.views()
+    question = replace(question, cpus=telemetry.cpus_known)
+    if question.cpus and judge.policy.of(question).reads_cpu:
+        question = replace(question, need=placed(args.pod).thirst)
+    ranking = judge.prioritize(question, args.names, views, telemetry.clock())
     if ranking.favourite is not None:
         _expect(args, args.names[ranking.favourite], telemetry)
     return ranking.scores

@@ -33,6 +33,9 @@ class ExtenderSettings(ClusterSettings):
     wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
     wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
+    watch_all_pods: bool = Field(
+        True, description="know the nodes' free CPUs, by the pods of all schedulers; else pods are packed by GPUs alone"
+    )
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 
     @field_validator("placement")

@@ -45,6 +45,11 @@ class PlacedPod:
     began: float | None = None  # when its first container started; None: it has not
     waits: bool = False  # for a node; a pod behind a scheduling gate does not yet
 
+    @property
+    def thirst(self) -> PodNeed:
+        """Its need with the CPUs that it requests, for the policies that know of those."""
+        return replace(self.need, cpu=self.requests.get("cpu", 0))
+
 
 def reported(node: GPUNode) -> Reported:
     status = node.status
@@ -96,14 +101,21 @@ def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName
     return charge(gpus, unseen) if unseen else gpus
 
 
-def view(name: str, gpus: tuple[GpuReading, ...], written_at: float | None, beat: float | None, now: float) -> NodeView:
+def view(
+    name: str,
+    gpus: tuple[GpuReading, ...],
+    written_at: float | None,
+    beat: float | None,
+    now: float,
+    cpu_free: int | None = None,
+) -> NodeView:
     """`written_at` (by the node's clock) counts only where it is not still to come: a node whose clock is ahead would
     else look alive long after its agent died. `beat`: when its heartbeat last changed, by our own clock.
     """
     if written_at is not None and written_at > now + CLOCK_SKEW:
         written_at = None
     heard = [at for at in (beat, written_at) if at is not None]
-    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None)
+    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None, cpu_free=cpu_free)
 
 
 def _reading(gpu: GpuStatus) -> GpuReading:
