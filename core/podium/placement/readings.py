@@ -54,7 +54,7 @@ class PlacedPod:
 def reported(node: GPUNode) -> Reported:
     status = node.status
     return Reported(
-        gpus=tuple(_reading(gpu) for gpu in status.gpus),
+        gpus=tuple(reading(gpu) for gpu in status.gpus),
         trials=tuple(tuple((trial.namespace, trial.trial) for trial in gpu.trials) for gpu in status.gpus),
         written_at=status.updated_at.timestamp() if status.updated_at else None,
     )
@@ -118,20 +118,21 @@ def view(
     return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None, cpu_free=cpu_free)
 
 
-def _reading(gpu: GpuStatus) -> GpuReading:
+def reading(gpu: GpuStatus) -> GpuReading:
+    """A guest counts as a trial that never leaves: it has a share, and its memory stays."""
     return GpuReading(
         uuid=gpu.uuid,
         product=gpu.product,
         memory_total=gpu.memory_total,
-        memory_reserved=gpu.memory_reserved,
+        memory_reserved=gpu.memory_reserved + sum(guest.memory for guest in gpu.guests),
         memory_moved=gpu.memory_moved,
         memory_used=gpu.memory_used,
         sm_utilization=gpu.sm_utilization,
         health=gpu.health,
         health_reason=gpu.health_reason,
         shares=gpu.shares,
-        trials=len(gpu.trials),
-        pods=tuple(trial.pod_uid for trial in gpu.trials),
+        trials=len(gpu.trials) + len(gpu.guests),
+        pods=(*(trial.pod_uid for trial in gpu.trials), *(guest.pod_uid for guest in gpu.guests)),
         throttled=bool(gpu.throttle),
         temperature=gpu.temperature,
         ecc_uncorrected=gpu.ecc_uncorrected,
