@@ -18,8 +18,8 @@ from rich.text import Text
 from podium.placement.base import Policy, Question
 from podium.placement.fit import STALE_AFTER, refuse
 from podium.placement.load_balance import table as terms_of
-from podium.placement.needs import GPU_RESOURCE, BadPodError, need_of
-from podium.placement.readings import LEASE_PREFIX, TRIAL_LABEL, PlacedPod, TrialName, gpus_now, placed, reported, view
+from podium.placement.needs import GPU_RESOURCE, TRIAL_LABEL, BadPodError, need_of
+from podium.placement.readings import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
 from podium.placement.scores import score_nodes
 from podium.placement.terms import TERMS
 from podium.placement.typical import typical_needs
