@@ -102,8 +102,7 @@ The same at each level of arrivals, percent of all GPUs asked for so far (what i
 | --- |{" --- |" * len(LEVELS)}
 {over}
 The policies are told what the extender knows: free CPUs from its watches of nodes and pods. Which GPUs of a node a
-pod gets is the device plugin's rule (the fullest that hold it), but for `random`. Without CPUs:
-[another page](bench-openb-without-cpus.md).
+pod gets is the device plugin's rule (the fullest that hold it), but for `random`. Without CPUs: `--without-cpus`.
 
 ![allocated over arrivals](bench-openb.png)
 """

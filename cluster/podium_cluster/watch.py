@@ -102,9 +102,7 @@ class WatchCache(Generic[T]):
         fresh: dict[Key, T] = {}
         after: str | None = ""
         while after is not None:
-            answer = await self._api.list(
-                self._resource, self._namespace, labels=self._labels, fields=self._fields, limit=self._page, after=after
-            )
+            answer = await self._list_page(after)
             for payload in answer["items"]:
                 self._put(fresh, payload)
             after = answer["metadata"].get("continue") or None
@@ -115,6 +113,12 @@ class WatchCache(Generic[T]):
         self._synced.set()
         version: str = answer["metadata"]["resourceVersion"]
         return version
+
+    async def _list_page(self, after: str) -> Mapping[str, Any]:
+        kind, labels, fields = self._resource, self._labels, self._fields
+        if self._page is None:
+            return await self._api.list(kind, self._namespace, labels=labels, fields=fields)
+        return await self._api.list(kind, self._namespace, labels=labels, fields=fields, limit=self._page, after=after)
 
     async def _follow(self, version: str) -> str:
         events = self._api.watch(

@@ -167,3 +167,26 @@ def test_without_the_right_to_watch_nothing_is_waited_for() -> None:
     assert "nodes" not in (world.telemetry.cold() or "").split()
     assert not world.room.known()
     assert world.free() == {"a": None, "b": None}
+
+
+class Paged(Live):
+    """Gives a list in pages, as the API server does."""
+
+    async def list(self, *_: Any, limit: int, after: str, **__: Any) -> Json:
+        begin, whole = int(after or 0), list(self.objects.values())
+        more = {"continue": str(begin + limit)} if begin + limit < len(whole) else {}
+        return {"metadata": {"resourceVersion": "1"} | more, "items": whole[begin : begin + limit]}
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5])
+def test_a_long_list_is_read_in_pages(count: int) -> None:
+    async def main() -> None:
+        server = Paged(PODS, {str(i): pod(f"p{i}", "a", f"{i}") for i in range(count)})
+        cache = WatchCache(cast(Api, server), PODS, seat_of, page=2)
+        run = asyncio.create_task(cache.run())
+        async with asyncio.timeout(30):
+            await cache.wait_synced()
+        run.cancel()
+        assert [seat.cpu for seat in cache.values()] == [1000 * i for i in range(count)]
+
+    asyncio.run(main())
