@@ -16,7 +16,7 @@ from podium.placement.cpus import Seat
 from podium.placement.readings import PlacedPod
 from podium_cluster.watch import Key, WatchCache
 
-# A watch that is whole is heard with every event, and otherwise when it ends (`watch.WATCH_SECONDS`) and begins anew.
+# A watch that is whole is heard with every event, and with a bookmark of the API server's about once a minute.
 LONGEST_SILENCE = 300.0
 
 
