@@ -29,7 +29,7 @@ from extender_world import World, now
 from openb_replay import Arrival, Trace, arrivals, read_trace
 
 from podium.placement.base import Question
-from podium.placement.charge import charge_at, least_loaded
+from podium.placement.charge import charge
 from podium.placement.pieces import WHOLE
 from podium.placement.registry import DEFAULT, placement_policy
 from podium.placement.typical import typical_needs
@@ -165,20 +165,22 @@ async def place(api: Api, world: World, pods: Sequence[Arrival]) -> tuple[list[s
 def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[str]) -> list[str]:
     """The same, one pod after another."""
     told: dict[str, tuple[GpuReading, ...]] = {node.name: parse_gpunode(gpunode(node)).gpus for node in trace.nodes}
-    views = Views(NodeView(name, gpus, NOW) for name, gpus in told.items())
+    views = Views(replace(node, gpus=told[node.name]) for node in trace.nodes)
     judge = Judge(placement_policy(policy), 1.0)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     cpu, memory = np.array([node.cpu_free for node in trace.nodes]), np.array(trace.memory)
-    typical = typical_needs(Counter(replace(need, cpu=0) for need, _ in pods))
+    typical = typical_needs(Counter(need for need, _ in pods))
     found: list[str] = []
     for (need, size), uid in zip(pods, uids, strict=True):
-        question = Question(replace(need, cpu=0), uid, typical)
-        left = judge.filter(question, names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW).passed
+        question = Question(need, uid, typical, cpus=True)
+        left = judge.filter(
+            Question(replace(need, cpu=0)), names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW
+        ).passed
         best = judge.prioritize(question, left, views, NOW).favourite
         assert best is not None, f"pod {uid} fits nowhere"
         node = views.get(left[best])
-        views.put(replace(node, gpus=charge_at(node.gpus, least_loaded(node.gpus, need), need)))
+        views.put(replace(node, gpus=charge(node.gpus, [need]), cpu_free=int(cpu[row[node.name]]) - need.cpu))
         cpu[row[node.name]] -= need.cpu
         memory[row[node.name]] -= size
         found.append(node.name)

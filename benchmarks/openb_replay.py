@@ -3,23 +3,23 @@ bench_openb.
 
 What the trace says of a pod is told in Podium's terms: thousandths of a GPU are its declared memory on GPUs of 1,000
 (`WHOLE`), whole GPUs are such pods of 1,000. CPU and memory of the node are counted here, as kube-scheduler does,
-before the policy is asked; the policy hears of the CPUs, since openb is short of them.
+before the policy is asked. Which GPUs of the node a pod gets is the device plugin's rule (`placement.charge`).
 """
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from podium.placement.base import Policy, Question
-from podium.placement.charge import charge_at, least_loaded
+from podium.placement.charge import charge_at, places
 from podium.placement.pieces import WHOLE
-from podium.placement.scores import has_favourite, rank
+from podium.placement.scores import favoured, rank
 from podium.placement.typical import typical_needs
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import Judge
@@ -51,7 +51,10 @@ def read_trace(folder: Path) -> Trace:
     nodes = tuple(NodeView(row["sn"], (gpu,) * int(row["gpu"]), NOW, cpu_free=int(row["cpu_milli"])) for row in rows)
     with (folder / "openb_pod_list_default.csv").open() as file:
         pods = tuple(
-            (PodNeed(int(pod["num_gpu"]), int(pod["gpu_milli"]), cpu=int(pod["cpu_milli"])), int(pod["memory_mib"]))
+            (
+                PodNeed(int(pod["num_gpu"]), int(pod["gpu_milli"]), packed=True, cpu=int(pod["cpu_milli"])),
+                int(pod["memory_mib"]),
+            )
             for pod in csv.DictReader(file)
         )
     return Trace(nodes, tuple(int(row["memory_mib"]) for row in rows), pods)
@@ -79,38 +82,36 @@ class Replay:
         return self.allocated[min(int(np.searchsorted(self.asked, asked)), len(self.asked) - 1)]
 
 
-def replay(trace: Trace, policy: Policy, seed: int, share: float, *, as_cluster: bool = False) -> Replay:
-    """`as_cluster`: the policy neither hears of CPUs nor chooses the GPUs of a node, as in the extender."""
+def replay(trace: Trace, policy: Policy, seed: int, share: float, *, cpus: bool = True) -> Replay:
+    """`cpus`: the policy hears of the nodes' free CPUs. kube-scheduler filters by them in any case."""
     chance = np.random.default_rng(seed)
     coming = arrivals(trace, chance, share)
     typical = typical_needs(Counter(need for need, _ in trace.pods), least_gpus=0)
-    views = Views(trace.nodes)
-    policy = policy.of(Question(PodNeed(1)))  # no pod of the trace is a trial, nor has it GPUs for itself
-    judge = Judge(_deaf(_remembering(policy)) if as_cluster else _remembering(policy), 1.0, kinds=10**6)
-    names = np.array([node.name for node in trace.nodes])
-    row = {name: i for i, name in enumerate(names.tolist())}
     cpu = np.array([node.cpu_free for node in trace.nodes])
     memory = np.array(trace.memory)
-    gpu_needs = {need: replace(need, cpu=0) for need, _ in trace.pods}  # CPUs are filtered here
+    views = Views(replace(node, cpu_free=node.cpu_free if cpus else None) for node in trace.nodes)
+    judge = Judge(policy, 1.0, kinds=10**6)
+    names = np.array([node.name for node in trace.nodes])
+    row = {name: i for i, name in enumerate(names.tolist())}
     asked = allocated = 0.0
     seen: list[tuple[float, float]] = []
     for number, (need, size) in enumerate(coming):
-        question = Question(need, f"{seed}/{number}", typical, picks=not as_cluster)
+        question = Question(need, f"{seed}/{number}", typical, cpus=cpus)
         asked += _asks(need)
         beside = names[(cpu >= need.cpu) & (memory >= size)].tolist()
-        left = judge.filter(Question(gpu_needs[need]), beside, views, NOW).passed
+        left = judge.filter(Question(replace(need, cpu=0)), beside, views, NOW).passed
         if left:
             if policy.reads_pod:  # nothing to keep from pod to pod
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
-                ranking = rank(left, costs, has_favourite(policy, need))
+                ranking = rank(left, costs, *favoured(policy, question))
             else:
                 ranking = judge.prioritize(question, left, views, NOW)
-            best = left[ranking.scores.index(max(ranking.scores))]
+            best = left[int(ranking.scores.argmax())]
             node, i = views.get(best), row[best]
-            gpus = charge_at(node.gpus, _chosen(None if as_cluster else policy, question, node, chance), need)
+            gpus = charge_at(node.gpus, _chosen(policy, need, node, chance), need)
             cpu[i] -= need.cpu
             memory[i] -= size
-            views.put(replace(node, gpus=gpus, cpu_free=int(cpu[i])))
+            views.put(replace(node, gpus=gpus, cpu_free=int(cpu[i]) if cpus else None))
             allocated += _asks(need)
         seen.append((100 * asked / trace.gpus, 100 * allocated / trace.gpus))
     return Replay(tuple(a for a, _ in seen), tuple(b for _, b in seen))
@@ -120,39 +121,9 @@ def _asks(need: PodNeed) -> float:
     return need.gpus * (need.memory or 0) / WHOLE
 
 
-def _remembering(policy: Policy) -> Policy:
-    """The same policy; nodes whose GPUs are alike, in whatever order, are looked at once. A look takes 0.1 ms."""
-    known: dict[tuple[PodNeed, int | None, tuple[tuple[int, int], ...]], float | None] = {}
-
-    def cost(question: Question, node: NodeView) -> float | None:
-        # by the pods on a GPU the device plugin chooses, but not the policy
-        state = tuple(sorted((gpu.memory_reserved, 0 if question.picks else gpu.trials) for gpu in node.gpus))
-        key = question.need, node.cpu_free, state
-        if key not in known:
-            known[key] = policy.cost(question, node)
-        return known[key]
-
-    return replace(policy, cost=cost)
-
-
-def _deaf(policy: Policy) -> Policy:
-    """The same policy, to which the nodes' CPUs are not known."""
-    return replace(policy, cost=lambda question, node: policy.cost(question, replace(node, cpu_free=None)))
-
-
-def _chosen(policy: Policy | None, question: Question, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
-    """The GPUs of the node: the policy's; any that fit for `random`, the fullest that fit for `binpack`; else the least
-    loaded that fit, as Podium's device plugin has it.
-    """
-    if policy is not None and policy.place is not None:
-        best = policy.place(question, node)
-        assert best is not None
-        return best[1]
-    need = question.need
+def _chosen(policy: Policy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
+    """The GPUs of the node: any that fit for `random`, as the authors have it; else the device plugin's."""
+    if policy.name != "random":
+        return places(node.gpus, need)
     fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]
-    ways: dict[str, Callable[[], Sequence[int]]] = {
-        "random": lambda: chance.permutation(fit).tolist()[: need.gpus],
-        "binpack": lambda: sorted(fit, key=lambda i: -node.gpus[i].memory_reserved)[: need.gpus],
-    }
-    least = [i for i in least_loaded(node.gpus, replace(need, gpus=len(node.gpus))) if i in fit]
-    return ways.get(policy.name if policy is not None else "", lambda: least[: need.gpus])()
+    return [int(i) for i in chance.permutation(fit)[: need.gpus]]

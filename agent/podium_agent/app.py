@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from podium import __version__
 from podium.placement.needs import EXCLUSIVE_RESOURCE
+from podium.placement.readings import reading
 from podium.schema.gpunode import GPUNode
 from podium_agent import pods as trial_pods
 from podium_agent.admission import Admission
@@ -26,6 +27,7 @@ from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.deviceplugin.whole import WholeGpus
 from podium_agent.exclusive import UrgentPod
 from podium_agent.gate import Gates
+from podium_agent.guests import Guests
 from podium_agent.leased import Placeholder
 from podium_agent.leases import LEASE_LABEL, Leases, parse_placeholder
 from podium_agent.lock import NodeLock
@@ -111,7 +113,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             tasks.create_task(TrialWriter(settings, api, metrics, book).run(), name=f"trial {pod.name}")
             return book
 
-        reservations = Reservations(settings, everyone)
+        reservations, guests = Reservations(settings, everyone), Guests(settings, everyone)
         placeholders: WatchCache[Placeholder] = WatchCache(
             api, PODS, parse_placeholder, labels=LEASE_LABEL, fields=f"spec.nodeName={node}"
         )
@@ -128,14 +130,14 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         conductor.subscribe(reservations.heed)
         reservations.changed = conductor.wake
         if leases is None:
-            shares = Servicer(settings, telemetry, lambda: reservations.taken)
+            shares = Servicer(settings, telemetry, lambda: reservations.taken, guests.asker)
             whole = WholeGpus(settings, telemetry, conductor, reservations)
             plugins = [
                 DevicePlugin(settings, telemetry, settings.resource, shares),
                 DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
             ]
         else:  # who wants a GPU for himself asks for nvidia.com/gpu there
-            shares = LeasedShares(settings, telemetry, leases)
+            shares = LeasedShares(settings, telemetry, leases, guests.asker)
             plugins = [DevicePlugin(settings, telemetry, settings.resource, shares)]
             leases.subscribe(conductor.wake)
             leases.subscribe(shares.wake)
@@ -147,7 +149,9 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         admission = Admission(observer.records, methods)
         pause, book_of, wake = settings.retry_seconds, conductor.book_of, conductor.wake
         carrier = Carrier(observer, gates, passages, methods, admission, metrics, pause, book_of, wake)
-        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__)
+        reporter = Reporter(settings, api, telemetry, conductor, metrics, methods, __version__, guests.all)
+        guests.subscribe(reporter.wake)
+        shares.gpus = lambda: [reading(gpu) for gpu in reporter.now().gpus]
         parker = Parker(api, metrics, pods.values)
         conductor.subscribe(parker.heed)
 
@@ -181,6 +185,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 nodes.run(),
                 everyone.run(),
                 reservations.run(),
+                guests.run(),
                 *(plugin.run() for plugin in plugins),
                 conduct(),
                 *((placeholders.run(), leases.run()) if leases is not None else ()),

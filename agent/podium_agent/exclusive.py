@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from podium.placement.views import PodNeed
 from podium_agent.arbiter import NOT_FREEZABLE
 from podium_agent.deviceplugin.shares import SEPARATOR, Device, uuid_of
 from podium_agent.gpus import Gpu
@@ -22,11 +23,15 @@ ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; i
 
 @dataclass(frozen=True, slots=True)
 class UrgentPod:
-    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end."""
+    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end; `need`: of
+    shares of GPUs, None: it wants none; `trial`: it is a trial's.
+    """
 
     uid: str
     ended: bool
     leaving: bool = False
+    need: PodNeed | None = None
+    trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

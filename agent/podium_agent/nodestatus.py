@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from podium.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, TrialOnGpu, TrialState
+from podium.schema.gpunode import GpuNodeStatus, GpuStatus, GuestOnGpu, Holder, TrialOnGpu, TrialState
 from podium_agent.gpus import Gpu, Reading
+from podium_agent.guests import Guest
 from podium_agent.trials import OCCUPYING, LocalTrial
 
 USE_STEP = 5.0  # percent points
@@ -29,6 +30,7 @@ def build(
     now: float,
     taken: Mapping[str, str],
     leased: Mapping[str, str] | None = None,
+    guests: Sequence[Guest] = (),
 ) -> GpuNodeStatus:
     """`settled` gives the epoch that a GPU's trials have arrived at, `taken` the pods that have one for themselves,
     `leased` the placeholders that hold one; None: all are Podium's own.
@@ -37,7 +39,8 @@ def build(
     for gpu in reading.gpus:
         lease = None if leased is None else leased.get(gpu.uuid)
         here = shares if leased is None or lease is not None else 0
-        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, taken.get(gpu.uuid), lease))
+        visit = [guest for guest in guests if gpu.uuid in guest.gpus]
+        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, taken.get(gpu.uuid), lease, visit))
     return GpuNodeStatus(
         observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
@@ -57,6 +60,7 @@ def _gpu(
     shares: int,
     exclusive: str | None,
     lease: str | None,
+    guests: Sequence[Guest],
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.gpus]
     holders = sorted(
@@ -86,6 +90,7 @@ def _gpu(
         lease=lease,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
+        guests=[_guest(guest) for guest in guests],
     )
 
 
@@ -105,6 +110,11 @@ def _trial(trial: LocalTrial) -> TrialOnGpu:
     )
 
 
+def _guest(guest: Guest) -> GuestOnGpu:
+    namespace, pod = guest.pod
+    return GuestOnGpu(namespace=namespace, pod=pod, pod_uid=guest.uid, memory=guest.need.memory or 0)
+
+
 def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
     """What must be known at once by those who decide: any change of it is written without delay."""
     return (
@@ -113,7 +123,7 @@ def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
         tuple(
             (
                 *(gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.exclusive, gpu.lease),
-                *(gpu.holder, tuple(gpu.trials)),
+                *(gpu.holder, tuple(gpu.trials), tuple(gpu.guests)),
             )
             for gpu in status.gpus
         ),

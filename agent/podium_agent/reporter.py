@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable, Sequence
 
 from podium.schema.gpunode import GpuNodeStatus
 from podium_agent.conductor import Conductor, View
+from podium_agent.guests import Guest
 from podium_agent.metrics import Metrics
 from podium_agent.nodestatus import build, decisive, moved, to_json
 from podium_agent.settings import AgentSettings
@@ -37,6 +39,7 @@ class Reporter:
         metrics: Metrics,
         methods: Methods,
         version: str,
+        guests: Callable[[], Sequence[Guest]] = tuple,
     ) -> None:
         self._settings = settings
         self._api = api
@@ -45,6 +48,7 @@ class Reporter:
         self._metrics = metrics
         self._methods = methods
         self._version = version
+        self._guests = guests
         self._event = asyncio.Event()
         self._epochs: dict[str, int] = {}
         self._written: GpuNodeStatus | None = None
@@ -52,15 +56,20 @@ class Reporter:
         telemetry.subscribe(self._event.set)
         conductor.subscribe(self._heed)
 
+    def wake(self) -> None:
+        """Something else than trials has changed."""
+        self._event.set()
+
     def _heed(self, view: View) -> None:
         """After every look: write soon if something decisive changed."""
         for gpu in self._telemetry.reading.gpus:
             if gpu.uuid not in view.unsettled:
                 self._epochs[gpu.uuid] = view.orders.epoch
-        if self._written is None or decisive(self._build()) != decisive(self._written):
+        if self._written is None or decisive(self.now()) != decisive(self._written):
             self._event.set()
 
-    def _build(self) -> GpuNodeStatus:
+    def now(self) -> GpuNodeStatus:
+        """What is to be told at this moment."""
         view = self._conductor.view
         return build(
             self._telemetry.reading,
@@ -74,6 +83,7 @@ class Reporter:
             time.time(),
             view.taken,
             view.leased,
+            self._guests(),
         )
 
     def _held_since(self, trial: LocalTrial) -> float:
@@ -92,7 +102,7 @@ class Reporter:
             await self._event.wait()
             await asyncio.sleep(GATHER_SECONDS)
             self._event.clear()
-            status = self._build()
+            status = self.now()
             self._gauge(status)
             if not self._due(status):
                 continue

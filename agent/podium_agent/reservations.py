@@ -16,8 +16,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from podium.placement.needs import EXCLUSIVE_RESOURCE
+from podium.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
+from podium.placement.views import PodNeed
 from podium.schema.base import ObjectMeta, StatusModel
+from podium.schema.pod import Pod as PlacementPod
 from podium_agent import notes
 from podium_agent.cgroups import find_leftovers
 from podium_agent.conductor import View
@@ -54,10 +56,20 @@ class StillTakenError(Exception):
 
 
 def parse_pod(payload: Mapping[str, Any]) -> UrgentPod:
-    """Any pod of this node: whether it asks for a GPU of its own is the kubelet's word."""
+    """Any pod of this node: whether it has a GPU of its own is the kubelet's word."""
     pod = _Pod.model_validate(payload)
     leaving = pod.metadata.deletion_timestamp is not None
-    return UrgentPod(pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), leaving)
+    over, trial = pod.status.phase in ("Succeeded", "Failed"), bool(pod.metadata.labels.get(TRIAL_LABEL))
+    return UrgentPod(pod.metadata.uid, over, leaving, _need(payload), trial)
+
+
+def _need(payload: Mapping[str, Any]) -> PodNeed | None:
+    """Of shares; one that cannot be read counts for none here, as the kubelet's word is enough to place it."""
+    try:
+        need = need_of(PlacementPod.model_validate(payload))
+    except ValueError:
+        return None
+    return need if need.gpus > 0 and not need.exclusive else None
 
 
 class Reservations:

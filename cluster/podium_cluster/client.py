@@ -65,10 +65,20 @@ class Api:
         return await self._json("GET", resource.path(namespace, name))
 
     async def list(
-        self, resource: Resource, namespace: str | None = None, *, labels: str | None = None, fields: str | None = None
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        limit: int | None = None,
+        after: str = "",
     ) -> Manifest:
-        """The whole list object: `items` and `metadata.resourceVersion`."""
-        return await self._json("GET", resource.path(namespace), query=_selectors(labels, fields))
+        """The list object: `items` and `metadata.resourceVersion`. With `limit` at most so many, and where there are
+        more `metadata.continue`, which is `after` of the next page.
+        """
+        page = {} if limit is None else {"limit": str(limit)} | ({"continue": after} if after else {})
+        return await self._json("GET", resource.path(namespace), query=_selectors(labels, fields) | page)
 
     async def create(self, resource: Resource, manifest: JsonObject, *, manager: str) -> Manifest:
         namespace = manifest["metadata"].get("namespace")

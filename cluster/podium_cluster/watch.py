@@ -26,7 +26,9 @@ LONGEST_PAUSE = 10.0
 
 
 class WatchCache(Generic[T]):
-    """`parse` turns a payload into a value (it may raise ValueError). Keys are (namespace, name)."""
+    """`parse` turns a payload into a value (it may raise ValueError). Keys are (namespace, name). `page`: objects that
+    are listed at a time, for kinds of which there are too many to hold them all as they come; None: all at once.
+    """
 
     def __init__(
         self,
@@ -37,8 +39,10 @@ class WatchCache(Generic[T]):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        page: int | None = None,
     ) -> None:
         self._api = api
+        self._page = page
         self._resource = resource
         self._parse = parse
         self._namespace = namespace
@@ -95,10 +99,13 @@ class WatchCache(Generic[T]):
                 pause = min(pause * 2, LONGEST_PAUSE)
 
     async def _list(self) -> str:
-        answer = await self._api.list(self._resource, self._namespace, labels=self._labels, fields=self._fields)
         fresh: dict[Key, T] = {}
-        for payload in answer["items"]:
-            self._put(fresh, payload)
+        after: str | None = ""
+        while after is not None:
+            answer = await self._list_page(after)
+            for payload in answer["items"]:
+                self._put(fresh, payload)
+            after = answer["metadata"].get("continue") or None
         before, self._items = self._items, fresh
         for key in before.keys() | fresh.keys():
             self._tell(key, before.get(key), fresh.get(key))
@@ -106,6 +113,12 @@ class WatchCache(Generic[T]):
         self._synced.set()
         version: str = answer["metadata"]["resourceVersion"]
         return version
+
+    async def _list_page(self, after: str) -> Mapping[str, Any]:
+        kind, labels, fields = self._resource, self._labels, self._fields
+        if self._page is None:
+            return await self._api.list(kind, self._namespace, labels=labels, fields=fields)
+        return await self._api.list(kind, self._namespace, labels=labels, fields=fields, limit=self._page, after=after)
 
     async def _follow(self, version: str) -> str:
         events = self._api.watch(

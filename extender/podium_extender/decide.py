@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
 
 from podium.placement.base import Policy, Question
 from podium.placement.fit import refuse_believed
-from podium.placement.scores import Ranking, cost_of, has_favourite, rank
+from podium.placement.scores import Ranking, costs_of, favoured, rank
 from podium.placement.views import NodeView, PodNeed
 from podium_extender.findings import Findings
 from podium_extender.views import Views
@@ -66,9 +66,9 @@ class Judge:
         """
         need = question.need
 
-        def look(node: NodeView, fresh: bool) -> Refused | None:
-            refusal = refuse_believed(need, node, fresh)
-            return None if refusal is None else refused(refusal.code, refusal.message)
+        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[Refused | None]:
+            told = (refuse_believed(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
+            return [None if refusal is None else refused(refusal.code, refusal.message) for refusal in told]
 
         findings = _kept(self._refusals, self._kinds, need, lambda: Findings(look, _is_one, self.stale_after))
         marks = findings.marks(names, views, now) > 0
@@ -81,16 +81,20 @@ class Judge:
     def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
         """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
         policy = self.policy.of(question)
+        if question.need.cpu and not policy.reads_cpu:
+            question = replace(question, need=replace(question.need, cpu=0))
 
-        def look(node: NodeView, fresh: bool) -> float:
-            cost = cost_of(policy, question, node, fresh)
-            return math.nan if cost is None else cost
+        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
+            costs = costs_of(policy, question, nodes, fresh)
+            return [math.nan if cost is None else cost for cost in costs]
 
         # pods that are alike to the policy
         typical = question.typical if policy.reads_typical else ()
         kind = policy.name, question.need, typical, question.pod if policy.reads_pod else ""
-        findings = _kept(self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after))
-        return rank(names, findings.marks(names, views, now), has_favourite(policy, question.need))
+        findings = _kept(
+            self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after, policy.reads_cpu)
+        )
+        return rank(names, findings.marks(names, views, now), *favoured(policy, question))
 
 
 def _is_one(refusal: Refused | None) -> float:

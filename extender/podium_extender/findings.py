@@ -1,4 +1,5 @@
-"""One finding a node (why it is refused, what it costs), kept until the node changes. Used by `decide`.
+"""One finding a node (why it is refused, what it costs), kept until the node changes in what it rests on. Used by
+`decide`.
 
 A question thus costs as much as the nodes that changed since the last one, and one look-up for each name asked, in
 whatever order the scheduler's threads gave them.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -23,8 +24,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What a finding rests on: these very GPUs (telemetry makes a new tuple for any change), and whether they are
-    believed. `place`: where it lies; a node that was gone comes back with another.
+    """What a finding rests on: these very GPUs (telemetry makes a new tuple for any change), the free CPUs if they are
+    read, and whether all this is believed. `place`: where it lies; a node that was gone comes back with another.
     """
 
     place: int
@@ -33,20 +34,28 @@ class _Basis:
     heard: bool
     fresh: bool
 
-    def holds(self, place: int, node: NodeView, fresh: bool) -> bool:
-        rest = place, node.cpu_free, node.reported_at is not None, fresh
+    def holds(self, place: int, node: NodeView, cpu_free: int | None, fresh: bool) -> bool:
+        rest = place, cpu_free, node.reported_at is not None, fresh
         return self.gpus is node.gpus and (self.place, self.cpu_free, self.heard, self.fresh) == rest
 
 
 class Findings(Generic[T]):
-    """`look(node, fresh)` is called once for each state of a node; nodes grow stale after `stale_after` seconds.
-    `mark`: the number by which a finding is compared with others.
+    """`look(nodes, fresh)` is called once for each state of a node, with all nodes at once that are to be looked at;
+    they grow stale after `stale_after` seconds. `mark`: the number by which a finding is compared with others. `cpu`:
+    what is found rests on the nodes' free CPUs, too.
     """
 
-    def __init__(self, look: Callable[[NodeView, bool], T], mark: Callable[[T], float], stale_after: float) -> None:
+    def __init__(
+        self,
+        look: Callable[[Sequence[NodeView], Sequence[bool]], Sequence[T]],
+        mark: Callable[[T], float],
+        stale_after: float,
+        cpu: bool = False,
+    ) -> None:
         self._look = look
         self._mark = mark
         self._stale_after = stale_after
+        self._cpu = cpu
         self._layout = -1
         self._found: dict[int, T] = {}  # by the node's place
         self._marks = np.empty(0, dtype=np.float64)  # of the same
@@ -62,14 +71,20 @@ class Findings(Generic[T]):
         places = views.places(names)
         marks = self._marks.take(places, mode="clip") if len(self._marks) else np.full(len(places), math.nan)
         if len(places) and places.min() == UNKNOWN:  # nodes without a GPUNode are not kept: any name may be asked
-            for i in np.flatnonzero(places == UNKNOWN).tolist():
-                marks[i] = self._mark(self.of(names[i], views))
+            strange = np.flatnonzero(places == UNKNOWN)
+            marks[strange] = self._marks_of(self._unheard([names[i] for i in strange.tolist()], views))
         return marks
 
     def of(self, name: str, views: Views) -> T:
         """The finding itself, as `marks` saw it last."""
         place = views.place(name)
-        return self._look(views.get(name), False) if place == UNKNOWN else self._found[place]
+        return self._unheard([name], views)[0] if place == UNKNOWN else self._found[place]
+
+    def _unheard(self, names: Sequence[str], views: Views) -> Sequence[T]:
+        return self._look([views.get(name) for name in names], [False] * len(names))
+
+    def _marks_of(self, findings: Sequence[T]) -> NDArray[np.float64]:
+        return np.fromiter(map(self._mark, findings), np.float64, len(findings))
 
     def _catch_up(self, views: Views, now: float) -> None:
         changed = views.changed_since(self._version)
@@ -81,20 +96,24 @@ class Findings(Generic[T]):
         if changed is None or now < self._asked_at:  # the clock was set back: nothing that was known of time holds
             self._turns.clear()
             self._turns_at.clear()
-            changed = self._bases.keys() | views.names()
-        for name in changed:
-            self._renew(name, views, now)
+            changed = *views.names(), *self._bases
+        due = dict.fromkeys(changed)
         while self._turns and self._turns[0][0] <= now:
             at, name = heapq.heappop(self._turns)
             if self._turns_at.get(name) == at:
                 del self._turns_at[name]
-                self._renew(name, views, now)
+                due[name] = None
+        outdated = {name: basis for name in due if (basis := self._outdated(name, views, now)) is not None}
+        if outdated:
+            fresh = [basis.fresh for basis in outdated.values()]
+            self._keep(outdated, self._look([views.get(name) for name in outdated], fresh))
         self._version, self._asked_at = views.version, now
 
-    def _renew(self, name: str, views: Views, now: float) -> None:
+    def _outdated(self, name: str, views: Views, now: float) -> _Basis | None:
+        """What the node's next finding rests on, where the one that is kept holds no longer."""
         if not views.known(name):
             self._bases.pop(name, None)
-            return
+            return None
         node = views.get(name)
         fresh = not node.stale(now, self._stale_after)
         turn = self._turn(node, fresh, now)
@@ -102,16 +121,19 @@ class Findings(Generic[T]):
         if turn < self._turns_at.get(name, math.inf):
             self._turns_at[name] = turn
             heapq.heappush(self._turns, (turn, name))
-        basis, place = self._bases.get(name), views.place(name)
-        if basis is None or not basis.holds(place, node, fresh):
-            self._bases[name] = _Basis(place, node.gpus, node.cpu_free, heard=node.reported_at is not None, fresh=fresh)
-            self._keep(place, self._look(node, fresh))
+        basis, place, cpu_free = self._bases.get(name), views.place(name), node.cpu_free if self._cpu else None
+        if basis is not None and basis.holds(place, node, cpu_free, fresh):
+            return None
+        return _Basis(place, node.gpus, cpu_free, heard=node.reported_at is not None, fresh=fresh)
 
-    def _keep(self, place: int, finding: T) -> None:
-        if place >= len(self._marks):
-            self._marks = np.concatenate([self._marks, np.full(max(64, place), math.nan)])
-        self._found[place] = finding
-        self._marks[place] = self._mark(finding)
+    def _keep(self, bases: Mapping[str, _Basis], findings: Sequence[T]) -> None:
+        places = [basis.place for basis in bases.values()]
+        last = max(places)
+        if last >= len(self._marks):
+            self._marks = np.concatenate([self._marks, np.full(max(64, last + 1), math.nan)])
+        self._bases.update(bases)
+        self._found.update(zip(places, findings, strict=True))
+        self._marks[places] = self._marks_of(findings)
 
     def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
         """When it grows stale, or the time comes that a clock ahead of ours gave; never, where it is stale for good."""

@@ -12,10 +12,11 @@ from typing import Any
 
 import uvicorn
 
+from podium.placement.cpus import allocatable, others_selector, seat_of
 from podium.placement.registry import placement_policy
 from podium_cluster import health
 from podium_cluster.client import Api, connect
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.announcements import Announcements
@@ -28,6 +29,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.nudges import nudge_for_ever
 from podium_extender.preempt import Evictor
 from podium_extender.restraint import Limits
+from podium_extender.room import Room
 from podium_extender.settings import ExtenderSettings
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
@@ -35,11 +37,16 @@ from podium_extender.waiting import Budget, WaitingRoom
 from podium_extender.wakeups import follow_pods, wake_for_ever
 
 log = logging.getLogger(__name__)
+PAGE = 500  # objects listed at a time, of those that a cluster may have very many of
 
 
 def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Telemetry:
-    """The four caches that the answers come from; their `run` is up to the caller."""
+    """The caches that the answers come from; their `run` is up to the caller."""
     beats = Heartbeats(time.time)
+    others = others_selector(settings.scheduler_name)
+    room = Room(
+        WatchCache(api, NODES, allocatable, page=PAGE), WatchCache(api, PODS, seat_of, fields=others, page=PAGE)
+    )
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}"),
@@ -48,6 +55,7 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Tel
         namespace=settings.namespace,
         clock=time.time,
         assumed=assumed,
+        room=room if settings.watch_all_pods else None,
     )
 
 
@@ -67,7 +75,8 @@ async def serve(settings: ExtenderSettings) -> None:
         assumed = Assumed(settings.assume_seconds, metrics.assumption_ended)
         telemetry = watch_cluster(api, settings, assumed)
         judge = Judge(placement_policy(settings.placement), settings.stale_seconds)
-        metrics.watch(telemetry.caches)
+        caches = {**telemetry.caches, **telemetry.more_caches}
+        metrics.watch(caches)
         metrics.assumed.set_function(lambda: len(assumed))
         waiting = WaitingRoom(settings.stale_seconds, Budget(settings.wakes_per_second, settings.wakes_at_once))
         announced = Announcements()
@@ -99,13 +108,13 @@ async def serve(settings: ExtenderSettings) -> None:
         )
         server = uvicorn.Server(config)
         follow_pods(telemetry, waiting, evictor.parking)
-        watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
+        watches = [asyncio.create_task(cache.run()) for cache in caches.values()]
         watches.append(asyncio.create_task(wake_for_ever(api, telemetry, waiting, metrics)))
         watches.append(asyncio.create_task(nudge_for_ever(api, telemetry, evictor, metrics)))
         watches.append(asyncio.create_task(announced.write_for_ever(api)))
         for watch in watches:
             watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
-        settling = asyncio.create_task(_when_warm(telemetry.caches.values()))
+        settling = asyncio.create_task(_when_warm(telemetry.caches.values(), caches.values()))
         async with health.serve(
             settings.http_host,
             settings.http_port,
@@ -118,9 +127,11 @@ async def serve(settings: ExtenderSettings) -> None:
         await _stop([*watches, settling])
 
 
-async def _when_warm(caches: Iterable[WatchCache[Any]]) -> None:
-    await wait_all_synced(caches)
-    settle_memory()
+async def _when_warm(*groups: Iterable[WatchCache[Any]]) -> None:
+    """One after the other: the last may never be, where the right to watch is missing."""
+    for caches in groups:
+        await wait_all_synced(caches)
+        settle_memory()
 
 
 async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:

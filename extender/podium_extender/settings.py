@@ -37,6 +37,9 @@ class ExtenderSettings(ClusterSettings):
     scored_nodes: int = Field(
         SCORED, ge=1, description="kube-scheduler is told the scores of so many nodes, the best; all others have 0"
     )
+    watch_all_pods: bool = Field(
+        True, description="know the nodes' free CPUs, by the pods of all schedulers; else pods are packed by GPUs alone"
+    )
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 
     @field_validator("placement")

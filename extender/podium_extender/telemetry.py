@@ -1,6 +1,6 @@
 """What the extender knows of each node, kept in memory by four watches: GPUNodes (telemetry), the scheduler's own pods
-(placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank). `verbs` asks it for views;
-nothing here does I/O.
+(placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank); free CPUs come from `room`.
+`verbs` asks it for views; nothing here does I/O.
 
 An event changes the view of its own node and no other, so a request costs the same however many trials there are.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +30,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
 from podium_extender.assumed import Assumed
+from podium_extender.room import Room
 from podium_extender.trials import SeenTrial
 from podium_extender.views import Views
 
@@ -71,7 +73,9 @@ def _timestamp(text: str) -> float:
 
 
 class Telemetry:
-    """Views of nodes by name. `namespace` is where the agents' leases are; `assumed` are pods that count already."""
+    """Views of nodes by name. `namespace` is where the agents' leases are; `assumed` are pods that count already;
+    `room` knows of CPUs.
+    """
 
     def __init__(
         self,
@@ -83,6 +87,7 @@ class Telemetry:
         namespace: str,
         clock: Callable[[], float],
         assumed: Assumed | None = None,
+        room: Room | None = None,
     ) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -91,6 +96,8 @@ class Telemetry:
         self._namespace = namespace
         self.clock = clock
         self._assumed = Assumed() if assumed is None else assumed
+        self._room = room
+        self.cpus_known = False  # as of the last `views`
         self._views = Views()
         self._changed: set[str] = set()  # nodes whose view has to be made anew
         self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
@@ -108,6 +115,11 @@ class Telemetry:
     def caches(self) -> Mapping[str, WatchCache[Any]]:
         return {"GPUNodes": self._nodes, "pods": self._pods, "heartbeats": self._beats, "trials": self._trials}
 
+    @property
+    def more_caches(self) -> Mapping[str, WatchCache[Any]]:
+        """Those that are not waited for: without them less is known."""
+        return {} if self._room is None else self._room.caches
+
     def cold(self) -> str | None:
         """None once every cache has its first list; before that, the sentence that says what is awaited."""
         waiting = [name for name, cache in self.caches.items() if not cache.synced]
@@ -116,10 +128,23 @@ class Telemetry:
     def views(self) -> Views:
         """All nodes, as they are now."""
         self._changed.update(self._assumed.expire(self.clock()))
+        self._look_at_cpus()
         for name in self._changed:
             self._make(name)
         self._changed.clear()
         return self._views
+
+    def _look_at_cpus(self) -> None:
+        """Nodes of which nothing but that changed keep their GPUs, the very same object: few costs are found anew."""
+        if self._room is None:
+            return
+        changed, known = self._room.changed(), self._room.known()
+        if known != self.cpus_known:
+            self.cpus_known, changed = known, frozenset(self._views.names())
+        for name in changed - self._changed:
+            if self._views.known(name):
+                seen = self._views.get(name)
+                self._views.put(replace(seen, cpu_free=self._cpu_free(name, self._there(name))))
 
     def asked_about(self, uid: str) -> None:
         """The scheduler asks about this pod, so it has no node yet."""
@@ -162,7 +187,11 @@ class Telemetry:
         # in one order, whether they are seen there or assumed: a binding that was expected changes nothing
         pods = self._there(name)
         gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
-        self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock()))
+        cpu_free = self._cpu_free(name, pods)
+        self._views.put(view(name, gpus, node.written_at, self._heard(name), self.clock(), cpu_free))
+
+    def _cpu_free(self, name: str, pods: Mapping[Key, PlacedPod]) -> int | None:
+        return self._room.free(name, pods.values()) if self._room is not None and self.cpus_known else None
 
     def _heard(self, name: str) -> float | None:
         return self._beats.get(self._namespace, LEASE_PREFIX + name)
@@ -180,14 +209,14 @@ class Telemetry:
     def _pod_changed(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> None:
         counted = self._counted(key, before, after)
         if before is not None:
-            self._needs.subtract((before.need,))
+            self._needs.subtract((self._wanted(before),))
             if before.node:
                 self._on_node[before.node].pop(key, None)
                 self._changed.update(() if counted else (before.node,))
             if after is None or after.uid != before.uid:
                 self._changed.update(self._assumed.gone(before.uid))
         if after is not None:
-            self._needs[after.need] += 1
+            self._needs[self._wanted(after)] += 1
             over = not after.node and not after.waits
             moved = self._assumed.gone(after.uid) if over else self._assumed.seen_on(after.uid, after.node)
             self._changed.update(node for node in moved if not counted or node != after.node)
@@ -195,6 +224,10 @@ class Telemetry:
                 self._on_node[after.node][key] = after
                 self._changed.update(() if counted else (after.node,))
         self._uncounted += before is None or after is None
+
+    def _wanted(self, pod: PlacedPod) -> PodNeed:
+        """As it is counted for what is typical: with its CPUs, where those of the nodes are watched."""
+        return pod.need if self._room is None else pod.thirst
 
     def _counted(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> bool:
         """It counts on its node just as it did before, seen or assumed there: most events of pods change nothing."""
@@ -209,7 +242,8 @@ class Telemetry:
         name = key[1].removeprefix(LEASE_PREFIX)
         node = self._nodes.get("", name)
         if node is not None and self._views.known(name):
-            self._views.put(view(name, self._views.get(name).gpus, node.written_at, after, self.clock()))
+            seen = self._views.get(name)
+            self._views.put(view(name, seen.gpus, node.written_at, after, self.clock(), seen.cpu_free))
 
     def _trial_changed(self, key: Key, before: SeenTrial | None, after: SeenTrial | None) -> None:
         """A curve grows every few seconds and moves nothing; a rank does."""

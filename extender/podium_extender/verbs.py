@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import replace
 
 from podium.placement.base import Question
-from podium.placement.needs import BadPodError, need_of, prefers
-from podium.placement.readings import TRIAL_LABEL, placed
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, prefers
+from podium.placement.readings import PlacedPod, placed
 from podium.placement.scores import MIDDLE
 from podium.placement.views import PodNeed
 from podium.schema.pod import Pod
@@ -54,7 +54,7 @@ class Verbs:
         self._scored = scored
         self._reader = Reader()
         self._rows = Rows()
-        self._need: tuple[Pod, PodNeed] | None = None
+        self._read: tuple[Pod, PodNeed, PlacedPod] | None = None
 
     def answer(self, verb: str, body: bytes, began: float) -> bytes:
         """One of VERBS; raises RequestError. `began`: time.perf_counter() when the request's first bytes were there."""
@@ -120,6 +120,7 @@ class Verbs:
         except BadPodError:  # filter says why; nothing is better than anything else for such a pod
             return self._rows.write(args.names, [MIDDLE] * len(args.names))
         views = self._telemetry.views()
+        question = self._with_cpus(question, args.pod)
         ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
         if ranking.favourite is not None:
             self._expect(args, args.names[ranking.favourite])
@@ -144,15 +145,32 @@ class Verbs:
     def _expect(self, args: Asked, node: str) -> None:
         """Whole, as the watch will show it: a preemption may name it before its binding is seen."""
         meta = args.pod.metadata
-        self._telemetry.expect((meta.namespace, meta.name), replace(placed(args.pod), node=node))
+        _, seen = self._of(args.pod)
+        self._telemetry.expect((meta.namespace, meta.name), replace(seen, node=node))
 
     def _question(self, args: Asked) -> Question:
         meta = args.pod.metadata
         self._telemetry.asked_about(meta.uid)
-        if self._need is None or self._need[0] is not args.pod:  # both verbs ask of one pod
-            self._need = args.pod, need_of(args.pod)
-        trial = bool(meta.labels.get(TRIAL_LABEL))
-        return Question(self._need[1], meta.uid, self._telemetry.typical(), trial=trial)
+        need, _ = self._of(args.pod)
+        return Question(need, meta.uid, self._telemetry.typical(), trial=bool(meta.labels.get(TRIAL_LABEL)))
+
+    def _with_cpus(self, question: Question, pod: Pod) -> Question:
+        """The same to a policy that counts CPUs, where those of the nodes are known (as of the last `views`)."""
+        if not self._telemetry.cpus_known:
+            return question
+        question = replace(question, cpus=True)
+        if not self._judge.policy.of(question).reads_cpu:
+            return question
+        _, seen = self._of(pod)
+        return replace(question, need=seen.thirst)
+
+    def _of(self, pod: Pod) -> tuple[PodNeed, PlacedPod]:
+        """What it needs, and what the watch will show of it but for the node; both verbs ask of one pod, so it is kept.
+        Raises BadPodError.
+        """
+        if self._read is None or self._read[0] is not pod:
+            self._read = pod, need_of(pod), placed(pod)
+        return self._read[1:]
 
 
 def _only(nodes: NodeList, passed: frozenset[str]) -> NodeList:

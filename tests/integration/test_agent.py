@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from agent_stage import NODE, Node, allocatable, node, until
+from agent_stage import IMAGE, NODE, Node, allocatable, node, until
 
 __all__ = ["node"]
 pytestmark = pytest.mark.integration
@@ -22,6 +22,21 @@ pytestmark = pytest.mark.integration
 
 def test_the_kubelet_counts_the_shares(node: Node) -> None:
     until(lambda: allocatable(node) == "4", "4 shares", 60)
+
+
+def test_a_pod_that_is_no_trial_is_told_with_its_gpu(node: Node, tmp_path: Path) -> None:
+    share = {"requests": {"podium.dev/gpu": "1"}, "limits": {"podium.dev/gpu": "1"}}
+    container = {"name": "c", "image": IMAGE, "imagePullPolicy": "Never", "command": ["sleep", "600"]}
+    meta = {"name": "guest", "namespace": "default", "annotations": {"podium.dev/gpu-memory": "1000000"}}
+    spec = {"restartPolicy": "Never", "containers": [{**container, "resources": share}]}
+    node.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, tmp_path)
+
+    def guests() -> list[tuple[str, int]]:
+        return [(one["pod"], one["memory"]) for one in node.gpunode()["status"]["gpus"][0].get("guests", [])]
+
+    until(lambda: guests() == [("guest", 1_000_000)], "the guest in the GPUNode")
+    node.cluster.kubectl("delete", "pod", "guest", "--grace-period=0", "--force")
+    until(lambda: guests() == [], "no guest in the GPUNode")
 
 
 def test_gates_hold_until_the_order_names_a_trial(node: Node, tmp_path: Path) -> None:

@@ -129,6 +129,17 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
     }
 
 
+@pytest.mark.parametrize(("values", "watches"), [("", True), ("extender.watchAllPods=false", False)])
+def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, values: str, watches: bool) -> None:
+    objects = parse(render(tool, values))
+    rules = one(objects, "ClusterRole", "podium-scheduler")["rules"]
+    rights = {kind: rule["verbs"] for rule in rules if rule["apiGroups"] == [""] for kind in rule["resources"]}
+    assert rights.get("nodes") == (["list", "watch"] if watches else None)
+    assert rights["pods"] == ["get", "list", "watch"]
+    (extender,) = (c for c in pod_specs(objects)["podium-scheduler"]["containers"] if c["name"] == "extender")
+    assert {"name": "PODIUM_WATCH_ALL_PODS", "value": str(watches).lower()} in extender["env"]
+
+
 @pytest.mark.parametrize(
     ("values", "says"),
     [
@@ -148,6 +159,7 @@ def test_no_right_is_a_wildcard_and_none_is_clusterwide_by_name(tool: Tool, valu
         ("gpus.leases.most=0", "'/gpus/leases/most': minimum"),
         ("scheduler.name=default-scheduler", "'/scheduler/name'"),
         ("scheduler.weight=0", "'/scheduler/weight': minimum"),
+        ("extender.watchAllPods=1", "'/extender/watchAllPods': got number, want boolean"),
         ("scheduler.replicas=0", "'/scheduler/replicas': minimum"),
         ("extender.port=80", "'/extender/port': minimum"),
         ("extender.staleSeconds=0", "'/extender/staleSeconds': exclusiveMinimum"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium_agent.deviceplugin.servicer import Servicer
+from podium_agent.deviceplugin.servicer import Asker, Servicer
 from podium_agent.deviceplugin.shares import Device, RefusedError
 from podium_agent.leased import announced
 from podium_agent.leases import Leases
@@ -13,8 +13,10 @@ from podium_agent.telemetry import Telemetry
 
 
 class LeasedShares(Servicer):
-    def __init__(self, settings: AgentSettings, telemetry: Telemetry, leases: Leases) -> None:
-        super().__init__(settings, telemetry)
+    def __init__(
+        self, settings: AgentSettings, telemetry: Telemetry, leases: Leases, asker: Asker | None = None
+    ) -> None:
+        super().__init__(settings, telemetry, asker=asker)
         self._leases = leases
 
     @property

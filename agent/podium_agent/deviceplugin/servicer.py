@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 import grpc
 
+from podium.placement.views import GpuReading, PodNeed
+from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.shares import Device, RefusedError, check, devices, prefer
@@ -20,6 +22,7 @@ from podium_agent.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 MOUNT_POINT = "/podium"
+Asker = Callable[[int], Awaitable[PodNeed | None]]
 
 
 class Announcer(rpc.DevicePluginServicer):
@@ -89,14 +92,22 @@ class Announcer(rpc.DevicePluginServicer):
 
 
 class Servicer(Announcer):
-    """Shares of GPUs, for trials. `taken` names the GPUs on which no trial works now."""
+    """Shares of GPUs, for trials and other pods. `taken` names the GPUs on which no trial works now; `asker` tells what
+    the pod needs for which so many shares are asked, `gpus` how full they are, as the extender is told.
+    """
 
     def __init__(
-        self, settings: AgentSettings, telemetry: Telemetry, taken: Callable[[], Collection[str]] = frozenset
+        self,
+        settings: AgentSettings,
+        telemetry: Telemetry,
+        taken: Callable[[], Collection[str]] = frozenset,
+        asker: Asker | None = None,
     ) -> None:
         super().__init__(telemetry, "shares")
         self._settings = settings
         self._taken = taken
+        self._asker = asker
+        self.gpus: Callable[[], Sequence[GpuReading]] = tuple
 
     def devices(self) -> tuple[Device, ...]:
         return devices(self._telemetry.reading.gpus, self._settings.shares)
@@ -107,14 +118,16 @@ class Servicer(Announcer):
         use = {gpu.uuid: gpu.sm_utilization for gpu in gpus}
         answers = []
         for ask in request.container_requests:
-            chosen = prefer(
+            available, must, size = (
                 tuple(ask.available_deviceIDs),
                 tuple(ask.must_include_deviceIDs),
                 ask.allocation_size,
-                health,
-                use,
-                self._taken(),
             )
+            chosen: tuple[str, ...] = ()
+            need = await self._asker(size) if self._asker is not None and not must else None
+            if need is not None and need.packed:
+                chosen = pack(available, size, self.gpus(), need, self._taken())
+            chosen = chosen or prefer(available, must, size, health, use, self._taken())
             answers.append(pb.ContainerPreferredAllocationResponse(deviceIDs=chosen))
         return pb.PreferredAllocationResponse(container_responses=answers)
 

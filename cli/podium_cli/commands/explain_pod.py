@@ -5,8 +5,8 @@ the score, or the refusal with its code. The same pure functions over the same o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,10 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 from podium.placement.base import Policy, Question
+from podium.placement.cpus import allocatable, others_selector, seat_of
 from podium.placement.fit import STALE_AFTER, refuse
 from podium.placement.load_balance import table as terms_of
-from podium.placement.needs import GPU_RESOURCE, BadPodError, need_of
-from podium.placement.readings import LEASE_PREFIX, TRIAL_LABEL, PlacedPod, TrialName, gpus_now, placed, reported, view
+from podium.placement.needs import GPU_RESOURCE, TRIAL_LABEL, BadPodError, need_of
+from podium.placement.readings import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
 from podium.placement.scores import score_nodes
 from podium.placement.terms import TERMS
 from podium.placement.typical import typical_needs
@@ -30,9 +31,10 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node, parse_trial
 from podium_cli.session import Session, fetch
 from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 
 Payload = Mapping[str, Any]
+PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +54,10 @@ async def explain_pod(session: Session, name: str, policy: Policy, podium_namesp
         pods = [placed(parse(item)) for item in await _all(api, PODS, fields=scheduler)]
         trials = await _all(api, TRIALS)
         leases = await _all(api, LEASES, namespace=podium_namespace)
+        room = await _room(api, pod.spec.scheduler_name)
     now = datetime.now(UTC).timestamp()
-    return explanation(pod, views_of(nodes, pods, trials, leases, now), policy, now, pods)
+    views = views_of(nodes, pods, trials, leases, now, room)
+    return explanation(pod, views, policy, now, pods, cpus=room is not None)
 
 
 def parse(payload: Payload) -> Pod:
@@ -69,8 +73,11 @@ def views_of(
     trials: Iterable[Payload],
     leases: Iterable[Payload],
     now: float,
+    room: Mapping[str, int] | None = None,
 ) -> list[NodeView]:
-    """What the extender sees, as far as the caller may read it; a heartbeat has to be believed by its node's clock."""
+    """What the extender sees, as far as the caller may read it; a heartbeat has to be believed by its node's clock.
+    `room`: thousandths of a CPU that pods of other schedulers leave; None: not known.
+    """
     told = [parse_trial(item) for item in trials]
     ranks: dict[TrialName, int] = {
         (trial.metadata.namespace, trial.metadata.name): trial.status.rank
@@ -83,7 +90,10 @@ def views_of(
         name, known = node.metadata.name, reported(node)
         here = [one for one in pods if one.node == name]
         beat = beats.get(LEASE_PREFIX + name)
-        found.append(view(name, gpus_now(known, here, ranks), known.written_at, beat and min(beat, now), now))
+        left = None if room is None else room.get(name)
+        cpu_free = None if left is None else left - sum(one.thirst.cpu for one in here)
+        heard = beat and min(beat, now)
+        found.append(view(name, gpus_now(known, here, ranks), known.written_at, heard, now, cpu_free))
     return found
 
 
@@ -103,20 +113,32 @@ def judge(question: Question, nodes: Sequence[NodeView], policy: Policy, now: fl
 
 
 def explanation(
-    pod: Pod, nodes: Sequence[NodeView], policy: Policy, now: float, pods: Iterable[PlacedPod] = ()
+    pod: Pod,
+    nodes: Sequence[NodeView],
+    policy: Policy,
+    now: float,
+    pods: Iterable[PlacedPod] = (),
+    *,
+    cpus: bool = False,
 ) -> RenderableType:
-    """A head of lines and a table of nodes; pure. `pods`: of the same scheduler, for what is typical."""
+    """A head of lines and a table of nodes; pure. `pods`: of the same scheduler, for what is typical; `cpus`: the
+    nodes' free CPUs are known.
+    """
     meta = pod.metadata
     try:
         need = need_of(pod)
     except BadPodError as error:
         raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
     head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
-    typical = typical_needs(Counter(one.need for one in pods))
-    question = Question(need, meta.uid, typical, trial=bool(meta.labels.get(TRIAL_LABEL)))
+    typical = typical_needs(Counter(one.thirst if cpus else one.need for one in pods))
+    question = Question(need, meta.uid, typical, trial=bool(meta.labels.get(TRIAL_LABEL)), cpus=cpus)
     suited = policy.of(question)
+    if cpus and suited.reads_cpu:
+        question = replace(question, need=placed(pod).thirst)
     chosen = "" if suited is policy else f" ({policy.name})"
     head.append(f"policy  {suited.name}{chosen}: {suited.says}")
+    if suited.reads_cpu and not cpus:
+        head.append("CPUs    of the nodes are not known (you may not read all nodes and pods): GPUs alone count here")
     if pod.spec.node_name:
         head.append(f"placed  on {pod.spec.node_name}, where it counts already: what follows is for another like it")
     if need.gpus == 0:
@@ -141,6 +163,30 @@ def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
         age = Text("never" if heard is None else f"{max(0.0, now - heard):.0f} s", style="" if fresh else "yellow")
         table.add_row(Text(one.node.name), score, *(Text(value) for value in told), age, Text(one.why))
     return table
+
+
+async def _room(api: Api, scheduler: str) -> Mapping[str, int] | None:
+    """Thousandths of a CPU by node that pods of other schedulers leave; None where the caller may not read them all."""
+    try:
+        left = {item["metadata"]["name"]: allocatable(item) async for item in _pages(api, NODES)}
+        async for item in _pages(api, PODS, others_selector(scheduler)):
+            seat = seat_of(item)
+            if seat.node in left:
+                left[seat.node] -= seat.cpu
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return None
+    return left
+
+
+async def _pages(api: Api, resource: Resource, fields: str | None = None) -> AsyncIterator[Payload]:
+    after: str | None = ""
+    while after is not None:
+        page = await api.list(resource, fields=fields, limit=PAGE, after=after)
+        for item in page["items"]:
+            yield item
+        after = page["metadata"].get("continue") or None
 
 
 def _needs(need: PodNeed) -> str:

@@ -6,7 +6,7 @@ each pod. It reads no clock; stale telemetry never reaches it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from podium.placement.fit import usable
@@ -22,8 +22,8 @@ class Question:
     need: PodNeed
     pod: str = ""  # its uid
     typical: tuple[tuple[PodNeed, float], ...] = ()
-    picks: bool = False  # the policy chooses the GPUs of the node too, where no device plugin does (the openb replay)
     trial: bool = False
+    cpus: bool = False  # the nodes' free CPUs are known, and `need.cpu` is what the pod requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,17 @@ class Policy:
     reads_telemetry: bool = True
     reads_typical: bool = False  # the cost depends on `Question.typical`
     reads_pod: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
-    # the least cost and the GPUs (places in the node's `gpus`) that give it; None: the policy has no opinion on GPUs
-    place: Callable[[Question, NodeView], tuple[float, tuple[int, ...]] | None] | None = None
+    reads_cpu: bool = False  # the cost depends on free CPUs, where they are known
+    many: Callable[[Question, Sequence[NodeView]], list[float | None]] | None = None  # `cost` of many nodes, sooner
     suited: Callable[[Question], Policy] | None = None  # which other policy it is for this pod
 
     def of(self, question: Question) -> Policy:
         """The policy by which this pod is placed: what is said above of costs counts for that one."""
         return self if self.suited is None else self.suited(question)
+
+    def costs(self, question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+        """`cost` of each node, in the order given."""
+        return [self.cost(question, node) for node in nodes] if self.many is None else self.many(question, nodes)
 
 
 def candidates(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:

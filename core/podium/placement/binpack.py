@@ -21,4 +21,6 @@ def cost(question: Question, node: NodeView) -> float | None:
     return sum(free_part(gpu) for gpu in gpus) / MOST_GPUS + (node.cpu_free or 0) / MOST_CPU
 
 
-BINPACK = Policy(name="binpack", says="the node with the fewest free shares (best fit)", cost=cost, one_best=True)
+BINPACK = Policy(
+    name="binpack", says="the node with the fewest free shares (best fit)", cost=cost, one_best=True, reads_cpu=True
+)

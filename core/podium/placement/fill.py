@@ -1,45 +1,60 @@
-"""Policy `fill`: the placement that takes least away from what the pods still to come are expected to fill.
+"""Policy `fill`: FGD that also asks how much of a free piece typical pods will fill in the end. Found in the registry.
 
-Where FGD asks of a free piece whether typical pods fit, this asks how much of it they would fill in the end: a piece of
-0.19 that nothing but a rare pod of 0.16 fits is worth little, one of 0.47 that takes the next frequent pod to the full
-is worth nearly all of itself. What its node's CPUs cannot feed is worth nothing. Found in the registry;
-benchmarks/bench_openb.py measures it against FGD: more is allocated in the end, and pods are turned away earlier.
+FGD counts a piece as lost to a pod that does not fit into it, and as good as new to one that does. But a piece of 0.19
+that nothing but a rare pod of 0.16 fits is worth little, one of 0.47 that takes the next frequent pod to the full is
+worth nearly all of itself, and what its node's CPUs cannot feed is worth nothing. The loss is F - WEIGHT * V: fragments
+as FGD counts them, less what is expected to be filled, both in GPUs.
+
+V alone turns pods of many GPUs away long before the cluster is full, since it tells a whole node by the few that want
+one; F and the coarse steps keep those nodes whole. WEIGHT and STEPS were chosen on openb, on seeds that its benchmark
+does not report (docs/scheduling.md); needs free CPUs: without them FGD alone is better.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from podium.placement.base import Policy, Question
-from podium.placement.pieces import WHOLE, Floats, Left, Mix, best_way, served
+from podium.placement.fragmentation import fragments_of
+from podium.placement.pieces import WHOLE, Floats, Left, Mix, Served, growths, served, stepped
 from podium.placement.views import NodeView
 
 # Pods that are looked at, on average, before a piece would be free again for other reasons: with few, only what nearly
 # every pod can use is worth something; with endless ones, every crumb is.
 OFFERS = 100.0
+WEIGHT = 3.0
+STEPS = 20
 
 
 def cost(question: Question, node: NodeView) -> float | None:
-    best = place(question, node)
-    return None if best is None else best[0]
+    return costs(question, [node])[0]
 
 
-def place(question: Question, node: NodeView) -> tuple[float, tuple[int, ...]] | None:
-    """What the node is expected to take in, in GPUs, before the pod less after it; and the GPUs where that is least."""
-    return best_way(question, node, lambda mix, left: -worth(mix, left))
+def costs(question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+    """The growth of the loss, in steps."""
+    return [stepped(growth, STEPS) for growth in growths(question, nodes, loss)]
 
 
-def worth(mix: Mix, left: Left) -> float:
-    """GPUs that pods drawn from `mix` would fill, each as far as the CPUs last, on average over the pods."""
-    filled = _fill(tuple(mix.sizes.tolist()), tuple(mix.parts.tolist()))[left.gpus].sum()
-    _, fits = served(mix, left)
-    fed = np.full(len(mix.cpus), float(WHOLE * len(left.gpus)))
-    if math.isfinite(left.cpus):
-        np.divide(left.cpus * mix.gpus * mix.sizes, mix.cpus, out=fed, where=mix.cpus > 0)
-    return float(mix.parts @ np.where(fits, np.minimum(filled, fed), 0.0)) / WHOLE
+def loss(mix: Mix, left: Left) -> Floats:
+    found = served(mix, left)
+    return fragments_of(mix, left, found) - WEIGHT * worth(mix, left, found)
+
+
+def worth(mix: Mix, left: Left, served: Served) -> Floats:
+    """V: GPUs of each node that pods drawn from `mix` would fill, each as far as the CPUs last, on average over the
+    pods.
+    """
+    filled = np.append(_fill(tuple(mix.sizes.tolist()), tuple(mix.parts.tolist())), 0.0)[left.gpus].sum(axis=1)
+    _, fits = served
+    fed = np.full(fits.shape, np.inf)
+    thirsty = mix.cpus > 0
+    taken = (mix.gpus * mix.sizes)[thirsty] / mix.cpus[thirsty]  # of GPUs, by each thousandth of a CPU
+    fed[:, thirsty] = np.maximum(left.cpus, 0.0)[:, np.newaxis] * taken
+    found: Floats = np.where(fits, np.minimum(filled[:, np.newaxis], fed), 0.0) @ mix.parts / WHOLE
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -64,9 +79,10 @@ def _fill(sizes: tuple[int, ...], parts: tuple[float, ...]) -> Floats:
 
 FILL = Policy(
     name="fill",
-    says="the node where the pod takes least away from what the pods seen lately are expected to fill",
+    says="the node where the free shares stay of most use to the pods seen lately, and are filled in the end",
     cost=cost,
     one_best=True,
     reads_typical=True,
-    place=place,
+    reads_cpu=True,
+    many=costs,
 )

@@ -13,6 +13,7 @@ from podium.schema.quantity import to_thousandths
 GPU_RESOURCE = "podium.dev/gpu"
 EXCLUSIVE_RESOURCE = "podium.dev/gpu-exclusive"
 MEMORY_ANNOTATION = "podium.dev/gpu-memory"
+TRIAL_LABEL = "podium.dev/trial"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
@@ -35,12 +36,14 @@ def need_of(pod: Pod) -> PodNeed:
             f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: one of them at a time"
         )
     products = pod.metadata.annotations.get(PRODUCTS_ANNOTATION, "")
+    memory = _memory(pod)
     return PodNeed(
         gpus=shared or whole,
-        memory=_memory(pod),
+        memory=memory,
         products=tuple(name.strip() for name in products.split(",") if name.strip()),
         together=not moves_memory(pod.metadata.annotations.get(METHODS_ANNOTATION, "").split(",")),
         exclusive=whole > 0,
+        packed=shared > 0 and memory is not None and not pod.metadata.labels.get(TRIAL_LABEL),
     )
 
 

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from podium.placement.charge import charge
-from podium.placement.needs import BadPodError, need_of, place_matters, requests_of
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters, requests_of
 from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium.schema.gpunode import GPUNode, GpuStatus
 from podium.schema.pod import Pod
 
 TrialName = tuple[str, str]  # namespace and name
-TRIAL_LABEL = "podium.dev/trial"
 LEASE_PREFIX = "podium-agent-"  # + the node's name: the agent's heartbeat
 _OVER = frozenset({"Succeeded", "Failed"})
 
@@ -46,11 +45,16 @@ class PlacedPod:
     began: float | None = None  # when its first container started; None: it has not
     waits: bool = False  # for a node; a pod behind a scheduling gate does not yet
 
+    @property
+    def thirst(self) -> PodNeed:
+        """Its need with the CPUs that it requests, for the policies that know of those."""
+        return replace(self.need, cpu=self.requests.get("cpu", 0))
+
 
 def reported(node: GPUNode) -> Reported:
     status = node.status
     return Reported(
-        gpus=tuple(_reading(gpu) for gpu in status.gpus),
+        gpus=tuple(reading(gpu) for gpu in status.gpus),
         trials=tuple(tuple((trial.namespace, trial.trial) for trial in gpu.trials) for gpu in status.gpus),
         written_at=status.updated_at.timestamp() if status.updated_at else None,
     )
@@ -97,30 +101,38 @@ def gpus_now(node: Reported, pods: Iterable[PlacedPod], ranks: Mapping[TrialName
     return charge(gpus, unseen) if unseen else gpus
 
 
-def view(name: str, gpus: tuple[GpuReading, ...], written_at: float | None, beat: float | None, now: float) -> NodeView:
+def view(
+    name: str,
+    gpus: tuple[GpuReading, ...],
+    written_at: float | None,
+    beat: float | None,
+    now: float,
+    cpu_free: int | None = None,
+) -> NodeView:
     """`written_at` (by the node's clock) counts only where it is not still to come: a node whose clock is ahead would
     else look alive long after its agent died. `beat`: when its heartbeat last changed, by our own clock.
     """
     if written_at is not None and written_at > now + CLOCK_SKEW:
         written_at = None
     heard = [at for at in (beat, written_at) if at is not None]
-    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None)
+    return NodeView(name=name, gpus=gpus, reported_at=max(heard) if heard else None, cpu_free=cpu_free)
 
 
-def _reading(gpu: GpuStatus) -> GpuReading:
+def reading(gpu: GpuStatus) -> GpuReading:
+    """A guest counts as a trial that never leaves: it has a share, and its memory stays."""
     return GpuReading(
         uuid=gpu.uuid,
         product=gpu.product,
         memory_total=gpu.memory_total,
-        memory_reserved=gpu.memory_reserved,
+        memory_reserved=gpu.memory_reserved + sum(guest.memory for guest in gpu.guests),
         memory_moved=gpu.memory_moved,
         memory_used=gpu.memory_used,
         sm_utilization=gpu.sm_utilization,
         health=gpu.health,
         health_reason=gpu.health_reason,
         shares=gpu.shares,
-        trials=len(gpu.trials),
-        pods=tuple(trial.pod_uid for trial in gpu.trials),
+        trials=len(gpu.trials) + len(gpu.guests),
+        pods=(*(trial.pod_uid for trial in gpu.trials), *(guest.pod_uid for guest in gpu.guests)),
         throttled=bool(gpu.throttle),
         temperature=gpu.temperature,
         ecc_uncorrected=gpu.ecc_uncorrected,

@@ -8,8 +8,9 @@ taken for idle, never for full. The order in which nodes are given changes nothi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ __all__ = [
     "MIDDLE",
     "STALE_AFTER",
     "Ranking",
+    "favoured",
     "has_favourite",
     "load_balance",
     "rank",
@@ -52,9 +54,9 @@ def score_nodes(
 ) -> tuple[NodeScore, ...]:
     """One score for each node, in the order given, with the sentence that says why."""
     policy = policy.of(question)
-    costs = [cost_of(policy, question, node, not node.stale(now, stale_after)) for node in nodes]
+    costs = costs_of(policy, question, nodes, [not node.stale(now, stale_after) for node in nodes])
     known_or_nan = np.array([math.nan if cost is None else cost for cost in costs], dtype=np.float64)
-    values = rank([node.name for node in nodes], known_or_nan, has_favourite(policy, question.need)).scores.tolist()
+    values = rank([node.name for node in nodes], known_or_nan, *favoured(policy, question)).scores.tolist()
     known = [cost for cost in costs if cost is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     return tuple(
@@ -63,23 +65,37 @@ def score_nodes(
     )
 
 
-def cost_of(policy: Policy, question: Question, node: NodeView, fresh: bool) -> float | None:
+def costs_of(
+    policy: Policy, question: Question, nodes: Sequence[NodeView], fresh: Sequence[bool]
+) -> list[float | None]:
     """None where the policy needs telemetry and there is none that is fresh."""
-    return policy.cost(question, node) if fresh or not policy.reads_telemetry else None
+    known = [i for i, believed in enumerate(fresh) if believed or not policy.reads_telemetry]
+    costs: list[float | None] = [None] * len(nodes)
+    for i, cost in zip(known, policy.costs(question, [nodes[i] for i in known]), strict=True):
+        costs[i] = cost
+    return costs
 
 
 def has_favourite(policy: Policy, need: PodNeed) -> bool:
     """Whether one node is to stand alone at the top. Chance between equal scores spoils a packing (FGD on openb: 95 %
     of the GPUs allocated, 90 % with random ties; shared research, scheduling-theory.md 3.2 A), and the extender could
-    not tell where the pod goes. A pod that takes no share changes no cost, though: of many such pods all would go to
-    the same node, so a balancing policy leaves them to kube-scheduler.
+    not tell where the pod goes. A pod that asks for no GPU changes no cost, so a balancing policy has none for it.
     """
-    return policy.one_best or (need.gpus > 0 and not need.exclusive)
+    return policy.one_best or need.gpus > 0
 
 
-def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool) -> Ranking:
-    """Least cost 10, highest 0, in between in a straight line; alike or unknown (nan) 5. With `favourite` the smallest
-    name among the least costs is one above all others that are known. `costs`: one a name.
+def favoured(policy: Policy, question: Question) -> tuple[bool, str]:
+    """The last two arguments of `rank` for this pod. One with GPUs for itself takes no share and so changes no cost: of
+    many such pods all would go to the same node, so a balancing policy takes equal nodes in an order of each pod's own.
+    """
+    own = question.need.exclusive and not policy.one_best
+    return has_favourite(policy, question.need), question.pod if own else ""
+
+
+def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool, pod: str = "") -> Ranking:
+    """Least cost 10, highest 0, in between in a straight line; alike or unknown (nan) 5. With `favourite` the first of
+    the least costs is one above all others that are known: by name, or in the order that belongs to `pod`, a uid.
+    `costs`: one a name.
     """
     unknown = np.isnan(costs)
     known = costs[~unknown] if unknown.any() else costs
@@ -94,11 +110,17 @@ def rank(names: Sequence[str], costs: NDArray[np.float64], favourite: bool) -> R
         values = np.where(unknown, MIDDLE, scaled).astype(np.int64)
     best = None
     if favourite:
-        best = min(np.flatnonzero(costs - low <= _ALIKE).tolist(), key=names.__getitem__)
+        least = np.flatnonzero(costs - low <= _ALIKE).tolist()
+        best = min(least, key=_own_order(names, pod) if pod else names.__getitem__)
         top = MIDDLE + 1 if alike else HIGHEST
         np.minimum(values, top - 1, out=values)
         values[best] = top
     return Ranking(values, costs, best)
+
+
+def _own_order(names: Sequence[str], pod: str) -> Callable[[int], tuple[int, str]]:
+    seed = crc32(pod.encode())
+    return lambda i: (crc32(names[i].encode(), seed), names[i])
 
 
 def load_balance(

@@ -36,7 +36,7 @@ class NodeView:
     name: str
     gpus: tuple[GpuReading, ...]
     reported_at: float | None  # None: its agent was never heard of
-    cpu_free: int | None = None  # thousandths that no pod requested; None: not known, as in the extender
+    cpu_free: int | None = None  # thousandths that no pod requested; None: not known
 
     def stale(self, now: float, stale_after: float) -> bool:
         """Telemetry that is too old says nothing: neither idle nor full. Nor does a time that is still to come, which
@@ -49,7 +49,8 @@ class NodeView:
 class PodNeed:
     """What one pod asks for. `together`: its memory stays on the GPU when another works, as with `freeze`, so all
     others must fit beside it. False: it is moved off, and need only fit beside what stays. `exclusive`: it is no
-    trial's, and wants the GPUs for itself while it is there: whatever can be moved off is.
+    trial's, and wants the GPUs for itself while it is there: whatever can be moved off is. `packed`: it is no trial's,
+    declares its memory and takes no turns: the device plugin puts it onto the fullest GPUs that hold it.
     """
 
     gpus: int
@@ -57,6 +58,7 @@ class PodNeed:
     products: tuple[str, ...] = ()
     together: bool = True
     exclusive: bool = False
+    packed: bool = False
     cpu: int = 0  # thousandths; 0 where the node's are not known either
 
     def beside(self, gpu: GpuReading) -> int:

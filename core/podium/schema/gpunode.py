@@ -65,6 +65,15 @@ class TrialOnGpu(TrialRef):
     since: datetime = Field(description="since when it stands there")
 
 
+class GuestOnGpu(StatusModel):
+    """A pod that has a share of the GPU and is no trial: it takes no turns."""
+
+    namespace: str = Field(description="of the pod")
+    pod: str = Field(description="its name")
+    pod_uid: str = Field(alias="podUID", description="its uid")
+    memory: int = Field(0, description="bytes that it declared on each of its GPUs")
+
+
 class GpuStatus(StatusModel):
     """One GPU as the agent sees it."""
 
@@ -102,6 +111,9 @@ class GpuStatus(StatusModel):
     )
     holder: Holder | None = Field(None, description="who works on it now; missing: nobody")
     trials: list[TrialOnGpu] = Field(default_factory=list, description="all trials that have a share of it")
+    guests: list[GuestOnGpu] = Field(
+        default_factory=list, description="pods that have a share of it and are no trials; not in memoryReserved"
+    )
 
 
 class GpuNodeSummary(StatusModel):

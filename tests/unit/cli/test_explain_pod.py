@@ -54,12 +54,19 @@ NODES = [
 LEASES = [{"metadata": {"name": "podium-agent-beating"}, "spec": {"renewTime": FRESH}}]
 
 
-def rows(asked: Json, *, policy: str = "load_balance", pods: tuple[Json, ...] = ()) -> dict[str, list[str]]:
+def rows(
+    asked: Json,
+    *,
+    policy: str = "load_balance",
+    pods: tuple[Json, ...] = (),
+    room: Mapping[str, int] | None = None,
+) -> dict[str, list[str]]:
     sitting = [placed(parse(one)) for one in pods]
-    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW)
+    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, room)
     console = Console(width=400)
     with console.capture() as capture:
-        console.print(explanation(parse(asked), views, placement_policy(policy), NOW, sitting))
+        told = explanation(parse(asked), views, placement_policy(policy), NOW, sitting, cpus=room is not None)
+        console.print(told)
     return {words[0]: words for line in capture.get().splitlines() if (words := line.split())}
 
 
@@ -93,6 +100,14 @@ def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
     assert rows(plain, policy="auto")["policy"][1:3] == ["fragmentation", "(auto):"]
     assert rows(searching, policy="auto")["policy"][1:3] == ["load_balance", "(auto):"]
     assert rows(searching, policy="auto")["idle"] == rows(searching, policy="load_balance")["idle"]
+
+
+def test_it_says_where_free_cpus_are_not_known() -> None:
+    assert rows(pod("new"), policy="auto")["CPUs"][1:5] == ["of", "the", "nodes", "are"]
+    known = rows(pod("new"), policy="auto", room={"idle": 4000, "busy": 0})
+    assert known["policy"][1:3] == ["fill", "(auto):"]
+    assert "CPUs" not in known
+    assert "CPUs" not in rows(pod("new")), "load_balance reads none"
 
 
 def test_a_pod_that_asks_for_nothing_of_ours() -> None:

@@ -8,10 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from podium.placement.base import Question
 from podium.placement.fill import worth
-from podium.placement.pieces import Left, mix_of
+from podium.placement.fragmentation import fragments
+from podium.placement.pieces import Left, Mix, growths, mix_of, served
 from podium.placement.registry import DEFAULT, placement_policy
 from podium.placement.scores import has_favourite, rank, score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
@@ -77,42 +80,85 @@ def test_fragmentation_is_the_papers(
     pod: PodNeed, typical: tuple[tuple[PodNeed, float], ...], trials: tuple[int, ...], grows: float
 ) -> None:
     question = Question(pod, "pod", typical)
-    policy = placement_policy("fragmentation")
-    assert policy.place is not None
-    best = policy.place(question, node("a", *trials))
-    assert best is not None
-    assert best[0] == pytest.approx(grows)
-    assert policy.cost(question, node("a", *trials)) == -math.floor(100 / (1 + math.exp(grows)))
+    assert growths(question, [node("a", *trials)], fragments) == pytest.approx([grows])
+    cost = placement_policy("fragmentation").cost(question, node("a", *trials))
+    assert cost == -math.floor(100 / (1 + math.exp(grows)))
 
 
-@pytest.mark.parametrize("name", ["fragmentation", "fill"])
-def test_where_the_policy_picks_the_gpu_it_takes_one_that_the_pod_fills(name: str) -> None:
-    half, whole = PodNeed(1, 40 * GIB), PodNeed(1, 80 * GIB)
-    question = Question(half, "pod", ((whole, 1.0),), picks=True)
-    begun = node("a", 0, 1, 0)
-    gpus = tuple(replace(gpu, memory_reserved=40 * GIB * gpu.trials) for gpu in begun.gpus)
-    place = placement_policy(name).place
-    assert place is not None
-    best = place(question, replace(begun, gpus=gpus))
-    assert best is not None
-    assert best[1] == (1,)
-    nowhere = place(replace(question, need=whole), node("a", 4, 4))
-    assert nowhere == (2.0, ())
+def left(*gpus: int, cpus: float = math.inf) -> Left:
+    return Left(np.array([gpus]), np.array([cpus]))
+
+
+def filled(mix: Mix, left: Left) -> list[float]:
+    found: list[float] = worth(mix, left, served(mix, left)).tolist()
+    return found
 
 
 def test_fill_is_the_expected_filling() -> None:
     """A GPU of four shares for pods of one share and of three, equally frequent: 1 + V(3) or 3 + V(1), nearly."""
     small, large = PodNeed(1, 20 * GIB), PodNeed(1, 60 * GIB)
     mix = mix_of(((small, 0.5), (large, 0.5)), node("a", 0).gpus[0])
-    free = Left(np.array([1000]), math.inf)
-    assert worth(mix, free) == pytest.approx(1.0, abs=1e-6)  # no crumb is left, in whatever order they come
+    assert filled(mix, left(1000)) == pytest.approx([1.0], abs=1e-6)  # no crumb is left, in whatever order they come
     only_large = mix_of(((large, 1.0),), node("a", 0).gpus[0])
-    assert worth(only_large, free) == pytest.approx(0.75, abs=1e-6)
-    assert worth(only_large, Left(np.array([740]), math.inf)) == 0.0
+    assert filled(only_large, left(1000)) == pytest.approx([0.75], abs=1e-6)
+    assert filled(only_large, left(740)) == [0.0]
     # the CPUs last for half of a pod that takes three quarters
     thirsty = mix_of(((replace(large, cpu=4000), 1.0),), node("a", 0).gpus[0])
-    assert worth(thirsty, Left(np.array([1000, 1000]), 6000.0)) == pytest.approx(0.75 * 1.5)
-    assert worth(thirsty, Left(np.array([1000]), 3999.0)) == 0.0
+    assert filled(thirsty, left(1000, 1000, cpus=6000.0)) == pytest.approx([0.75 * 1.5])
+    assert filled(thirsty, left(1000, cpus=3999.0)) == [0.0]
+
+
+GPU_STATES = st.tuples(st.integers(0, 5), st.integers(0, 85), st.sampled_from(["Healthy", "Unhealthy", "Unknown"]))
+NEEDS = st.builds(
+    PodNeed, st.integers(0, 3), st.none() | st.integers(0, 85), packed=st.booleans(), cpu=st.integers(0, 9) | st.just(0)
+)
+
+
+@pytest.mark.parametrize("name", ["fragmentation", "fill"])
+@given(
+    clusters=st.lists(st.tuples(st.lists(GPU_STATES, max_size=4), st.none() | st.integers(0, 9)), max_size=5),
+    need=NEEDS,
+    typical=st.lists(NEEDS, max_size=3),
+)
+def test_many_nodes_cost_what_each_costs_alone(
+    name: str, clusters: list[tuple[list[tuple[int, int, str]], int | None]], need: PodNeed, typical: list[PodNeed]
+) -> None:
+    nodes = [
+        NodeView(
+            str(i),
+            tuple(GpuReading("", "X" * (i % 2), 80, used, health=h, shares=4, trials=n) for n, used, h in gpus),  # type: ignore[arg-type]
+            NOW,
+            cpu_free=cpus,
+        )
+        for i, (gpus, cpus) in enumerate(clusters)
+    ]
+    question = Question(need, "pod", tuple((one, 1 / len(typical)) for one in typical), cpus=True)
+    policy = placement_policy(name)
+    assert policy.costs(question, nodes) == [policy.cost(question, one) for one in nodes]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_fill_takes_the_gpus_that_the_nodes_cpus_cannot_feed(known: bool) -> None:
+    pod, thirsty = PodNeed(1, 80 * GIB, packed=True, cpu=100), PodNeed(1, 80 * GIB, packed=True, cpu=4000)
+    rich, poor = (
+        replace(node(name, 0, 0), cpu_free=cpus if known else None) for name, cpus in (("a", 64000), ("b", 1000))
+    )
+    question = Question(pod, "pod", ((thirsty, 1.0),), cpus=known)
+    scores = [one.value for one in score_nodes(placement_policy("fill"), question, [rich, poor], NOW)]
+    assert scores == ([0, 10] if known else [6, 5])
+
+
+def test_pods_that_want_a_gpu_alone_each_have_their_own_first_of_equal_nodes() -> None:
+    nodes = [node(name, 0) for name in "abcd"]
+
+    def first(pod: str) -> str:
+        scores = score_nodes(placement_policy("auto"), replace(WHOLE_GPU, pod=pod), nodes, NOW)
+        assert sorted(score.value for score in scores) == [5, 5, 5, 6]
+        return max(scores, key=lambda score: score.value).node
+
+    firsts = [first(f"pod-{i}") for i in range(40)]
+    assert set(firsts) == set("abcd")
+    assert firsts == [first(f"pod-{i}") for i in range(40)]
 
 
 def test_random_is_even_and_its_own_for_each_pod() -> None:
@@ -155,7 +201,7 @@ def test_rank(costs: list[float | None], favourite: bool, expected: list[int]) -
     [
         ("load_balance", PodNeed(1), True),
         ("load_balance", PodNeed(0), False),  # it counts nowhere: all of a burst would go to the same node
-        ("load_balance", PodNeed(1, exclusive=True), False),
+        ("load_balance", PodNeed(1, exclusive=True), True),
         ("binpack", PodNeed(1, exclusive=True), True),
     ],
 )
@@ -167,7 +213,9 @@ def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNe
     ("question", "suited"),
     [
         (Question(PodNeed(1), trial=True), "load_balance"),
+        (Question(PodNeed(1), trial=True, cpus=True), "load_balance"),
         (Question(PodNeed(2, 10)), "fragmentation"),
+        (Question(PodNeed(2, 10), cpus=True), "fill"),
         (Question(PodNeed(1, exclusive=True)), "load_balance"),
         (Question(PodNeed(0)), "fragmentation"),
     ],

@@ -10,12 +10,37 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
+from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
 
 Json = Mapping[str, Any]
+
+
+class Live:
+    """A stand-in for the API server: lists what there is, then passes events on."""
+
+    def __init__(self, resource: Resource, objects: Mapping[str, Json]) -> None:
+        self.resource = resource
+        self.objects = dict(objects)
+        self.events: asyncio.Queue[Json] = asyncio.Queue()
+
+    async def list(self, *_: Any, **__: Any) -> Json:
+        return {"metadata": {"resourceVersion": "1"}, "items": list(self.objects.values())}
+
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Json]:
+        while True:
+            yield await self.events.get()
+            self.events.task_done()
+
+    def put(self, name: str, payload: Json | None) -> None:
+        gone = self.objects.pop(name, None)
+        if payload is not None:
+            self.objects[name] = payload
+            self.events.put_nowait({"type": "MODIFIED", "object": payload})
+        elif gone is not None:
+            self.events.put_nowait({"type": "DELETED", "object": gone})
 
 
 def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -82,8 +83,8 @@ def test_kinds_of_pods_are_forgotten() -> None:
 def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
     looked: list[str] = []
 
-    def look(node: NodeView, fresh: bool) -> bool:
-        looked.append(node.name)
+    def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[bool]:
+        looked.extend(node.name for node in nodes)
         return fresh
 
     findings = Findings(look, float, STALE)
@@ -97,6 +98,24 @@ def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
     looked.clear()
     assert findings.marks(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
     assert looked == ["a", "c", "unheard"]
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+def test_free_cpus_count_only_where_they_are_read_and_many_nodes_are_one_look(cpu: bool) -> None:
+    looks: list[list[str]] = []
+
+    def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> Sequence[int]:
+        looks.append([node.name for node in nodes])
+        return [node.cpu_free or 0 for node in nodes]
+
+    names = [f"n{i:03d}" for i in range(100)]
+    findings = Findings(look, float, STALE, cpu)
+    views = Views(NodeView(name, (), NOW, cpu_free=1) for name in names)
+    assert findings.marks([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
+    for name in names[:2]:
+        views.put(replace(views.get(name), cpu_free=2))
+    assert findings.marks(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
+    assert looks == [names, ["unheard"]] + ([names[:2]] if cpu else [])
 
 
 def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from live_caches import Live
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
@@ -21,31 +22,6 @@ FRESH = "2027-01-15T07:59:50Z"
 AHEAD = "2027-01-15T09:00:00Z"
 NODES = ("a", "b", "c")
 Json = dict[str, Any]
-
-
-class Live:
-    """A stand-in for the API server: lists what there is, then passes events on."""
-
-    def __init__(self, resource: Resource, objects: Mapping[str, Json]) -> None:
-        self.resource = resource
-        self.objects = dict(objects)
-        self.events: asyncio.Queue[Json] = asyncio.Queue()
-
-    async def list(self, *_: Any, **__: Any) -> Json:
-        return {"metadata": {"resourceVersion": "1"}, "items": list(self.objects.values())}
-
-    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[Json]:
-        while True:
-            yield await self.events.get()
-            self.events.task_done()
-
-    def put(self, name: str, payload: Json | None) -> None:
-        gone = self.objects.pop(name, None)
-        if payload is not None:
-            self.objects[name] = payload
-            self.events.put_nowait({"type": "MODIFIED", "object": payload})
-        elif gone is not None:
-            self.events.put_nowait({"type": "DELETED", "object": gone})
 
 
 def _meta(name: str, namespace: str = "default") -> Json:

@@ -266,13 +266,25 @@ def test_of_many_nodes_the_best_are_told(ask: Ask) -> None:
         {"affinity": {"podAffinity": WISH}},
         {"affinity": {"podAntiAffinity": WISH}},
         {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"containers": [{"name": "c", "resources": {"requests": {"podium.dev/gpu-exclusive": "1"}}}]},
+        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
     ],
     ids=["node affinity", "affinity", "anti-affinity", "spread", "no favourite"],
 )
 def test_all_are_told_where_the_scheduler_has_a_choice_of_its_own(ask: Ask, spec: Json) -> None:
     asked = WANT_GPU | {"spec": {**WANT_GPU["spec"], "initContainers": [], **spec}}
     assert list(scores(ask(CROWD, "/prioritize", question(asked, *CROWD_NAMES)))) == CROWD_NAMES
+
+
+def test_urgent_pods_each_have_a_first_of_their_own_among_those_told(ask: Ask) -> None:
+    idle = {GPUNODES: [gpunode(name, gpu(f"GPU-{name}")) for name in CROWD_NAMES]}
+    wants = {"containers": [{"name": "c", "resources": {"requests": {"podium.dev/gpu-exclusive": "1"}}}]}
+    firsts = set()
+    for i in range(4):
+        told = scores(ask(idle, "/prioritize", question({"metadata": {"uid": f"u-{i}"}, "spec": wants}, *CROWD_NAMES)))
+        assert len(told) == SCORED
+        assert sorted(told.values())[-2:] == [5, 6]
+        firsts.add(max(told, key=told.__getitem__))
+    assert len(firsts) > 1
 
 
 def test_full_form_is_answered_with_whole_nodes(ask: Ask) -> None:
