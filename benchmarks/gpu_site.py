@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,9 +51,32 @@ class Trial:
             return 0
 
 
+class TimedDriver(CudaDriver):
+    """`spent`: seconds in calls that move something."""
+
+    spent = 0.0
+
+    def _timed(self, call: Callable[[], None]) -> None:
+        begin = time.perf_counter()
+        call()
+        self.spent += time.perf_counter() - begin
+
+    def lock(self, pid: int, seconds: float) -> None:
+        self._timed(lambda: super(TimedDriver, self).lock(pid, seconds))
+
+    def checkpoint(self, pid: int) -> None:
+        self._timed(lambda: super(TimedDriver, self).checkpoint(pid))
+
+    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
+        self._timed(lambda: super(TimedDriver, self).restore(pid, onto))
+
+    def unlock(self, pid: int) -> None:
+        self._timed(lambda: super(TimedDriver, self).unlock(pid))
+
+
 @dataclass(frozen=True, slots=True)
 class Bench:
-    driver: CudaDriver
+    driver: TimedDriver
     method: CudaCheckpoint
     parked: Parked
     folder: Path

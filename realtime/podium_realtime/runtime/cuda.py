@@ -1,8 +1,7 @@
 """The CUDA back-end: streams in green contexts (partitions of the SMs) where the driver has them, else plain streams.
 
 Needs a GPU, cuda-bindings and PyTorch, none of which this room installs: all are imported when asked for, and what is
-missing is said as "not run". STATE: it ran on an H100 once, bound by Python's launches and not by SMs: streams in green
-contexts gain nothing before a stage is one launch (a CUDA graph).
+missing is said as "not run".
 
 Green contexts: the device's SMs are split once into groups of the device's granularity; a context takes as many groups
 as its SMs need, dealt out in turn, so over-subscribed contexts overlap as little as can be. One thread launches for
@@ -21,6 +20,7 @@ from typing import Any
 
 from podium_realtime.model.refusal import RealtimeError
 from podium_realtime.runtime.backend import Availability, Finished
+from podium_realtime.runtime.cuda_graphs import StageGraphs
 from podium_realtime.runtime.cuda_nets import STAGES, resnet18_stages
 from podium_realtime.scheduling.pool import ContextSpec, StreamPriority
 from podium_realtime.scheduling.work import Work
@@ -78,7 +78,7 @@ class CudaSession:
         self._torch.cuda.init()
         self._stages = [stage.cuda().eval() for stage in resnet18_stages(self._torch)]
         self._inputs = {name: self._torch.randn(1, 3, 224, 224, device="cuda") for name in tasks}
-        self._outputs: dict[str, list[Any]] = {name: [None] * len(STAGES) for name in tasks}
+        self._outputs: dict[str, list[Any]] = {}
         self._green: list[Any] = []
         self._done: queue.SimpleQueue[Finished | BaseException] = queue.SimpleQueue()
         self._orders: dict[tuple[int, int], queue.SimpleQueue[Work | None]] = {}
@@ -100,11 +100,13 @@ class CudaSession:
                 place += count
                 green = self._green_context(mine)
             for number, priority in enumerate(context.streams):
-                stream = self._stream(green, priority)
-                self._warm(stream, next(iter(self._inputs)))
+                example = next(iter(self._inputs.values()))
+                graphs = StageGraphs(self._torch, self._stages, self._stream(green, priority), example, WARM_UPS)
+                if not self._outputs:
+                    self._outputs = {name: graphs.empty_outputs() for name in self._inputs}
                 orders: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
                 self._orders[(context.number, number)] = orders
-                thread = threading.Thread(target=self._serve, args=(stream, orders), daemon=True)
+                thread = threading.Thread(target=self._serve, args=(graphs, orders), daemon=True)
                 thread.start()
                 self._threads.append(thread)
 
@@ -163,21 +165,7 @@ class CudaSession:
         handle = _check(self._driver, self._driver.cuGreenCtxStreamCreate(green, flag, level))
         return self._torch.cuda.ExternalStream(int(handle))
 
-    def _warm(self, stream: Any, task: str) -> None:
-        for _ in range(WARM_UPS):
-            self._launch(stream, task, range(len(STAGES))).synchronize()
-
-    def _launch(self, stream: Any, task: str, stages: Sequence[int]) -> Any:
-        """Launches these stages of a task and returns the event behind them."""
-        torch, outputs = self._torch, self._outputs[task]
-        with torch.inference_mode(), torch.cuda.stream(stream):
-            for stage in stages:
-                outputs[stage] = self._stages[stage](outputs[stage - 1] if stage else self._inputs[task])
-            event = torch.cuda.Event()
-            event.record(stream)
-        return event
-
-    def _serve(self, stream: Any, orders: queue.SimpleQueue[Work | None]) -> None:
+    def _serve(self, graphs: StageGraphs, orders: queue.SimpleQueue[Work | None]) -> None:
         """One launching thread: launches what is there, then waits for the oldest."""
         flying: deque[tuple[Work, float, Any]] = deque()
         try:
@@ -193,7 +181,8 @@ class CudaSession:
                 began, ready = time.perf_counter(), order.stages[0]
                 whole = len(ready.job.task.network.stages) == 1
                 stages = range(len(STAGES)) if whole else range(ready.index, ready.index + 1)
-                flying.append((order, began, self._launch(stream, ready.job.task.name, stages)))
+                name = ready.job.task.name
+                flying.append((order, began, graphs.launch(self._inputs[name], self._outputs[name], stages)))
         except BaseException as error:
             self._done.put(error)
 
