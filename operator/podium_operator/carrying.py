@@ -115,14 +115,16 @@ def _after(
         return None
     draining = _wanted(world, stored)
     if stored.phase not in OPEN:
+        if stored.phase is not CarryPhase.FELL_BACK or pod is None or pod.uid != stored.pod_uid:
+            return stored
+        drained = stored.reason != LEVELLING
         rested = world.now - stored.since.timestamp() >= REST_SECONDS
-        anew = not draining or (stored.code in PASSING and rested)
-        back = stored.phase is CarryPhase.FELL_BACK and anew and _answer(trial, stored) is None
+        anew = not draining or (drained and stored.code in PASSING and rested)
         # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
         # trial was then
-        if back and pod is not None and pod.uid == stored.pod_uid and not pod.carry:
+        if anew and not pod.carry and _answer(trial, stored) is None:
             return None
-        undone = stored.phase is CarryPhase.FELL_BACK and not draining and stored.code not in PASSING
+        undone = drained and not draining and stored.code not in PASSING
         # noted: it may drain again before all is cleared away, and is to be tried then
         return stored.model_copy(update={"code": "DrainUndone", "message": UNDONE}) if undone else stored
     facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)

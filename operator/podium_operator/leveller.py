@@ -11,8 +11,6 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from podium.domain.actions import Action, Carry, Requeue
 from podium.domain.carrying import OPEN
 from podium.domain.levelling import LEVELLING, Levelling
@@ -100,11 +98,11 @@ class Leveller:
             mine = Pod.model_validate(await self._api.get(PODS, pod.name, pod.namespace))
             fields = f"spec.nodeName={target},status.phase!=Succeeded,status.phase!=Failed"
             there = [Pod.model_validate(one) for one in (await self._api.list(PODS, fields=fields))["items"]]
+            return no_room(node, there, mine, job.spec.template["spec"])
         except ApiError as error:
             return f"whether {target} has room cannot be asked: {error}"
-        except ValidationError as error:
+        except ValueError as error:  # one job's or node's oddity must not end the cycle of all
             return f"whether {target} has room cannot be read: {error}"
-        return no_room(node, there, mine, job.spec.template["spec"])
 
 
 def _next(trial: SeenTrial, sight: Sight, target: str, now: float) -> Levelled:

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from podium.placement.needs import BadPodError, requests_of
 from podium.schema.base import ObjectMeta, StatusModel
-from podium.schema.pod import Pod
+from podium.schema.pod import ApiModel, Pod
 from podium.schema.quantity import to_thousandths
 
 SHARES = "podium.dev/"  # counted by the planner, GPU by GPU
@@ -27,7 +27,9 @@ class Taint(StatusModel):
     effect: str = ""
 
 
-class Toleration(StatusModel):
+class Toleration(ApiModel):
+    """As a user wrote it, and the API server would take it."""
+
     key: str = ""
     operator: str = "Equal"
     value: str = ""

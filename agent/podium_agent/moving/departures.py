@@ -56,7 +56,8 @@ class Departures:
         self._late: dict[str, float] = {}  # until when an archive may come that nobody waits for any more
         self._removed: set[str] = set()
         self._traces = Traces(settings.traces_dir)
-        self._sweeping = Sweeping(settings, api, self._traces, self._here, self._leaving.__contains__, book_of)
+        leaves = self._leaving.__contains__
+        self._sweeping = Sweeping(settings, api, self._traces, self._here, leaves, book_of, self._makes)
 
     async def run(self) -> None:
         try:
@@ -136,7 +137,7 @@ class Departures:
         found = None if record is None else record.containers.get(pod.main)
         if found is None:
             raise MoveError("ContainerGone", f"the first container of {pod.name} does not run here")
-        container = Container(pod.key.namespace, pod.name, pod.containers[0])
+        container = _place(pod)
         await self._stand_still(found.freezer)
         seen = await pod_of(self._api, container)
         await asyncio.to_thread(self._traces.begin, pod)
@@ -161,8 +162,7 @@ class Departures:
         late = now < self._late.get(pod.uid, 0.0)  # the runtime writes on when the kubelet is asked no more
         if METHOD in pod.methods and (late or pod.uid not in self._swept):
             self._swept.add(pod.uid)  # an agent before this one may have been killed over it
-            container = Container(pod.key.namespace, pod.name, pod.containers[0])
-            await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, container)
+            await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, _place(pod))
         departure = book.departure
         if departure is not None and (not departure.image or await self._remove(pod, departure.image, now)):
             book.depart(None)
@@ -182,6 +182,9 @@ class Departures:
     def _here(self, pod_uid: str) -> bool:
         return any(pod.uid == pod_uid for pod in self._pods())
 
+    def _makes(self, place: Container) -> bool:
+        return any(pod.uid in self._leaving and _place(pod) == place for pod in self._pods())
+
     def _forget(self, there: Iterable[str]) -> None:
         kept = frozenset(there)
         self._swept &= kept
@@ -196,6 +199,10 @@ async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         except Exception:  # whatever it is: it must not end the agent, which holds all trials of the node
             log.exception("who is to be carried, or what of it is left, is looked at again")
         await asyncio.sleep(seconds)
+
+
+def _place(pod: TrialPod) -> Container:
+    return Container(pod.key.namespace, pod.name, pod.containers[0])
 
 
 def _needs_no_image(pod: TrialPod) -> bool:

@@ -16,6 +16,7 @@ from podium.domain.carrying import OPEN
 from podium.schema.trial import HyperParamTrial
 from podium_agent.book import Book
 from podium_agent.moving import archive
+from podium_agent.moving.kubelet import Container
 from podium_agent.moving.leave import registry_of
 from podium_agent.moving.move import REPOSITORY
 from podium_agent.moving.refusal import MoveError
@@ -34,7 +35,8 @@ async def remove(settings: MoveSettings, image: str, namespace: str) -> None:
 
 
 class Sweeping:
-    """`here`: whether a pod is on this node; `leaves`: and an image of it is being made."""
+    """`here`: whether a pod is on this node; `leaves`: and an image of it is being made; `makes`: of a container of
+    that name, which may be a later trial's of the same name."""
 
     def __init__(
         self,
@@ -44,9 +46,10 @@ class Sweeping:
         here: Callable[[str], bool],
         leaves: Callable[[str], bool],
         book_of: Callable[[str], Book | None],
+        makes: Callable[[Container], bool],
     ) -> None:
         self._settings, self._api, self._traces = settings, api, traces
-        self._here, self._leaves, self._book_of = here, leaves, book_of
+        self._here, self._leaves, self._book_of, self._makes = here, leaves, book_of, makes
 
     async def look(self, now: float) -> None:
         """`now`: seconds since 1970. What cannot be done now is done at the next look."""
@@ -55,11 +58,12 @@ class Sweeping:
                 continue
             try:
                 await self._sweep(uid, trace, now)
-            except (MoveError, ApiError) as error:
+            except (MoveError, ApiError, OSError, ValueError) as error:  # one that nobody can read keeps no other back
                 log.warning("what %s left is swept later: %s", trace.pod, error)
 
     async def _sweep(self, uid: str, trace: Trace, now: float) -> None:
-        await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, trace.place)
+        if not self._makes(trace.place):
+            await asyncio.to_thread(archive.sweep, self._settings.checkpoints_dir, trace.place)
         book = self._book_of(uid) if self._here(uid) else None
         if self._here(uid) and (book is None or book.account is None):
             return  # what its agent answered before is not known yet

@@ -77,7 +77,7 @@ def level(
     for mine in sorted(by_job.values(), key=lambda group: (group[0].job.created, group[0].job.key)):
         job = mine[0].job
         closed = job.gpus_per_trial == 0 or job.suspended or job.key in growing
-        if closed or any(_on_its_way(s.trial) for s in mine):
+        if closed or any(_on_its_way(s.trial) for s in mine if not _rests(s)):
             continue
         sites = ground.sites(job)
         usual = partial(typical_pace, job, [s.trial for s in mine])
@@ -123,6 +123,11 @@ def _on_its_way(trial: TrialView) -> bool:
     return comes or trial.leaving or trial.bound_for is not None or trial.carrying in OPEN
 
 
+def _rests(standing: Standing) -> bool:
+    """Its user lets it not go on, for nobody knows how long: nobody waits for it."""
+    return standing.trial.pod is None and (standing.trial.suspend or standing.job.suspended)
+
+
 def _who_first(standing: Standing) -> tuple[bool, int, TrialKey]:
     trial = standing.trial
     return begun(trial.phase, carried=trial.carried), standing.ranked.rank, trial.key
@@ -144,8 +149,9 @@ class _Ground:
         busy: set[str] = set()
         for standing in standings.values():
             trial = standing.trial
-            arrives = trial.node is not None and not trial.gpus and standing.job.gpus_per_trial > 0
-            if trial.bound_for is not None or arrives:
+            placed = trial.pod is not None and trial.node is not None
+            arrives = placed and not trial.gpus and standing.job.gpus_per_trial > 0
+            if (trial.bound_for is not None or arrives) and not _rests(standing):
                 busy.update(node for node in (trial.bound_for, trial.node) if node is not None)
             if not (trial.suspend or trial.leaving or standing.job.suspended):
                 for uuid in trial.gpus:

@@ -159,6 +159,30 @@ def test_what_is_being_made_is_not_swept(scene: Scene) -> None:
     assert list(scene.registry.manifests) == [scene.book.departure.image.partition("@")[2]]
 
 
+def test_an_earlier_trial_of_the_same_name_takes_no_archive_that_is_being_made(scene: Scene) -> None:
+    """Its job was deleted and made anew: the archives of both are named alike."""
+
+    async def made_anew() -> None:
+        scene.kubelet.silent = True
+        async with scene.agent() as agent:
+            await agent.look(0.0)
+            await scene.kubelet.written.wait()
+            notes = scene.root / "traces"
+            (notes / "earlier").write_text((notes / scene.pod.uid).read_text())
+            await agent._sweeping.look(time.time())
+            assert scene.archives == [LATE]
+
+    asyncio.run(made_anew())
+
+
+def test_a_trial_that_nobody_can_read_keeps_no_other_back(scene: Scene) -> None:
+    def unreadable(scene: Scene, _: str) -> None:
+        scene.here, scene.trial = False, {"curve": 3}
+
+    image = after_the_end(scene, unreadable)
+    assert image.partition("@")[2] in scene.registry.manifests, "nobody knows whether it is needed"
+
+
 @pytest.mark.parametrize("at", [1, 2, 3])
 def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
     """Another image is begun: before the look, while the API is asked, while the first one is removed."""
@@ -176,7 +200,8 @@ def test_what_is_noted_meanwhile_stays_noted(scene: Scene, at: int) -> None:
                     traces.pushes(uid, "another")
                 return len(looks) >= at
 
-            sweeping = Sweeping(first._settings, cast(Api, scene), traces, lambda _: True, leaves, lambda _: scene.book)
+            told, here, book_of, makes = cast(Api, scene), lambda _: True, lambda _: scene.book, lambda _: False
+            sweeping = Sweeping(first._settings, told, traces, here, leaves, book_of, makes)
             await sweeping.look(time.time())
             assert traces.read()[scene.pod.uid].images[-1] == "another"
 

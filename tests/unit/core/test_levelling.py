@@ -167,6 +167,24 @@ def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
     assert told(sound(kept)) == [("job-2", "Requeue", "node-b")]
 
 
+@pytest.mark.parametrize("by_job", [False, True])
+def test_nobody_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> None:
+    snapshot = crowd()
+    on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, bound_for="node-b")
+    other = make_job("other", max_trials=1, suspended=True)
+    there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, on_its_way))
+    kept = replace(there, trials=(*snapshot.trials, replace(on_its_way, suspend=True)))
+    assert told(plan(kept)) == GOES
+    assert told(plan(there)) == (GOES if by_job else [])
+
+
+def test_where_a_dead_pod_was_nobody_arrives() -> None:
+    snapshot, other = crowd(), make_job("other", max_trials=1)
+    backs_off = make_trial(0, job="other", phase=P.REQUEUED, pod=None, node="node-b", retry_at=2000.0)
+    there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, backs_off))
+    assert told(plan(there)) == GOES
+
+
 def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
     names = ["a0", "a1"]
     trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]

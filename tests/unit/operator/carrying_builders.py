@@ -31,8 +31,8 @@ def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
     return {"carrying": stored | more}
 
 
-def levels(phase: str) -> dict[str, Any]:
-    return way(phase, reason="Levelling")
+def levels(phase: str, **more: Any) -> dict[str, Any]:
+    return way(phase, reason="Levelling", **more)
 
 
 PUSHED = way("Pushed", image=IMAGE, arrives=ARRIVES)

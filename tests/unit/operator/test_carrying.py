@@ -139,6 +139,24 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("FellBack")), "FellBack", ""),
     ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("FellBack")), None, ""),
     ("fell back from that, its node drains", world(pod(), **levels("FellBack")), None, ""),
+    (
+        "fell back from that, its node drains, its agent is still asked",
+        world(pod(carry="node-2"), **levels("FellBack", code="RestoreOff")),
+        "FellBack",
+        "RestoreOff",
+    ),
+    (
+        "fell back from that since its share was taken",
+        world(pod(), draining=False, now=NOW + 599, **levels("FellBack", code="TargetFull")),
+        "FellBack",
+        "TargetFull",
+    ),
+    (
+        "fell back there, and goes on in a pod like any other",
+        world(pod(2), draining=False, **way("FellBack", code="RestoreFailed")),
+        "FellBack",
+        "RestoreFailed",
+    ),
     ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
 ]
 

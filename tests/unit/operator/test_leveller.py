@@ -76,6 +76,7 @@ CLUSTERS: list[tuple[str, Cluster, bool]] = [
     ("no CPUs", Cluster(ROOM, [BUSY]), False),
     ("the server is away", Cluster(ROOM, away=True), False),
     ("a node that nobody can read", Cluster({"cpu": cast(str, None)}), False),
+    ("CPUs that nobody can count", Cluster(ROOM | {"cpu": "many"}), False),
 ]
 
 
@@ -95,6 +96,13 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
     place = (JOB.metadata.namespace, JOB.metadata.name), "node-2"
     assert set(one.no_room(NOW)) == (set() if goes else {place})
     assert not one.no_room(NOW + AGAIN_SECONDS), "it is asked again"
+
+
+def test_a_template_that_nobody_can_read_costs_no_other_job_its_cycle() -> None:
+    template = {"spec": {**JOB.spec.template["spec"], "tolerations": [{"key": {}}]}}
+    odd, seen = make_job(template=template), suspended()
+    world = make_world(odd, *seen.trials, *seen.pods, *seen.nodes)
+    assert admit(leveller(Cluster(ROOM)), world, move(world)) == ()
 
 
 def test_for_another_gpu_of_its_node_nobody_is_asked() -> None:

@@ -47,6 +47,14 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
     ("tainted", node(taints=[TAINT]), [], pod(), {}, "has the taint gpu"),
     ("tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "operator": "Exists"}]}, None),
     ("all tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"operator": "Exists"}]}, None),
+    (
+        "all of its key tolerated, an empty field beside it",
+        node(taints=[TAINT]),
+        [],
+        pod(),
+        {"tolerations": [{"key": "gpu", "operator": "Exists", "value": None}]},
+        None,
+    ),
     ("its value tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "value": "yes"}]}, None),
     (
         "another value tolerated",
