@@ -226,6 +226,31 @@ def test_a_crowd_is_told_at_once(caches: Caches) -> None:
     told(caches, story, max_requests=2)
 
 
+def test_who_is_slow_to_send_is_counted_from_the_start(caches: Caches) -> None:
+    """The memory of a body is held for so many requests as may be inside, however many connections there are."""
+
+    async def story(server: Server) -> None:
+        slow, other = await server.connect(), await server.connect()
+
+        async def until(status: int) -> None:
+            said = None
+            while said != status:
+                other.send("/filter", QUESTION)
+                said, _ = await other.reply()
+
+        slow.send("/filter", QUESTION[:9], Content_Length=str(len(QUESTION)))
+        await until(503)
+        slow.writer.write(QUESTION[9:])
+        assert (await slow.reply())[0] == 200
+        await until(200)
+        slow.send("/filter", QUESTION[:9], Content_Length=str(len(QUESTION)))
+        await until(503)
+        slow.writer.close()
+        await until(200)
+
+    told(caches, story, max_requests=1)
+
+
 def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(server: Server) -> None:
         def fails(*_: Any) -> bytes:
