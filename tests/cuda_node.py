@@ -74,7 +74,7 @@ signal.pause()
 """
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     """Waits for a condition and says what did not come."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -114,8 +114,8 @@ class Program:
         return steps
 
     def goes_on(self) -> bool:
-        """Whether it prints within a second or so."""
-        before, end = self.output.stat().st_size, time.monotonic() + 20.0
+        """Whether it prints another line."""
+        before, end = self.output.stat().st_size, time.monotonic() + 300.0
         while time.monotonic() < end:
             if self.output.stat().st_size > before:
                 return True

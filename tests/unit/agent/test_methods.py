@@ -156,7 +156,7 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
         assert opening.methods.standing((target,)) is Standing.PARKED
         monkeypatch.setattr(podium_agent.suspension.opening, "CudaDriver", lambda: CudaDriver(cuda_node.library))
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
-        await asyncio.wait_for(opening.run(), 20)
+        await asyncio.wait_for(opening.run(), 300)
         assert opening.methods.names == ("freeze", "cuda-checkpoint")
         assert (await opening.methods.resume((target,))).code == "NoMemory", "no GPU of that name has room"
 

@@ -94,7 +94,7 @@ async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int 
 
 def told(caches: Caches, story: Callable[[Server], Awaitable[None]], **named: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), serving(caches, named.pop("objects", {}), **named) as server:
+        async with asyncio.timeout(300), serving(caches, named.pop("objects", {}), **named) as server:
             await story(server)
 
     asyncio.run(main())
