@@ -40,7 +40,7 @@ def test_a_script_imports_the_library_from_there_alone(tmp_path: Path) -> None:
     script = "import podium.trial as t; print(t.__file__, t.params({'lr': 0.1}))"
     environment = {"PYTHONPATH": str(tmp_path / "share/python"), "PODIUM_PARAMS": '{"lr": 0.5}'}
     python = [sys.executable, "-S", "-c", script]
-    done = subprocess.run(python, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(python, env=environment, capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.split(maxsplit=1) == [f"{tmp_path}/share/python/podium/trial.py", "{'lr': 0.5}\n"]
 
 
