@@ -68,7 +68,8 @@ class _Lane(HttpToolsProtocol):
         nor what the client has not taken yet.
         """
         parser, under_way = self.parser, self.cycle is not None and not self.cycle.response_complete
-        special = self.expect_100_continue or parser.should_upgrade() or not parser.should_keep_alive()
+        kept = parser.get_http_version() == "1.1" and parser.should_keep_alive()  # 1.0 wants to be told of it
+        special = self.expect_100_continue or parser.should_upgrade() or not kept
         return parser.get_method() == b"POST" and not (special or under_way or self.flow.write_paused)
 
     def on_body(self, body: bytes) -> None:
