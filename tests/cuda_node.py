@@ -74,7 +74,7 @@ signal.pause()
 """
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     """Waits for a condition and says what did not come."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -114,8 +114,8 @@ class Program:
         return steps
 
     def goes_on(self) -> bool:
-        """Whether it prints within a second or so."""
-        before, end = self.output.stat().st_size, time.monotonic() + 20.0
+        """Whether it prints another line."""
+        before, end = self.output.stat().st_size, time.monotonic() + 300.0
         while time.monotonic() < end:
             if self.output.stat().st_size > before:
                 return True
@@ -125,7 +125,7 @@ class Program:
     def end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=300)
 
 
 @dataclass(slots=True)
@@ -185,7 +185,7 @@ class CudaNode:
             self._gpud("set", str(gpu), "memory=0")
         elif self._stranger is not None:
             self._stranger.kill()
-            self._stranger.communicate(timeout=20)
+            self._stranger.communicate(timeout=300)
             self._stranger = None
             until(lambda: _free(gpu) > 1 << 30, "his memory is free")
 
@@ -197,7 +197,7 @@ class CudaNode:
 
     def _gpud(self, *words: str) -> None:
         command = [str(self.gpud), *words]
-        subprocess.run(command, env={"FAKE_GPU_DIR": str(self.folder)}, check=True, timeout=30)
+        subprocess.run(command, env={"FAKE_GPU_DIR": str(self.folder)}, check=True, timeout=300)
 
     def clear(self) -> None:
         for program in self.programs:
@@ -256,7 +256,7 @@ def cuda_machine(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
     _MACHINES.append(CudaNode(str(built / "libcuda.so.1"), scratch, folder, program))
     yield _MACHINES[0]
     daemon.terminate()
-    daemon.communicate(timeout=20)
+    daemon.communicate(timeout=300)
 
 
 @pytest.fixture

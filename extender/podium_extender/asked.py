@@ -56,7 +56,8 @@ class Reader:
         so it cannot be in the middle of a string.
         """
         at = body.find(_BETWEEN)
-        if at < 0 or not body.startswith(_START) or not body.endswith(_END):
+        # the quote of `_END` must not be that of `_BETWEEN`
+        if at < 0 or not body.startswith(_START) or not body.endswith(_END, at + len(_BETWEEN)):
             return None
         names = self._known(body[at + len(_BETWEEN) - 2 : -1])
         pod = self._same(body[len(_START) : at]) if names is not None else None

@@ -35,7 +35,9 @@ def lane(front: Front) -> type[HttpToolsProtocol]:
 
 
 class _Lane(HttpToolsProtocol):
-    """`_verb` is that of the request that comes in, or whose answer is due in a moment; None: it goes on."""
+    """`_verb` is that of the request that comes in, or whose answer is due in a moment; None: it goes on. `_inside`: it
+    was let in at the door and not answered yet; what comes of one that was refused is let go.
+    """
 
     front: Front
 
@@ -44,6 +46,7 @@ class _Lane(HttpToolsProtocol):
         self._verb: str | None = None
         self._body = bytearray()
         self._began = 0.0
+        self._inside = False
         self._due: asyncio.Handle | None = None
 
     def on_headers_complete(self) -> None:
@@ -51,47 +54,46 @@ class _Lane(HttpToolsProtocol):
         self._verb = _VERBS.get(self.url) if self._plain() else None
         if self._verb is None:
             super().on_headers_complete()
+            return
+        self._began = time.perf_counter()
+        try:
+            self.front.door.come()  # before the body: memory is held for so many at most, however slowly they send
+        except RequestError as error:
+            self._refuse(error.status, str(error))
         else:
-            self._began = time.perf_counter()
+            self._inside = True
 
     def _plain(self) -> bool:
         """A POST without anything special, on a connection where nothing waits: neither an answer that FastAPI is at,
         nor what the client has not taken yet.
         """
         parser, under_way = self.parser, self.cycle is not None and not self.cycle.response_complete
-        special = self.expect_100_continue or parser.should_upgrade() or not parser.should_keep_alive()
+        kept = parser.get_http_version() == "1.1" and parser.should_keep_alive()  # 1.0 wants to be told of it
+        special = self.expect_100_continue or parser.should_upgrade() or not kept
         return parser.get_method() == b"POST" and not (special or under_way or self.flow.write_paused)
 
     def on_body(self, body: bytes) -> None:
         if self._verb is None:
             super().on_body(body)
-        elif not self._too_large():  # else it was answered, and the rest of it is let go
+        elif self._inside:
             self._body += body
-            if self._too_large():
+            if len(self._body) > self.front.body_limit:
+                self._leave()
                 error = too_large(self.front.body_limit)
                 self._refuse(error.status, str(error))
 
     def on_message_complete(self) -> None:
         if self._verb is None:
             super().on_message_complete()
-            return
-        if self._too_large():
-            self._body = bytearray()
-            return
-        try:
-            self.front.door.come()
-        except RequestError as error:
-            self._body = bytearray()
-            self._refuse(error.status, str(error))
-            return
-        # those that came in the same moment are counted before the first of them is worked on
-        self._due = self.loop.call_soon(self._answer_now)
+        elif self._inside:
+            # those that came in the same moment are counted before the first of them is worked on
+            self._due = self.loop.call_soon(self._answer_now)
 
     def _answer_now(self) -> None:
         if self._due is None or self._verb is None:
             return
         self._due.cancel()
-        body, self._body, self._due = bytes(self._body), bytearray(), None
+        body, self._due = bytes(self._body), None
         try:
             said = self.front.verbs.answer(self._verb, body, self._began)
         except RequestError as error:
@@ -102,10 +104,13 @@ class _Lane(HttpToolsProtocol):
         else:
             self._say(200, said)
         finally:
-            self.front.door.go()
+            self._leave()
 
-    def _too_large(self) -> bool:
-        return len(self._body) > self.front.body_limit
+    def _leave(self) -> None:
+        self._body = bytearray()
+        if self._inside:
+            self._inside = False
+            self.front.door.go()
 
     def _refuse(self, status: int, message: str) -> None:
         self._say(status, self.front.trouble("POST", f"/{self._verb}", status, message))
@@ -124,7 +129,7 @@ class _Lane(HttpToolsProtocol):
         if self._due is not None:
             self._due.cancel()
             self._due = None
-            self.front.door.go()
+        self._leave()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:

@@ -47,7 +47,7 @@ class Recipe:
         if self.name != "c":
             return [*self.name.split(), str(SCRIPTS / "count.sh")]
         compiler = [self.program, "-Wall", "-Wextra", "-Werror", "-O1", f"-I{RECIPES}"]
-        subprocess.run([*compiler, str(SCRIPTS / "count.c"), "-o", str(scratch / "count")], timeout=60, check=True)
+        subprocess.run([*compiler, str(SCRIPTS / "count.c"), "-o", str(scratch / "count")], timeout=300, check=True)
         return [str(scratch / "count")]
 
 

@@ -42,7 +42,7 @@ class Writing:
         return asyncio.ensure_future(TrialWriter(self.machine.settings(**settings), api, Metrics(), book).run())
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
-        end_at = time.monotonic() + 60
+        end_at = time.monotonic() + 300
         while not condition():
             assert time.monotonic() < end_at, f"{what}: never"
             await asyncio.sleep(0.002)
@@ -50,7 +50,7 @@ class Writing:
     async def whole_life(self, book: Book, **settings: Any) -> None:
         """From its start to the end of a pod that has ended."""
         end(book)
-        await asyncio.wait_for(self.start(book, **settings), 60)
+        await asyncio.wait_for(self.start(book, **settings), 300)
 
 
 async def kill(task: asyncio.Task[None]) -> None:

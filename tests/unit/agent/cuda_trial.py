@@ -40,9 +40,9 @@ class Trial:
     method: CudaCheckpoint
     waits: tuple[float, float] = (20.0, 60.0)  # seconds, for a lock and for a copy: also where the machine is busy
 
-    def gives_up_soon(self) -> None:
-        """For a fault whose call never ends."""
-        self.waits = (0.2, 0.5)
+    def gives_up_soon(self, fault: str) -> None:
+        """For a fault whose call never ends. The other calls of both processes keep their time."""
+        self.waits = (0.2, self.waits[1]) if fault in ("busy=1", "hang=lock") else (self.waits[0], 1.0)
         self.method = self.fresh()
 
     def fresh(self, memory: Callable[[], GpuMemory] = read_memory) -> CudaCheckpoint:

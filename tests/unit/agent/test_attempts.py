@@ -111,7 +111,7 @@ def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[.
         writing.server.operator_writes(attempt=1)
         await writing.whole_life(begun(pod(attempt=1), Said(None), node="m"))
         old.suspended(Cost("freeze", 2.0, 0.5))
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, 300)
 
     status = write(scene).parsed
     assert status.reader is not None

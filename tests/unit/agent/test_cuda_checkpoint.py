@@ -48,7 +48,7 @@ def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) ->
 def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) -> None:
     trial.fault(fault)
     if fault.startswith(ENDLESS):
-        trial.gives_up_soon()
+        trial.gives_up_soon(fault)
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.programs[0].goes_on(), "the one without a fault works again at once"
@@ -74,7 +74,7 @@ def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, co
     assert trial.suspend().ok
     trial.fault(fault)
     if fault.startswith(ENDLESS):
-        trial.gives_up_soon()
+        trial.gives_up_soon(fault)
     outcome = trial.resume()
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.standing is standing

@@ -26,7 +26,7 @@ def proc_with(folder: Path, cgroup: str) -> Path:
 async def lines_until(reader: asyncio.StreamReader, last: str) -> list[str]:
     seen: list[str] = []
     while not seen or seen[-1] != last:
-        line = await asyncio.wait_for(reader.readline(), 5)
+        line = await asyncio.wait_for(reader.readline(), 300)
         if not line:
             break
         seen.append(line.decode().strip())
@@ -42,7 +42,7 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
         async with gates.serve(tmp_path):
             reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
             writer.write(b"gate\n")
-            await asyncio.wait_for(changed.wait(), 5)
+            await asyncio.wait_for(changed.wait(), 300)
             assert gates.waiting(POD)
             gates.tell(POD, "NotItsTurn: a is at work")
             first = await lines_until(reader, "wait NotItsTurn: a is at work")
@@ -96,7 +96,7 @@ def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said 
         async with gates.serve(tmp_path):
             reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
             writer.write(hello)
-            await asyncio.wait_for(changed.wait(), 5)
+            await asyncio.wait_for(changed.wait(), 300)
             assert gates.said(POD) == said
             gates.open(POD)
             assert (await lines_until(reader, "go"))[-1] == "go"

@@ -136,7 +136,7 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
         record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
         assert node.carrier.carry([Suspend(trials[0], "Ranked")])
         assert record.acting is Acting.SUSPENDING
-        await asyncio.wait_for(node.settled.wait(), 5)
+        await asyncio.wait_for(node.settled.wait(), 300)
         assert record.acting is Acting.NOTHING
         assert record.trouble.startswith("Crashed: ValueError")
         assert record.failed == {"freeze"}, "another method comes first from now on, if there is one"

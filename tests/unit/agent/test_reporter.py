@@ -55,5 +55,5 @@ def test_nothing_is_told_before_the_first_look_at_trials_and_gpus(tmp_path: Path
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), 300))
     assert len(written) == 1

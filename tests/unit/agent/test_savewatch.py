@@ -53,7 +53,7 @@ def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Call
         trial.save(5)  # and at once it ends: its files are out of sight, but for who holds the folder
         trial.machine.end(trial.freezer)
         end(trial.book)
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, 300)
 
     saved = write(scene).parsed.saved
     assert saved is not None
@@ -92,7 +92,7 @@ def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., T
         await writing.until(lambda: trial.book.version >= 3, "the save noted")
         end(trial.book)
         writing.server.away = False
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, 300)
 
     status = write(scene).parsed
     assert status.saved is not None

@@ -135,7 +135,7 @@ class Site:
 
     async def until(self, condition: Callable[[], object], what: str) -> None:
         """The agent's loop, until then."""
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 300.0
         while not condition():
             now = time.time()
             pods = [trial.as_pod(self.declared) for trial in self.trials.values()]

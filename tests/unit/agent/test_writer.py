@@ -169,7 +169,7 @@ def test_the_operators_writes_between_ours_cost_a_look_and_nothing_else(write: C
             await writing.until(lambda n=number: server.parsed.suspensions.count == n, f"suspension {number}")
             server.operator_writes(phase="Running", rank=number)
         end(book)
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, 300)
 
     server = write(scene)
     assert server.conflicts >= 4
@@ -200,7 +200,7 @@ def test_a_trial_made_anew_under_the_same_name_gets_nothing_of_this_one(write: C
         await writing.until(lambda: server.patches == 1, "a patch")
         server.key, server.status, server.version = server.key._replace(uid="another"), {}, server.version + 7
         book.suspended(Cost("freeze", 2.0, 0.5))
-        await asyncio.wait_for(task, 60)
+        await asyncio.wait_for(task, 300)
 
     assert write(scene).status == {}
 

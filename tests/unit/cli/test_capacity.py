@@ -172,7 +172,7 @@ def test_the_command_line_starts_without_the_extra_and_names_the_cure() -> None:
         "from podium_cli.main import run\n"
         "sys.exit(run(['capacity', '--offered', '1', '--service', '1s', '--wait', '1s']))"
     )
-    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == Exit.FAILED
     assert answer.stderr.startswith("podium: ExtraMissing: ")
     assert "pip install 'kube-podium[optimisers]'" in answer.stderr

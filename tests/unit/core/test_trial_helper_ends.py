@@ -40,7 +40,7 @@ def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mou
         shutil.rmtree(folder, ignore_errors=True)
         trial.save(1, write("1"))
         process = run(KILLED_AT, str(moment), PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         code = process.returncode
         now = whole(trial.load())
         assert now in ((1, "1"), (2, "2"))

@@ -73,6 +73,6 @@ def mounted(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def end(process: subprocess.Popen[str], code: int = 0) -> str:
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     return out

@@ -27,7 +27,7 @@ def through(
             reader, writer = await asyncio.open_connection(*address)
             writer.write(sent)
             writer.write_eof()
-            answer = await asyncio.wait_for(reader.read(), timeout=10)
+            answer = await asyncio.wait_for(reader.read(), timeout=300)
             writer.close()
             return answer
         finally:

@@ -25,7 +25,7 @@ __all__ = ["cuda", "cuda_machine", "cuda_node", "driver"]
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = 300.0) -> None:
     """Waits for a condition and says what did not come."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -80,19 +80,19 @@ class Gpud:
     def stop(self) -> None:
         for worker in self.workers:
             worker.kill()
-            worker.wait(timeout=10)
+            worker.wait(timeout=300)
         assert self.process is not None
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.communicate(timeout=10)
+        self.process.communicate(timeout=300)
 
     def uuid(self, index: int) -> str:
         command = [self.program, "uuid", self.node, str(index)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout.strip()
 
     def set(self, gpu: str, *assignments: str) -> subprocess.CompletedProcess[str]:
         command = [self.program, "set", gpu, *assignments]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=10, check=False)
+        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=300, check=False)
 
     def nvml(self, body: str) -> object:
         """Runs `body` under the real pynvml, GPUs as `h`; what it assigns to `answer` comes back."""
@@ -108,7 +108,7 @@ class Gpud:
             "PATH": os.environ["PATH"],
         }
         done = subprocess.run(
-            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=30, check=False
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr
         answer: object = json.loads(done.stdout)
@@ -132,7 +132,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if shutil.which("make") is None or shutil.which("gcc") is None:
         pytest.skip("no C compiler")
     out = tmp_path_factory.mktemp("gate")
-    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/helper"), f"OUT={out}"], check=True, timeout=60)
+    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/helper"), f"OUT={out}"], check=True, timeout=300)
     return out / "podium-gate"
 
 

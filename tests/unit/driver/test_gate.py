@@ -30,7 +30,7 @@ class Agent:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(path))
         self._listener.listen(8)
-        self._listener.settimeout(20)
+        self._listener.settimeout(300)
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -44,7 +44,7 @@ class Agent:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=300)
         self._listener.close()
 
     def hold(self) -> None:
@@ -67,7 +67,7 @@ def wait_silently(connection: socket.socket, agent: Agent) -> None:
 
 
 def silent_until_it_leaves(connection: socket.socket, _: Agent) -> None:
-    connection.settimeout(20)
+    connection.settimeout(300)
     connection.recv(1)  # ends when the helper has had enough and closes
 
 
@@ -90,7 +90,7 @@ def start_gate(gate: Path, path: Path, *options: str, **environment: str) -> sub
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=300)
     assert err == ""
     return process.returncode, out.splitlines()
 
@@ -233,7 +233,7 @@ def test_a_signal_between_two_connections_ends_it_with_143(gate: Path, tmp_path:
 
 def test_the_environment_names_the_socket(gate: Path, serve: Callable[..., Agent]) -> None:
     agent = serve(say(b"go\n"))
-    done = subprocess.run([str(gate), "gate"], env={"PODIUM_SOCKET": str(agent.path)}, timeout=20, check=False)
+    done = subprocess.run([str(gate), "gate"], env={"PODIUM_SOCKET": str(agent.path)}, timeout=300, check=False)
     assert done.returncode == 0
 
 
@@ -246,7 +246,7 @@ def test_any_user(gate: Path) -> None:
         agent = Agent(Path(folder) / "agent.sock", [say(b"go\n")])
         agent.path.chmod(0o666)
         process = subprocess.Popen([copy, "gate", "--socket", str(agent.path)], user=64321, group=64321, env={})
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=300) == 0
         agent.close()
 
 
@@ -256,7 +256,7 @@ def test_nobody_reads_its_output(gate: Path, serve: Callable[..., Agent]) -> Non
     os.close(reader)
     process = subprocess.Popen([str(gate), "gate", "--socket", str(agent.path)], stdout=writer, env={})
     os.close(writer)
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=300) == 0
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_nobody_reads_its_output(gate: Path, serve: Callable[..., Agent]) -> Non
     ],
 )
 def test_arguments(gate: Path, arguments: list[str], code: int, text: str) -> None:
-    done = subprocess.run([str(gate), *arguments], capture_output=True, text=True, timeout=20, check=False, env={})
+    done = subprocess.run([str(gate), *arguments], capture_output=True, text=True, timeout=300, check=False, env={})
     assert done.returncode == code
     assert text in done.stdout + done.stderr
 

@@ -22,7 +22,7 @@ def start(gate: Path, folder: Path | str, grace: str = "60") -> subprocess.Popen
 
 
 def said(hook: subprocess.Popen[str]) -> str:
-    out, _ = hook.communicate(timeout=20)
+    out, _ = hook.communicate(timeout=300)
     assert hook.returncode == 0
     return out.strip()
 
@@ -141,7 +141,7 @@ def as_first_process(script: str, gate: Path, folder: Path, grace: str) -> list[
     """What a shell prints that is the first process of a container (of a process namespace), with the hook in it."""
     environment = {"PODIUM_CHECKPOINT": str(folder), "PODIUM_GRACE_SECONDS": grace, "PATH": os.environ["PATH"]}
     command = ["unshare", "--pid", "--fork", "--mount-proc", "sh", "-c", script.replace("HOOK", f"'{gate}' hook")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.splitlines()
 
 

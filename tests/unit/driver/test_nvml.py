@@ -151,7 +151,7 @@ def initialise(driver: Path, state: Path) -> str:
     script = "import pynvml as n\ntry:\n n.nvmlInit(); print('ok')\nexcept n.NVMLError as e: print(type(e).__name__)"
     environment = {"LD_LIBRARY_PATH": str(driver), "PODIUM_FAKE_DRIVER_STATE": str(state)}
     done = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=300, check=True
     )
     return done.stdout.strip()
 

@@ -29,7 +29,7 @@ def start(*flags: str, checkpoint: Path | None = None, gpu: dict[str, str] | Non
 
 def run(*flags: str, checkpoint: Path | None = None, code: int = 0) -> list[str]:
     process = start(*flags, checkpoint=checkpoint)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert process.returncode == code, err
     return out.splitlines()
 
@@ -67,7 +67,7 @@ def test_a_signal_midway_loses_nothing(whole: list[str], tmp_path: Path, number:
     assert process.stdout is not None
     before = [process.stdout.readline().rstrip("\n") for _ in range(3)]
     process.send_signal(number)
-    rest, err = process.communicate(timeout=120)
+    rest, err = process.communicate(timeout=300)
     before += rest.splitlines()
     assert process.returncode == (143 if number == signal.SIGTERM else -signal.SIGKILL), err
     after = run(*SMALL, "--epochs=12", checkpoint=tmp_path)
@@ -96,7 +96,7 @@ def test_a_save_without_its_marker_is_not_taken(whole: list[str], tmp_path: Path
 def test_the_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:
     run(*SMALL, "--epochs=1", checkpoint=tmp_path)
     process = start(*SMALL, "--lr=0.2", "--epochs=2", checkpoint=tmp_path)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 1
     assert "is of another trial" in err
 
@@ -138,13 +138,13 @@ def test_on_a_gpu_it_holds_memory_and_prints_the_same(whole: list[str], cuda_nod
         lines = [process.stdout.readline().rstrip("\n") for _ in whole]
         held = read_memory().of(frozenset({process.pid}))
         process.kill()
-        process.communicate(timeout=120)
+        process.communicate(timeout=300)
     assert lines == whole
     assert sum(held.values()) >= 48 << 20, "a real driver adds its context"
 
 
 def test_without_the_memory_it_says_so_and_fails(cuda_node: Any) -> None:
     process = start(*SMALL, "--epochs=1", gpu=on_gpu(cuda_node, 1 << 50))
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, out) == (1, "")
     assert err.startswith("CUDA out of memory")

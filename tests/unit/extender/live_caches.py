@@ -65,11 +65,11 @@ def gpunode(health: str) -> Json:
 
 @asynccontextmanager
 async def running(telemetry: Telemetry, beside: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """The watches and `beside`, from when the caches are whole; a minute at most."""
+    """The watches and `beside`, from when the caches are whole; five minutes at most."""
     runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
     runs.append(asyncio.create_task(beside))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await wait_all_synced(telemetry.caches.values())
             yield
     finally:

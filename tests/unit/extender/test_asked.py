@@ -54,6 +54,7 @@ def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loos
 )
 @example(['{"Pod":', POD, MARK, "a", '","', "b", '"]}'])
 @example(['{"Pod":', POD, MARK, '"]}'])
+@example(['{"Pod":', POD, MARK, "]}"])
 @example(['{"Pod":', POD, MARK, '"', ',"', '"]}'])
 @example(['{"Pod":', POD, MARK, "a", '"]}', MARK, "b", '"]}'])
 @example(['{"Pod":', "null", MARK, "a", '"]}'])

@@ -94,7 +94,7 @@ async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int 
 
 def told(caches: Caches, story: Callable[[Server], Awaitable[None]], **named: Any) -> None:
     async def main() -> None:
-        async with asyncio.timeout(30), serving(caches, named.pop("objects", {}), **named) as server:
+        async with asyncio.timeout(300), serving(caches, named.pop("objects", {}), **named) as server:
             await story(server)
 
     asyncio.run(main())
@@ -202,6 +202,61 @@ def test_who_asks_for_leave_to_send_is_given_it(caches: Caches) -> None:
     told(caches, story)
 
 
+@pytest.mark.parametrize("says", ["HTTP/1.0\r\nConnection: keep-alive", "HTTP/1.1\r\nConnection: close"])
+def test_where_the_connection_is_not_kept_its_end_is_the_end_of_the_answer(caches: Caches, says: str) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        head = f"POST /filter {says}\r\nHost: extender\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
+        connection.writer.write(head.encode() + QUESTION)
+        said = await connection.reader.read()
+        assert b"\r\nconnection: close\r\n" in said
+        assert b'"NodeNames":["a"]' in said
+
+    told(caches, story)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/filter"), ("PUT", "/filter"), ("POST", "/filter/../preempt")])
+def test_what_is_no_verb_goes_to_the_routes(caches: Caches, method: str, path: str) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        connection.send(path, QUESTION, method=method)
+        status, said = await connection.reply()
+        assert status in (404, 405)
+        assert "POST /filter" in said["Error"]
+        connection.send("/filter", QUESTION)
+        assert (await connection.reply())[0] == 200
+
+    told(caches, story)
+
+
+def test_a_body_in_chunks(caches: Caches) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        head = b"POST /filter HTTP/1.1\r\nHost: extender\r\nTransfer-Encoding: chunked\r\n\r\n"
+        pieces = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in (QUESTION[:9], QUESTION[9:])]
+        connection.writer.write(head + b"".join(pieces) + b"0\r\n\r\n")
+        assert (await connection.reply())[0] == 200
+        connection.writer.write(head + (b"10000\r\n" + b"x" * 2**16 + b"\r\n") * 5)  # it does not end
+        assert (await connection.reply())[0] == 413
+        connection.writer.write(b"0\r\n\r\n")
+        connection.send("/filter", QUESTION)
+        assert (await connection.reply())[0] == 200
+
+    told(caches, story)
+
+
+def test_a_request_of_two_lengths_is_refused(caches: Caches) -> None:
+    """Else what one end takes for a body is a request to the other."""
+
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        connection.send("/filter", QUESTION, Transfer_Encoding="chunked")
+        assert (await connection.reader.read()).startswith(b"HTTP/1.1 400 ")
+        assert server.counted("filter", 200) is None
+
+    told(caches, story)
+
+
 def test_a_crowd_is_told_at_once(caches: Caches) -> None:
     """All of it came in one moment: two are let in, whoever is late is told, and afterwards there is room again."""
 
@@ -224,6 +279,31 @@ def test_a_crowd_is_told_at_once(caches: Caches) -> None:
             assert (await connection.reply())[0] == 200
 
     told(caches, story, max_requests=2)
+
+
+def test_who_is_slow_to_send_is_counted_from_the_start(caches: Caches) -> None:
+    """The memory of a body is held for so many requests as may be inside, however many connections there are."""
+
+    async def story(server: Server) -> None:
+        slow, other = await server.connect(), await server.connect()
+
+        async def until(status: int) -> None:
+            said = None
+            while said != status:
+                other.send("/filter", QUESTION)
+                said, _ = await other.reply()
+
+        slow.send("/filter", QUESTION[:9], Content_Length=str(len(QUESTION)))
+        await until(503)
+        slow.writer.write(QUESTION[9:])
+        assert (await slow.reply())[0] == 200
+        await until(200)
+        slow.send("/filter", QUESTION[:9], Content_Length=str(len(QUESTION)))
+        await until(503)
+        slow.writer.close()
+        await until(200)
+
+    told(caches, story, max_requests=1)
 
 
 def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
     async def two() -> list[Json]:
         server = Posted()
         writing = asyncio.create_task(announced.write_for_ever(cast(Api, server)))
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             found = [await server.tried.get() for _ in range(2)]
         writing.cancel()
         return found

@@ -16,7 +16,7 @@ CLASS = "import os; print(os.sched_getscheduler(0))"
 
 def beside(quiet: str, main: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), *("bash", "-c", quiet), "--", *("bash", "-c", main)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(("quiet", "main", "status"), [(0, 0, 0), (3, 0, 3), (0, 2, 2), (3, 2, 2)])
@@ -51,6 +51,6 @@ def test_an_interruption_ends_both(tmp_path: Path) -> None:
         while not all(file.exists() for file in files):
             assert process.poll() is None
         os.killpg(process.pid, signal.SIGINT)
-        told, _ = process.communicate(timeout=60)
+        told, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert {"quiet ended", "main ended"} <= set(told.splitlines())

@@ -85,7 +85,7 @@ def test_the_last_resort_thaws(tmp_path: Path) -> None:
     for name, (before, _) in states.items():
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text(before + "\n")
-    subprocess.run(["bash", "-ec", script], timeout=30, check=True)
+    subprocess.run(["bash", "-ec", script], timeout=300, check=True)
     assert {name: (tmp_path / name).read_text().strip() for name in states} == {
         name: after for name, (_, after) in states.items()
     }

@@ -125,12 +125,12 @@ class Server:
         self.gone.set()
 
 
-def run(server: Server, *, image: str | None = "podium:1", seconds: float = 5.0) -> Server:
+def run(server: Server, *, image: str | None = "podium:1", seconds: float = 300.0) -> Server:
     """As the cycle does: `begin` again and again until the job is gone."""
 
     async def play() -> None:
         each = Cleanup(cast(Api, server), server.look, image, seconds)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while not server.gone.is_set():
                 each.begin(server.look())
                 with suppress(TimeoutError):

@@ -38,7 +38,7 @@ def status_after(log: str, **job: Any) -> tuple[dict[str, Any], TrialStatus]:
         server = Server(log)
         words = LastWords(cast(Api, server))
         words.read(make_world(make_job(gpus={"perTrial": 0}, **job), make_trial(phase="Running"), make_pod(**DONE)))
-        await asyncio.wait_for(server.over.wait(), 60)
+        await asyncio.wait_for(server.over.wait(), 300)
         return server.written[0]
 
     written = asyncio.run(read())
