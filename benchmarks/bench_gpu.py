@@ -156,9 +156,7 @@ async def overhead(bench: Bench, rounds: int, say: Say) -> dict[str, float]:
         p50, p99 = median(more), more[min(len(more) - 1, int(0.99 * len(more)))]
         found |= {f"{action}_driver_ms": round(median(driver_ms[action]), 1)}
         found |= {f"{action}_overhead_p50_ms": round(p50, 1), f"{action}_overhead_p99_ms": round(p99, 1)}
-        say(
-            f"{action}: the driver {median(driver_ms[action]):.0f} ms, the agent {p50:.1f} ms (p50), {p99:.1f} ms (p99)."
-        )
+        say(f"{action}: the driver {median(driver_ms[action]):.0f} ms, the agent {p50:.1f} ms (p50), {p99:.1f} (p99).")
     worst = max(found["out_overhead_p99_ms"], found["in_overhead_p99_ms"])
     say(f"{rounds} times. Bar: p99 at most {BAR_MS:g} ms: {'holds' if worst <= BAR_MS else 'does not hold'}.")
     return found

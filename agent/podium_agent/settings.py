@@ -61,7 +61,7 @@ class AgentSettings(ClusterSettings):
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
     driver_seconds: float = Field(15.0, gt=0, le=600, description="between two looks for a CUDA driver that is missing")
     cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="for a trial's submitted GPU work to end")
-    cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="for a checkpoint or a restore of one process")
+    cuda_copy_seconds: float = Field(300.0, gt=0, le=3600, description="for a checkpoint or a restore of one process")
     retry_seconds: float = Field(5.0, gt=0, le=300, description="pause after a suspension or resumption that failed")
     volume_timeout: float = Field(5.0, gt=0, le=60, description="a checkpoint volume that is no sooner read hangs")
     exclusive_seconds: float = Field(25.0, gt=0, le=29, description="for a GPU to be free; the kubelet waits 30 s")

@@ -29,7 +29,7 @@ class Driver:
     def restore(self, pid: int, _: object = None) -> None:
         if self.answers[pid] == HANGS:
             raise GivenUpError("no answer")
-        elif self.answers[pid]:
+        if self.answers[pid]:
             raise CudaError("restore", pid, self.answers[pid], "NAME")
 
 
