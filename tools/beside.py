@@ -6,7 +6,7 @@ the tests on real clusters, which mostly wait.
 MAIN prints as it goes, QUIET all at once when it has ended. QUIET and its children are of the class SCHED_IDLE: they
 run where nobody else wants to, so MAIN is nearly as fast as alone. The kernel may weigh sessions against each other
 (autogroups) before it looks at their processes: QUIET has a session of its own, of the least weight. The exit status is
-MAIN's, or where that is 0 QUIET's. Ctrl-C ends both.
+MAIN's, or where that is 0 QUIET's. Ctrl-C ends both, and so does SIGTERM.
 """
 
 from __future__ import annotations
@@ -40,7 +40,21 @@ def beside(quiet: Sequence[str], main: Sequence[str]) -> int:
         second = subprocess.Popen(quiet, stdout=told, stderr=subprocess.STDOUT, preexec_fn=be_idle)
         # a terminal tells its own session only
         signal.signal(signal.SIGINT, lambda *_: second.poll() is None and os.killpg(second.pid, signal.SIGINT))
+        started: list[subprocess.Popen[bytes]] = []
+        came: list[int] = []
+
+        def end(number: int, _: object) -> None:
+            came.append(number)
+            if second.poll() is None:
+                os.killpg(second.pid, number)
+            for one in started:
+                one.send_signal(number)  # nothing, where it has ended
+
+        signal.signal(signal.SIGTERM, end)
         first = subprocess.Popen(main, preexec_fn=heed_interrupts)
+        started.append(first)
+        for number in came:  # while it was started
+            first.send_signal(number)
 
         def tell() -> None:
             second.wait()

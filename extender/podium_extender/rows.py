@@ -23,6 +23,8 @@ class Rows:
 
     def write(self, names: Sequence[str], scores: Sequence[int]) -> bytes:
         """A JSON list in the order given (HostPriorityList); scores are from 0 to HIGHEST."""
+        if len(names) > MOST_NAMES:  # no scheduler's; not to be kept
+            return b"[%b]" % b",".join([_row(to_json(name), score) for name, score in zip(names, scores, strict=True)])
         try:
             rows = self._chosen(names, scores)
         except KeyError:
@@ -40,4 +42,8 @@ class Rows:
         for name in names:
             if name not in self._rows:
                 host = to_json(name)
-                self._rows[name] = tuple([b'{"Host":%b,"Score":%d}' % (host, score) for score in range(HIGHEST + 1)])
+                self._rows[name] = tuple([_row(host, score) for score in range(HIGHEST + 1)])
+
+
+def _row(host: bytes, score: int) -> bytes:
+    return b'{"Host":%b,"Score":%d}' % (host, score)

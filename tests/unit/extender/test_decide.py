@@ -150,3 +150,11 @@ def test_rows_are_json_whatever_the_names_are() -> None:
         crowd = [f"{number}-{i}" for i in range(MOST_NAMES // 2 + 1)]
         assert len(json.loads(rows.write(crowd, [0] * len(crowd)))) == len(crowd)
         assert len(rows._rows) <= MOST_NAMES
+
+
+def test_of_more_names_than_a_cluster_has_no_row_is_kept() -> None:
+    rows, names = Rows(), [f"n{i}" for i in range(MOST_NAMES + 1)]
+    told = json.loads(rows.write(names, [3] * len(names)))
+    assert told[-1] == {"Host": names[-1], "Score": 3}
+    assert len(told) == len(names)
+    assert not rows._rows

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,16 +42,19 @@ def test_they_run_at_the_same_time(tmp_path: Path) -> None:
     assert {"main met", "quiet met"} <= set(found.stdout.splitlines())
 
 
-def test_an_interruption_ends_both(tmp_path: Path) -> None:
-    """A terminal tells its own session, the script the other: each does what it has to do before its end."""
-    waits = "trap 'echo {0} ended; exit 130' INT; touch {1}; while true; do sleep 0.01; done"
+@pytest.mark.parametrize("tell", [lambda pid: os.killpg(pid, signal.SIGINT), lambda pid: os.kill(pid, signal.SIGTERM)])
+def test_an_interruption_ends_both(tmp_path: Path, tell: Callable[[int], None]) -> None:
+    """A terminal tells its own session, the script the other: each does what it has to do before its end. SIGTERM comes
+    to the script alone.
+    """
+    waits = "trap 'echo {0} ended; exit 130' INT TERM; touch {1}; while true; do sleep 0.01; done"
     files = [tmp_path / "quiet", tmp_path / "main"]
     words = [("bash", "-c", waits.format(file.name, file)) for file in files]
     command = [sys.executable, str(SCRIPT), *words[0], "--", *words[1]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         while not all(file.exists() for file in files):
             assert process.poll() is None
-        os.killpg(process.pid, signal.SIGINT)
+        tell(process.pid)
         told, _ = process.communicate(timeout=300)
     assert process.returncode == 130
     assert {"quiet ended", "main ended"} <= set(told.splitlines())
