@@ -16,6 +16,7 @@ from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
+LOST = "CudaFailed"  # code: nothing that it computed since its last save can be had any more
 NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each back to where it was
 GRACE_SECONDS = 1.0  # beside the time that the driver itself was given for a lock
 
@@ -68,17 +69,21 @@ class CudaProcesses:
     async def make(
         self, step: Step, pids: Iterable[int], onto: Mapping[int, Mapping[str, str]] = NO_MAPS
     ) -> Trouble | None:
-        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to GPU."""
-        wanted = sorted(pids)
+        """The step by all at once; None: all that still live have made it. `onto`: of a restore, by pid, GPU to GPU.
+        Of several troubles a process that is lost comes first: no later answer may tell of it.
+        """
+        wanted, troubles = sorted(pids), list[Trouble]()
         answers = await asyncio.gather(*(self._one(step, pid, onto.get(pid)) for pid in wanted), return_exceptions=True)
         for pid, answer in zip(wanted, answers, strict=True):
             if isinstance(answer, GivenUpError):
-                return Trouble(f"{step}Timeout", f"the driver's {step.lower()} of process {pid}: {answer}", True)
-            if isinstance(answer, CudaError) and await self._lives(pid):
-                return _refused(step, answer)
-            if isinstance(answer, BaseException) and not isinstance(answer, CudaError):
+                text = f"the driver's {step.lower()} of process {pid}: {answer}"
+                troubles.append(Trouble(f"{step}Timeout", text, True))
+            elif isinstance(answer, CudaError):
+                if await self._lives(pid):
+                    troubles.append(_refused(step, answer))
+            elif isinstance(answer, BaseException):
                 raise answer
-        return None
+        return next((one for one in troubles if one.code == LOST), troubles[0] if troubles else None)
 
     async def _one(self, step: Step, pid: int, onto: Mapping[str, str] | None) -> None:
         act, amends, seconds = self._calls(step, pid, onto)
@@ -124,5 +129,5 @@ class CudaProcesses:
 
 def _refused(step: Step, error: CudaError) -> Trouble:
     if step is Step.RESTORE and error.code == OUT_OF_MEMORY:  # a driver may still call it CHECKPOINTED (580.159 does)
-        return Trouble("CudaFailed", f"{error}: the process is lost for good; its last save is left")
+        return Trouble(LOST, f"{error}: the process is lost for good; its last save is left")
     return Trouble(f"{step}Timeout" if error.code == NOT_READY else f"{step}Refused", str(error))
