@@ -27,6 +27,7 @@ from podium_operator.settings import OperatorSettings
 from podium_operator.world import World, job_key, trial_key
 
 AGAIN_SECONDS = 10.0  # until a node without room is asked again
+ECHO_SECONDS = 5.0  # in which the cache surely shows a move: until then no other trial is moved in its stead
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +52,7 @@ class Leveller:
         self.rules = Levelling(settings.levelling_stay_seconds) if settings.levelling else None
         self._full: dict[tuple[JobKey, str], float] = {}
         self._noted: dict[TrialKey, Levelled] = {}
+        self._told: dict[TrialKey, float] = {}
 
     def no_room(self, now: float) -> Collection[tuple[JobKey, str]]:
         self._full = {place: until for place, until in self._full.items() if now < until}
@@ -59,11 +61,16 @@ class Leveller:
     async def admit(
         self, world: World, sights: Mapping[TrialKey, Sight], actions: Iterable[Action]
     ) -> tuple[Action, ...]:
-        """The actions without the moves to nodes that have no room."""
+        """The actions without the moves to nodes that have no room, and those that were planned without sight of the
+        one before."""
         kept: list[Action] = []
+        self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
+        told = frozenset(self._told)
         for action in actions:
             if not isinstance(action, Requeue | Carry) or action.reason != LEVELLING or action.target is None:
                 kept.append(action)
+                continue
+            if told and action.trial not in told:
                 continue
             trial, sight = world.trial_by_key[action.trial], sights[action.trial]
             why = None if action.target == sight.node else await self._refusal(world, trial, action.target)
@@ -72,6 +79,7 @@ class Leveller:
                 self._full[job_key(trial), action.target] = world.now + AGAIN_SECONDS
                 continue
             kept.append(action)
+            self._told.setdefault(action.trial, world.now)
             if isinstance(action, Requeue):
                 self._noted[action.trial] = _next(trial, sight, action.target, world.now)
         return tuple(kept)

@@ -265,10 +265,12 @@ class CudaCheckpoint:
         try:
             await self._freeze.resume(targets)
             onto = self._aimed(targets)
-            short = await self._lacks_memory(targets, onto)
+            states = await self._processes.of(targets)
+            # who was locked only has its memory still: it may hold less by now than was noted, and needs no room
+            off = _in_state(states, ProcessState.CHECKPOINTED)
+            short = await self._lacks_memory(targets, onto) if off else None
             if short is not None:
                 return f"not undone yet: {short}"
-            states = await self._processes.of(targets)
             trouble = await self._restore_and_unlock(targets, states, onto) or self._processes.waiting_for(states)
             if trouble is None:
                 self._forget(targets)

@@ -15,7 +15,7 @@ from cuda_trial import SIZE, Trial, trial
 
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
-from podium_agent.suspension.memory import read_memory
+from podium_agent.suspension.memory import GpuMemory, read_memory
 from podium_agent.suspension.parked import Parked
 
 __all__ = ["trial"]
@@ -182,5 +182,25 @@ def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, "NoWayBack"), outcome
     assert f"it holds {held} of the " in outcome.message
+    assert trial.standing is Standing.WORKING
+    assert trial.all_work()
+
+
+def test_one_that_was_locked_only_needs_no_room_to_go_on(trial: Trial) -> None:
+    """It gave some memory back before its lock was refused, and a stranger took that at once."""
+    looks: list[GpuMemory] = []
+
+    def memory() -> GpuMemory:
+        found = read_memory()
+        if looks:
+            less = {pid: {uuid: count - 1 for uuid, count in held.items()} for pid, held in found.held.items()}
+            found = replace(found, held=less, free=dict.fromkeys(found.free, 0))
+        looks.append(found)
+        return found
+
+    trial.method = trial.fresh(memory)
+    trial.fault("fail=lock")
+    outcome = trial.suspend()
+    assert (outcome.ok, outcome.code) == (False, "LockRefused"), outcome
     assert trial.standing is Standing.WORKING
     assert trial.all_work()

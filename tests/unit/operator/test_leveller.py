@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -13,7 +14,7 @@ from podium.domain.actions import Action, Carry, DeletePod, Requeue
 from podium.domain.levelling import LEVELLING
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
-from podium_operator.leveller import AGAIN_SECONDS, Leveller, bound_for
+from podium_operator.leveller import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules
 from podium_operator.pods import make_pod as new_pod
@@ -96,6 +97,26 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
     place = (JOB.metadata.namespace, JOB.metadata.name), "node-2"
     assert set(one.no_room(NOW)) == (set() if goes else {place})
     assert not one.no_room(NOW + AGAIN_SECONDS), "it is asked again"
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(alive: bool) -> None:
+    first, second = (make_trial(i, phase="Suspended", pod=f"sweep-{i}-0", node="node-1") for i in range(2))
+    pods = (make_pod(**WORKS), make_pod("sweep-1", **WORKS))
+    nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
+    world, one = make_world(JOB, first, second, *pods, *nodes), leveller(Cluster(ROOM))
+    moves: list[Action] = [
+        Carry(trial_key(trial), "node-2", LEVELLING, "fewer")
+        if alive
+        else Requeue(trial_key(trial), LEVELLING, "fewer", "node-2")
+        for trial in world.trials
+    ]
+    assert admit(one, world, moves[0]) == (moves[0],)
+    assert admit(one, world, moves[1]) == ()
+    assert admit(one, world, moves[0]) == (moves[0],), "it may be told again"
+    later = replace(world, now=world.now + ECHO_SECONDS)
+    assert admit(one, later, moves[1]) == (moves[1],)
+    assert admit(leveller(Cluster(ROOM)), world, *moves) == tuple(moves), "two of one plan do not meet"
 
 
 def test_a_template_that_nobody_can_read_costs_no_other_job_its_cycle() -> None:
