@@ -165,21 +165,28 @@ class _Choice:
         """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
-        decide anew.
+        decide anew. But a holder that cannot be frozen goes by no order: it is asked to leave, and is no holder then. So
+        who was let in before the order was there keeps its turn.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
             leader = first[uuid]
             if leader is not None and any(first[u] is not leader for u in self._uuids(leader)):
                 leader = None
-            if leader is None:
-                leader = self._present(gpu.holder, uuid)
+            holder = self._present(gpu.holder, uuid)
+            if leader is None or (holder is not None and self._stays(holder)):
+                leader = holder
             if leader is None:
                 continue
             since = gpu.holder_since if gpu.holder == leader.trial.key else None
             held_for = 0.0 if since is None else max(0.0, self.snapshot.now - since)
             self._incumbents[uuid] = Incumbent(leader, held_for)
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
+
+    def _stays(self, holder: Standing) -> bool:
+        """Whether it holds all of its GPUs until it is asked to leave."""
+        key = holder.trial.key
+        return not holder.job.freezes and all(self.gpus[uuid].holder == key for uuid in self._uuids(holder))
 
     def _first(self, gpu: GpuView) -> Standing | None:
         found = (self._present(key, gpu.uuid) for key in gpu.order)

@@ -170,6 +170,14 @@ def test_it_is_told_again_if_that_was_not_carried_out() -> None:
     assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "MakesRoom")]
 
 
+def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None:
+    snapshot = wanted(since=900.0)
+    slow, fast = snapshot.trials
+    ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
+    made = sound(replace(snapshot, gpus=(ordered,)))
+    assert (told(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
+
+
 def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keeps_its_gpu() -> None:
     assert told(sound(wanted(since=700.0, job={"freezes": True}))) == []
     neither = sound(wanted(since=700.0, job={"saves": False}))
