@@ -165,8 +165,8 @@ class _Choice:
         """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
-        decide anew. But a holder that cannot be frozen goes by no order: it is asked to leave, and is no holder then. So
-        who was let in before the order was there keeps its turn.
+        decide anew. But a holder that cannot be frozen goes by no order: it is asked to leave, and is no holder then.
+        So who was let in before the order was there keeps its turn.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
