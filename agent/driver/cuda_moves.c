@@ -79,8 +79,8 @@ static result lock(void) {
         int busy = cuda_has_fault(cuda_mine.state, cuda_self, cuda_mine.state->checkpoint_faults.busy);
         if (!busy && pthread_mutex_trylock(&cuda_gpu_calls) == 0) break;
         clock_gettime(CLOCK_MONOTONIC, &now);
-        long waited = (now.tv_sec - begin.tv_sec) * 1000l + (now.tv_nsec - begin.tv_nsec) / MS;
-        if (cuda_self->timeout_ms > 0 && waited >= (long)cuda_self->timeout_ms) return CUDA_ERROR_NOT_READY;
+        long waited = (now.tv_sec - begin.tv_sec) * 1000 * MS + (now.tv_nsec - begin.tv_nsec); /* ns */
+        if (cuda_self->timeout_ms > 0 && waited >= cuda_self->timeout_ms * MS) return CUDA_ERROR_NOT_READY;
         cuda_pause_ns(MS / 5);
     }
     become(CHECKPOINT_LOCKED, 1);
