@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.placement.needs import BadPodError, requests_of
+from podium.placement.needs import BadPodError, others_matter, requests_of
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.pod import ApiModel, Pod
 from podium.schema.quantity import to_thousandths
@@ -70,20 +70,14 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
         if labels.get(key) != value:
             return f"nodeSelector wants {key}={value}, which node {name} is not"
     affinity = (template.get("affinity") or {}).get("nodeAffinity") or {}
-    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or _others_matter(pod):
+    # claims do not matter: those of trials are shared among nodes
+    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or others_matter(pod):
         return "its template says where it may be by required affinity, other pods, or a port of the node"
     tolerations = [Toleration.model_validate(one) for one in template.get("tolerations") or []]
     for taint in node.spec.taints:
         if taint.effect in _BARS and not any(one.tolerates(taint) for one in tolerations):
             return f"node {name} has the taint {taint.key}, which the template does not tolerate"
     return _short(node, there, pod)
-
-
-def _others_matter(pod: Pod) -> bool:
-    """Claims do not: those of trials are shared among nodes."""
-    ports = any(port.host_port for container in pod.spec.containers for port in container.ports)
-    near = pod.spec.affinity.pod_affinity or pod.spec.affinity.pod_anti_affinity or pod.spec.topology_spread_constraints
-    return bool(near) or ports
 
 
 def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:

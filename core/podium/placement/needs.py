@@ -74,11 +74,16 @@ def place_matters(pod: Pod) -> bool:
     """More than its requests decides where it fits: other pods, a port of the node, a volume. One pod cannot then be
     taken for another that requests as much.
     """
+    claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in pod.spec.volumes)
+    return others_matter(pod) or claims
+
+
+def others_matter(pod: Pod) -> bool:
+    """Other pods, by its affinities or by a port of the node, decide where it fits."""
     spec = pod.spec
-    claims = any("persistentVolumeClaim" in volume or "ephemeral" in volume for volume in spec.volumes)
     ports = any(port.host_port for container in spec.containers for port in container.ports)
     others = spec.affinity.pod_affinity or spec.affinity.pod_anti_affinity or spec.topology_spread_constraints
-    return bool(others) or ports or claims
+    return bool(others) or ports
 
 
 def prefers(pod: Pod) -> bool:
