@@ -5,15 +5,15 @@
 copies: seconds and GB/s out and in by size, and what of it is charged to the trial's memory cgroup. calls: an agent
 that stays, against a process per call. overhead: what the agent adds to the driver's own time. bits: a trial with
 processes that load its data is suspended again and again, against the same alone. sharing: two trials of 60 % of the
-GPU's memory, and two small ones at the planner's quantum, against one after the other. Writes
-benchmarks/results/bench-gpu.md; the last line is RESULT {json}. Without a GPU it says so and fails.
+GPU's memory, and two small ones at the planner's quantum, against one after the other. Each part that ran replaces its
+section in benchmarks/results/bench-gpu-NAME.md, NAME the GPU's product, by which the file keeps what ran before; the
+last line is RESULT {json}. Without a GPU it says so and fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import platform
 import subprocess
@@ -28,7 +28,9 @@ from statistics import median
 from typing import Any
 
 import pynvml
+import result_sections
 from gpu_site import Bench, TimedDriver
+from result_sections import Section
 
 from podium.planning.quantum import shortest_run
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -38,10 +40,11 @@ from podium_agent.suspension.parked import Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "bench-gpu.md"
+RESULTS = ROOT / "benchmarks" / "results"
 GIB = 1 << 30
 BAR_MS = 50.0
 FOREVER = 10**9
+PARTS = ("copies", "calls", "overhead", "bits", "full", "sharing")
 # the driver's calls by a process of its own: what a tool like NVIDIA's cuda-checkpoint does
 ONCE = """
 import ctypes, sys, time
@@ -274,11 +277,8 @@ async def sharing(bench: Bench, seconds: float, say: Say) -> dict[str, Any]:
     }  # fmt: skip
 
 
-PARTS = ("copies", "calls", "overhead", "bits", "full", "sharing")
-
-
-def measure(bench: Bench, options: argparse.Namespace, say: Say) -> dict[str, Any]:
-    parts: dict[str, Callable[[], Any]] = {
+def measures(bench: Bench, options: argparse.Namespace, say: Say) -> dict[str, Callable[[], dict[str, Any]]]:
+    return {
         "copies": lambda: copies(bench, [float(size) for size in options.sizes.split(",")], say),
         "calls": lambda: calls(bench, 10, say),
         "overhead": lambda: asyncio.run(overhead(bench, options.rounds, say)),
@@ -286,11 +286,6 @@ def measure(bench: Bench, options: argparse.Namespace, say: Say) -> dict[str, An
         "full": lambda: asyncio.run(full(bench, say)),
         "sharing": lambda: asyncio.run(sharing(bench, options.seconds, say)),
     }
-    found = {}
-    for name in options.only or PARTS:
-        say(f"\n## {name}\n")
-        found[name] = parts[name]()
-    return found
 
 
 def main() -> None:
@@ -313,13 +308,22 @@ def main() -> None:
         pynvml.nvmlInit()
         handle = pynvml.nvmlDeviceGetHandleByIndex(0)
         uuid, total = pynvml.nvmlDeviceGetUUID(handle), pynvml.nvmlDeviceGetMemoryInfo(handle).total
+        product = pynvml.nvmlDeviceGetName(handle)
         # NVML stays open, as it does in the agent, whose telemetry reads it
         bench = Bench(driver, method, parked, folder, uuid, total)
-        command = " ".join(["python benchmarks/bench_gpu.py", *sys.argv[1:]])
-        lines += ["# cuda-checkpoint on a real GPU", "", f"`{command}` on {machine(bench)}."]
-        found = measure(bench, options, say)
-    say(f"\nRESULT {json.dumps({'bench': 'gpu'} | found)}")
-    RESULTS.write_text("\n".join(lines) + "\n")
+        command, where = " ".join(["python benchmarks/bench_gpu.py", *sys.argv[1:]]), machine(bench)
+        path = RESULTS / f"bench-gpu-{product.lower().replace(' ', '-')}.md"
+        last = ""
+        for part, run in measures(bench, options, say).items():
+            if part not in (options.only or PARTS):
+                continue
+            lines.clear()
+            print(f"\n## {part}\n", flush=True)
+            result = run()
+            text = "\n".join([f"## {part}", "", f"`{command}` on {where}.", "", *lines])
+            sections = result_sections.read(path) | {part: Section(result, text)}
+            last = result_sections.write(path, [f"# cuda-checkpoint on one {product}", ""], sections, PARTS)
+    print(last)
 
 
 if __name__ == "__main__":

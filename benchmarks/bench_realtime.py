@@ -25,7 +25,8 @@ from typing import Any
 
 import realtime_cpu
 import realtime_report
-from realtime_report import Section
+import result_sections
+from result_sections import Section
 
 from podium_realtime.model import published
 from podium_realtime.runtime import cuda
@@ -238,7 +239,7 @@ def main() -> None:
             lines.clear()
             result = parts[name]()
             ran = f"\n## {name}\n\n`{command}` on {machine}.\n"
-            sections = realtime_report.read(path)  # now: another part may have been written meanwhile
+            sections = result_sections.read(path)  # now: another part may have been written meanwhile
             sections[name] = Section(result, ran + "\n".join(lines) + "\n")
             last = realtime_report.write(path, sections)
     print(last)

@@ -4,7 +4,7 @@
 
 For each size, a program of its own for each try: what NVML listed for it before its checkpoint, how much more or less
 than that was free, and what the restore answered (0: it is back; 2: out of memory, and it is lost). The agent's
-RESTORE_SCRATCH comes from here; the figures are in benchmarks/results/bench-gpu.md.
+RESTORE_SCRATCH comes from here; the figures are in benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md.
 """
 
 from __future__ import annotations

@@ -1,47 +1,24 @@
-"""The result file of `bench_realtime.py`: one section a part, so that a part can be repeated alone.
+"""The result file of `bench_realtime.py`: the bars, and one section a part (`result_sections.py`).
 
-The parts ask different things of the machine (the simulated ones any, the one on real cores a quiet one). A section
-begins with a comment that holds its part's name and result; what ran is replaced, the other sections stay.
+The parts ask different things of the machine: the simulated ones any, the one on real cores a quiet one.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import result_sections
+from result_sections import Section
+
 PARTS = ("simulated", "promises", "cpu", "gpu")
 QUIET = 0.05  # of the cores' time used by others: a measurement on real cores stands up to here
-_SECTION = re.compile(r"<!-- part (\w+) (\{[^\n]*\}) -->\n(.*?)(?=<!-- part |<!-- end -->)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """`result`: of RESULT's json; `text`: markdown that begins with the command and the machine."""
-
-    result: dict[str, Any]
-    text: str
-
-
-def read(path: Path) -> dict[str, Section]:
-    """By part; empty where there is no file."""
-    if not path.exists():
-        return {}
-    return {
-        name: Section(json.loads(result), text.strip()) for name, result, text in _SECTION.findall(path.read_text())
-    }
 
 
 def write(path: Path, sections: dict[str, Section]) -> str:
-    """Writes the file; the RESULT line over all parts that have a section."""
-    results = {name: sections[name].result for name in PARTS if name in sections}
-    last = f"RESULT {json.dumps(results)}"
-    parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n\n{sections[name].text.strip()}\n" for name in results]
-    head = ["# bench-realtime", "", *bars(results), "", "![figures](bench-realtime.png)", ""]
-    path.write_text("\n".join([*head, *parts, "<!-- end -->", "```", last, "```", ""]))
-    return last
+    """Writes the file, the bars first; the RESULT line over all parts that have a section."""
+    head = ["# bench-realtime", "", *bars({name: sections[name].result for name in PARTS if name in sections}), ""]
+    return result_sections.write(path, [*head, "![figures](bench-realtime.png)", ""], sections, PARTS)
 
 
 def bars(results: dict[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from podium_agent.cgroups import Freezer
 
 # Bytes that must be free beside those that a restore brings back: without them the process is lost for good. On an H100
 # with driver 580.159 it was between 4 and 6 MiB more than NVML had listed, from 0.6 to 17 GB, by a bare program as by
-# PyTorch (benchmarks/results/bench-gpu.md).
+# PyTorch (benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md).
 RESTORE_SCRATCH = 32 << 20
 
 
