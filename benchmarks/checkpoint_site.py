@@ -1,0 +1,63 @@
+"""The fake driver at work and programs in cgroups of their own. Used by `bench_checkpoint` and `checkpoint_sharing`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from cuda_node import CudaNode, Program, until  # noqa: E402
+
+from podium_agent.cgroups import Freezer  # noqa: E402
+
+__all__ = ["ROOT", "CudaNode", "Program", "container", "driver"]
+V1 = Path("/sys/fs/cgroup/freezer")
+
+
+@contextmanager
+def driver(folder: Path, memory: int) -> Iterator[CudaNode]:
+    """The fake one, built and at work, with one GPU of so many bytes."""
+    subprocess.run(["make", "-s", "-C", str(ROOT / "agent/driver"), f"OUT={folder}"], check=True, timeout=300)
+    environment = {
+        "FAKE_GPU_DIR": str(folder / "node"),
+        "FAKE_GPU_NODE": "bench",
+        "FAKE_GPUS": "1",
+        "FAKE_GPU_MEMORY": str(memory),
+    }
+    os.environ["PODIUM_FAKE_DRIVER_STATE"] = str(folder / "node" / "state")
+    gpud = folder / "podium-fake-gpud"
+    daemon = subprocess.Popen([str(gpud), "run"], env=environment, stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    daemon.stdout.readline()
+    ctypes.CDLL(str(folder / "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
+    node = CudaNode(str(folder / "libcuda.so.1"), folder, folder / "node", gpud)
+    try:
+        yield node
+    finally:
+        node.clear()
+        daemon.terminate()
+        daemon.communicate(timeout=20)
+
+
+@contextmanager
+def container(pid: int) -> Iterator[Freezer]:
+    unified = not V1.is_dir()
+    place = (V1.parent if unified else V1) / f"podium-bench-{uuid.uuid4().hex[:8]}"
+    place.mkdir()
+    (place / "cgroup.procs").write_text(str(pid))
+    freezer = Freezer(place, unified)
+    try:
+        yield freezer
+    finally:
+        freezer.ask(False)
+        ((V1.parent if unified else V1) / "cgroup.procs").write_text(str(pid))
+        until(lambda: not freezer.processes(), "an empty cgroup")
+        place.rmdir()
