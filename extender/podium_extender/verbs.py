@@ -106,18 +106,20 @@ class Verbs:
     def _handed_on(
         self, args: Asked, question: Question, passed: Sequence[str], views: Views, now: float
     ) -> Sequence[str]:
-        """The best of those that may take it, or all of them."""
-        self._handed, why = None, "few"
-        if len(passed) > self._scored:
+        """The best of those that may take it, of which prioritize will be asked, or all of them."""
+        preferences = self._telemetry.preferences
+        found: Handed | None = None
+        if len(passed) <= self._scored:
+            why = "few"
+        elif others_say(args.pod, preferences):
             why = "wish"
-            if not others_say(args.pod, self._telemetry.preferences):
-                ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
-                found = narrowed(ranking, passed, views, self._scored, self._telemetry.preferences.shunned)
-                why = "no_favourite" if found is None else "best"
-                if found is not None:
-                    self._handed, passed = (args.pod.metadata.uid, found), found.names
+        else:
+            ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
+            found = narrowed(ranking, passed, views, self._scored, preferences.shunned)
+            why = "best" if found is not None else "no_favourite"
         self._metrics.handed_on.labels(why).inc()
-        return passed
+        self._handed = None if found is None else (args.pod.metadata.uid, found)
+        return passed if found is None else found.names
 
     def _filtered(self, args: Asked, decided: Filtered) -> bytes:
         if args.listed is not None and len(decided.passed) == len(args.names):
