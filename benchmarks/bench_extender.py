@@ -1,4 +1,4 @@
-"""How long the extender thinks: filter and prioritize over synthetic caches, through the ASGI app, all names sent.
+"""How long the extender thinks: filter and prioritize over synthetic caches, through the ASGI app, of all nodes.
 
     python benchmarks/bench_extender.py [PODS]
 
@@ -310,7 +310,8 @@ def _page(pods: int, sizes: list[tuple[Found, float]], crowd: list[Found], polic
 `python benchmarks/bench_extender.py`
 
 {os.cpu_count()} cores (one is used), commit {commit.stdout.strip()}, load average {load:.1f} at the end.
-Synthetic caches, {GPUS} GPUs a node, {pods} pods a size, all names sent, both verbs through the ASGI app, one process.
+Synthetic caches, {GPUS} GPUs a node, {pods} pods a size, all names sent to filter and
+those that it hands on to prioritize, through the ASGI app, one process.
 **CPU time of that process** (other work may run on the machine). **No socket, no kube-scheduler, no KWOK**: pods per
 second and the real scheduler are not measured here. `floor`: json.loads and json.dumps of the same bodies.
 

@@ -5,8 +5,8 @@
 A real etcd, kube-apiserver and kube-scheduler with the chart's configuration; each node is a Node and a GPUNode of
 eight GPUs, as KWOK would keep them. All pods, each a trial's, are there before the scheduler starts. The rate is taken
 between the first and the last binding, with the extender, without one, and with one that decides nothing
-(null_extender.py: what the protocol itself costs, with a score for every node), in turns, so that one run gives the
-ratios. Writes benchmarks/results/bench-scheduler.md and .png, prints RESULT {json}.
+(null_extender.py: what the protocol costs where all nodes are handed on, each with a score), in turns, so that one run
+gives the ratios. Writes benchmarks/results/bench-scheduler.md and .png, prints RESULT {json}.
 """
 
 from __future__ import annotations
@@ -190,8 +190,8 @@ def page(sizes: Sequence[Size], pods: int) -> str:
 `python benchmarks/bench_scheduler.py --pods {pods}` (commit {commit.stdout.strip()}): the real kube-scheduler 1.36,
 {TURNS} turns each, on {os.cpu_count()} cores with etcd and the API server, load average
 {os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets. `null` decides
-nothing and tells the score of every node, all alike: what asking an extender costs by itself.
-Ours tells those of the {SCORED} best, which saves kube-scheduler the reading of the rest.
+nothing, hands on every node and scores them all alike: what asking an extender costs by itself.
+Ours hands on the {SCORED} best, so kube-scheduler reads, scores and asks about no others.
 
 | nodes | pods/s with | without | ratio | null's ratio | verbs, wall ms a pod | extender, all CPU ms a pod | RSS, MB |
 | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from podium.placement.cpus import allocatable, seat_of
+from podium.placement.cpus import machine_of, seat_of
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
@@ -28,7 +28,7 @@ class Crowd:
 
     def room(self) -> Room:
         api = cast(Api, self)
-        return Room(WatchCache(api, NODES, allocatable, page=PAGE), WatchCache(api, PODS, seat_of, page=PAGE))
+        return Room(WatchCache(api, NODES, machine_of, page=PAGE), WatchCache(api, PODS, seat_of, page=PAGE))
 
     async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
         begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods

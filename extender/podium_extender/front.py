@@ -22,7 +22,7 @@ JSON = "application/json"
 
 class Front:
     """Requests over `body_limit` bytes and those beyond `max_requests` at once are refused. `evictor` answers preempt,
-    `waiting` is told which pods every node refused, `scored`: of how many nodes at most the score is told.
+    `waiting` is told which pods every node refused, `scored`: how many nodes filter hands on at most.
     """
 
     def __init__(

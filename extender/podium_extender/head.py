@@ -1,9 +1,10 @@
-"""Which nodes prioritize tells the scores of: the head of the list. Pure; used by `verbs`.
+"""Which of the nodes that may take a pod are handed on to kube-scheduler: the best by our score. Pure; used by
+`narrow`.
 
-kube-scheduler adds our score to its own and takes the node with the highest sum, so what is far down the list says
-nothing, and reading 5,000 rows takes it as long as half the rest of its work on a pod (bench-scheduler.md). A node that
-is not named has 0, as one has that is named with 0. The favourite of `rank` is always in the head, and kube-scheduler's
-own scores may still choose another of it.
+kube-scheduler reads each name that filter leaves, lets its plugins score each, writes them all into its next question
+and reads the answer: at 5,000 nodes that takes longer than the rest of its work on a pod (bench-scheduler.md). Its own
+`percentageOfNodesToScore` leaves nodes out for the same reason, by turns; this does it by score. The favourite of
+`rank` is always in the head, and kube-scheduler's own scores may still choose another of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium.placement.scores import HIGHEST
 
-SCORED = 32  # nodes: enough for kube-scheduler's own scores to choose among; each costs it some 2 us a pod
+SCORED = 32  # nodes: enough for kube-scheduler's own scores to choose among
 
 
 def head(

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from podium.placement.cpus import allocatable, others_selector, seat_of
+from podium.placement.cpus import machine_of, others_selector, seat_of
 from podium.placement.registry import placement_policy
 from podium_cluster import health
 from podium_cluster.client import Api, connect
@@ -28,6 +28,7 @@ from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
 from podium_extender.nudges import nudge_for_ever
 from podium_extender.preempt import Evictor
+from podium_extender.preferences import Preferences
 from podium_extender.restraint import Limits
 from podium_extender.room import Room
 from podium_extender.settings import ExtenderSettings
@@ -44,18 +45,19 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Tel
     """The caches that the answers come from; their `run` is up to the caller."""
     beats = Heartbeats(time.time)
     others = others_selector(settings.scheduler_name)
-    room = Room(
-        WatchCache(api, NODES, allocatable, page=PAGE), WatchCache(api, PODS, seat_of, fields=others, page=PAGE)
-    )
+    own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
+    nodes = WatchCache(api, NODES, machine_of, page=PAGE)
+    other = WatchCache(api, PODS, seat_of, fields=others, page=PAGE) if settings.watch_all_pods else None
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode),
-        WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}"),
+        own,
         WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
         WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
         assumed=assumed,
-        room=room if settings.watch_all_pods else None,
+        room=None if other is None else Room(nodes, other),
+        preferences=Preferences(nodes, [own] if other is None else [own, other]),
     )
 
 

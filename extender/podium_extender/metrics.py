@@ -53,6 +53,12 @@ class Metrics:
         self.rejections = Counter(
             "podium_extender_rejections", "nodes refused by filter, by code", ["code"], registry=self.registry
         )
+        self.handed_on = Counter(
+            "podium_extender_handed_on",
+            "answers to filter by what they leave: the best nodes, or all that fit and why (few, wish, no_favourite)",
+            ["nodes"],
+            registry=self.registry,
+        )
         self.preemptions = Counter(
             "podium_extender_preemptions",
             "answers to preempt: Evicted, or the code of each node's refusal",

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from podium.placement.cpus import Seat
+from podium.placement.cpus import Machine, Seat
 from podium.placement.readings import PlacedPod
 from podium_cluster.watch import Key, WatchCache
 
@@ -21,9 +21,9 @@ LONGEST_SILENCE = 300.0
 
 
 class Room:
-    """`nodes`: thousandths of a CPU by node. `silence`: seconds after which what was heard is not believed."""
+    """`silence`: seconds after which what was heard is not believed."""
 
-    def __init__(self, nodes: WatchCache[int], others: WatchCache[Seat], silence: float = LONGEST_SILENCE) -> None:
+    def __init__(self, nodes: WatchCache[Machine], others: WatchCache[Seat], silence: float = LONGEST_SILENCE) -> None:
         self._nodes = nodes
         self._others = others
         self._silence = silence
@@ -44,14 +44,14 @@ class Room:
         whole = self._nodes.get("", node)
         if whole is None:
             return None
-        return whole - self._taken.get(node, 0) - sum(pod.requests.get("cpu", 0) for pod in own)
+        return whole.cpu - self._taken.get(node, 0) - sum(pod.requests.get("cpu", 0) for pod in own)
 
     def changed(self) -> frozenset[str]:
         """Nodes on which something changed since this was asked last."""
         found, self._changed = frozenset(self._changed), set()
         return found
 
-    def _node_changed(self, key: Key, before: int | None, after: int | None) -> None:
+    def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
         if before != after:  # a node's heartbeat is no news
             self._changed.add(key[1])
 

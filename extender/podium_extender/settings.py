@@ -35,10 +35,10 @@ class ExtenderSettings(ClusterSettings):
     wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     scored_nodes: int = Field(
-        SCORED, ge=1, description="kube-scheduler is told the scores of so many nodes, the best; all others have 0"
+        SCORED, ge=1, description="nodes that filter hands on at most, the best, where no soft preference is stated"
     )
     watch_all_pods: bool = Field(
-        True, description="know the nodes' free CPUs, by the pods of all schedulers; else pods are packed by GPUs alone"
+        True, description="know free CPUs and affinities of all schedulers' pods; else pods are packed by GPUs alone"
     )
     placement: str = Field(DEFAULT, description="how nodes are scored: see docs/scheduling.md")
 

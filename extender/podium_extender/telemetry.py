@@ -30,6 +30,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
 from podium_extender.assumed import Assumed
+from podium_extender.preferences import Preferences
 from podium_extender.room import Room
 from podium_extender.trials import SeenTrial
 from podium_extender.views import Views
@@ -74,7 +75,7 @@ def _timestamp(text: str) -> float:
 
 class Telemetry:
     """Views of nodes by name. `namespace` is where the agents' leases are; `assumed` are pods that count already;
-    `room` knows of CPUs.
+    `room` knows of CPUs, `preferences` what kube-scheduler may go by beside our scores.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Telemetry:
         clock: Callable[[], float],
         assumed: Assumed | None = None,
         room: Room | None = None,
+        preferences: Preferences | None = None,
     ) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -97,6 +99,7 @@ class Telemetry:
         self.clock = clock
         self._assumed = Assumed() if assumed is None else assumed
         self._room = room
+        self.preferences = preferences or Preferences()
         self.cpus_known = False  # as of the last `views`
         self._views = Views()
         self._changed: set[str] = set()  # nodes whose view has to be made anew
@@ -118,7 +121,7 @@ class Telemetry:
     @property
     def more_caches(self) -> Mapping[str, WatchCache[Any]]:
         """Those that are not waited for: without them less is known."""
-        return {} if self._room is None else self._room.caches
+        return {**self.preferences.caches, **({} if self._room is None else self._room.caches)}
 
     def cold(self) -> str | None:
         """None once every cache has its first list; before that, the sentence that says what is awaited."""
@@ -129,7 +132,7 @@ class Telemetry:
         """All nodes, as they are now."""
         self._changed.update(self._assumed.expire(self.clock()))
         self._look_at_cpus()
-        for name in self._changed:
+        for name in sorted(self._changed):  # a new node's place decides between equal ones: the same on every replica
             self._make(name)
         self._changed.clear()
         return self._views

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from podium.placement.base import Question
-from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, prefers
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of
 from podium.placement.readings import PlacedPod, placed
 from podium.placement.scores import MIDDLE
 from podium.placement.views import PodNeed
@@ -20,11 +21,13 @@ from podium.schema.pod import Pod
 from podium_extender.asked import Asked, Reader, write_names
 from podium_extender.bodies import RequestError, parse
 from podium_extender.decide import Filtered, Judge, refused
-from podium_extender.head import SCORED, head
+from podium_extender.head import SCORED
 from podium_extender.metrics import Metrics
+from podium_extender.narrow import Handed, narrowed, others_say
 from podium_extender.preempt import Evictor
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
+from podium_extender.views import Views
 from podium_extender.waiting import WaitingRoom
 from podium_extender.wire import FilterResult, NodeList, PreemptArgs
 
@@ -33,8 +36,8 @@ _NONE_FAILED = b'{"Nodes":null,"NodeNames":%b,"FailedNodes":{},"FailedAndUnresol
 
 
 class Verbs:
-    """`evictor` answers preempt, `waiting` is told which pods every node refused. `scored`: of how many nodes at most
-    the score is told (`head`).
+    """`evictor` answers preempt, `waiting` is told which pods every node refused. `scored`: how many nodes filter hands
+    on at most, where it may choose (`narrow`).
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Verbs:
         self._reader = Reader()
         self._rows = Rows()
         self._read: tuple[Pod, PodNeed, PlacedPod] | None = None
+        self._handed: tuple[str, Handed] | None = None  # by the pod's uid: what prioritize will ask of
 
     def answer(self, verb: str, body: bytes, began: float) -> bytes:
         """One of VERBS; raises RequestError. `began`: time.perf_counter() when the request's first bytes were there."""
@@ -82,13 +86,15 @@ class Verbs:
         telemetry, waiting, now = self._telemetry, self._waiting, self._telemetry.clock()
         try:
             question = self._question(args)
-            decided = self._judge.filter(question, args.names, telemetry.views(), now)
+            views = telemetry.views()
+            decided = self._judge.filter(question, args.names, views, now)
             if waiting is not None:
                 name = args.pod.metadata.namespace, args.pod.metadata.name
                 if decided.passed:
                     waiting.leaves(name)
                 else:
                     waiting.refused(name, question.need, args.names, now)
+            decided = replace(decided, passed=self._handed_on(args, question, decided.passed, views, now))
             if len(decided.passed) == 1:  # then there is nothing to score
                 self._expect(args, decided.passed[0])
         except BadPodError as error:
@@ -97,8 +103,26 @@ class Verbs:
             self._metrics.rejections.labels(code).inc(count)
         return decided
 
+    def _handed_on(
+        self, args: Asked, question: Question, passed: Sequence[str], views: Views, now: float
+    ) -> Sequence[str]:
+        """The best of those that may take it, of which prioritize will be asked, or all of them."""
+        preferences = self._telemetry.preferences
+        found: Handed | None = None
+        if len(passed) <= self._scored:
+            why = "few"
+        elif others_say(args.pod, preferences):
+            why = "wish"
+        else:
+            ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
+            found = narrowed(ranking, passed, views, self._scored, preferences.shunned)
+            why = "best" if found is not None else "no_favourite"
+        self._metrics.handed_on.labels(why).inc()
+        self._handed = None if found is None else (args.pod.metadata.uid, found)
+        return passed if found is None else found.names
+
     def _filtered(self, args: Asked, decided: Filtered) -> bytes:
-        if args.listed is not None and not decided.failed:
+        if args.listed is not None and len(decided.passed) == len(args.names):
             return _NONE_FAILED % args.listed
         passed = tuple(decided.passed)
         result = FilterResult(
@@ -115,6 +139,10 @@ class Verbs:
 
     def _prioritize(self, args: Asked) -> bytes:
         self._warm()
+        handed, self._handed = self._handed, None
+        if handed is not None and (handed[0], handed[1].names) == (args.pod.metadata.uid, args.names):
+            self._expect(args, handed[1].favourite)
+            return self._rows.write(args.names, handed[1].scores)
         try:
             question = self._question(args)
         except BadPodError:  # filter says why; nothing is better than anything else for such a pod
@@ -124,12 +152,7 @@ class Verbs:
         ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
         if ranking.favourite is not None:
             self._expect(args, args.names[ranking.favourite])
-        # of several equally good nodes, and where the pod has wishes of its own, kube-scheduler is to choose
-        most = len(args.names) if ranking.favourite is None or prefers(args.pod) else self._scored
-        if len(args.names) <= most:
-            return self._rows.write(args.names, ranking.scores.tolist())
-        told = head(ranking.scores, ranking.costs, views.places(args.names), most)
-        return self._rows.write([args.names[i] for i in told.tolist()], ranking.scores[told].tolist())
+        return self._rows.write(args.names, ranking.scores.tolist())
 
     def _preempt(self, args: PreemptArgs) -> bytes:
         if self._telemetry.cold():

@@ -79,7 +79,7 @@ class HostPriority(GoModel):
 
 
 class HostPriorityList(RootModel[list[HostPriority]]):
-    """The answer of prioritize, in the order asked; a node that is left out has 0 (`head`)."""
+    """The answer of prioritize, in the order asked; a node that is left out has 0."""
 
 
 class Trouble(GoModel):

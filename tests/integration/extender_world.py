@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,7 @@ NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 TRIAL_LABEL = "podium.dev/trial"
 GIB = 2**30
 PATIENCE = 60.0
+USUAL = ("idle", "busy", "broken", "a", "b")  # nodes that pods may go to: the cluster may have real ones
 
 
 def scheduler_version() -> str:
@@ -171,15 +172,23 @@ class World:
 
     def refusal(self, short: str, **annotations: str) -> str:
         """Why the extender would refuse a pod of these annotations there; empty: it would not."""
-        container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
-        metadata = {"name": "probe", "namespace": self.namespace, "uid": "probe", "annotations": annotations}
-        question = {
-            "Pod": {"metadata": metadata, "spec": {"containers": [container]}},
-            "NodeNames": [self.node(short)],
-        }
-        answer = httpx.post(f"http://127.0.0.1:{self.extender_port}/filter", json=question, timeout=10).json()
+        answer = self._filter([short], annotations=annotations)
         failed: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
         return failed.get(self.node(short), "")
+
+    def handed_on(self, shorts: Sequence[str]) -> list[str]:
+        """Which of these nodes the extender leaves to kube-scheduler for a trial's pod."""
+        answer = self._filter(shorts, labels={TRIAL_LABEL: "probe"})
+        return [name.removeprefix(f"{self.scheduler}-") for name in answer["NodeNames"]]
+
+    def _filter(self, shorts: Sequence[str], **metadata: Any) -> dict[str, Any]:
+        container = {"name": "c", "resources": {"requests": {"podium.dev/gpu": "1"}}}
+        metadata |= {"name": "probe", "namespace": self.namespace, "uid": "probe"}
+        pod = {"metadata": metadata, "spec": {"containers": [container]}}
+        question = {"Pod": pod, "NodeNames": [self.node(short) for short in shorts]}
+        url = f"http://127.0.0.1:{self.extender_port}/filter"
+        answer: dict[str, Any] = httpx.post(url, json=question, timeout=10).json()
+        return answer
 
     def metric(self, name: str) -> float:
         """A sample of the extender's page, by its whole name with labels; 0 where it is not there yet."""
@@ -231,22 +240,31 @@ class World:
     # objects
 
     def add_node(self, short: str, *gpus: Mapping[str, Any], shares: int = 4) -> None:
-        name = self.node(short)
+        self.add_nodes({short: gpus}, shares=shares)
+
+    def add_nodes(
+        self, nodes: Mapping[str, Sequence[Mapping[str, Any]]], *, shares: int = 4, shunned: Collection[str] = ()
+    ) -> None:
+        """One after another, by their GPUs. `shunned`: with a taint `PreferNoSchedule`."""
         amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now()}
 
         async def put(api: Api) -> None:
-            labels = {"kubernetes.io/hostname": name}
-            await api.apply(NODES, {"metadata": {"name": name, "labels": labels}}, manager="test")
-            status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
-            await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
-            await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
-            told = {"updatedAt": now(), "gpus": list(gpus)}
-            await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
+            for short, gpus in nodes.items():
+                name = self.node(short)
+                metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+                taints = [{"key": "podium.dev/test", "effect": "PreferNoSchedule"}] if short in shunned else []
+                await api.apply(NODES, {"metadata": metadata, "spec": {"taints": taints}}, manager="test")
+                status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+                await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
+                await api.apply(GPUNODES, {"metadata": {"name": name}}, manager="test")
+                told = {"updatedAt": now(), "gpus": list(gpus)}
+                await api.apply_status(GPUNODES, {"metadata": {"name": name}, "status": told}, manager="podium-agent")
 
         self.api(put)
         if "extender" in self.processes:
-            self.wait(lambda: self.extender_knows(short), f"the extender knows {short}")
+            last = list(nodes)[-1]
+            self.wait(lambda: self.extender_knows(last), f"the extender knows {last}")
 
     def add_pod(
         self,
@@ -256,8 +274,12 @@ class World:
         annotations: Mapping[str, str] | None = None,
         urgent: bool = False,
         trial: bool = True,
+        among: Sequence[str] = USUAL,
+        affinity: Mapping[str, Any] | None = None,
     ) -> None:
-        """All of them at once; each is the pod of a trial of its own name, but for urgent ones or without `trial`."""
+        """All of them at once; each is the pod of a trial of its own name, but for urgent ones or without `trial`.
+        `on`: this node alone; else one of `among`. `affinity`: beside that, to nodes or to pods.
+        """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
             amounts = {"podium.dev/gpu": str(gpus)}
@@ -265,12 +287,14 @@ class World:
         spec: dict[str, Any] = {
             "schedulerName": self.scheduler,
             "automountServiceAccountToken": False,
-            "tolerations": [{"operator": "Exists"}],
+            # no kubelet keeps the nodes ready; a taint that is but a wish counts
+            "tolerations": [{"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")],
             "containers": [container],
-            # this world's nodes only: the cluster may have real ones
             "priorityClassName": "system-cluster-critical" if urgent else "",
-            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": self._only(on)}},
+            "affinity": dict(affinity or {}),
         }
+        only = {"requiredDuringSchedulingIgnoredDuringExecution": self.terms([on] if on else among)}
+        spec["affinity"]["nodeAffinity"] = only | spec["affinity"].get("nodeAffinity", {})
 
         async def create(api: Api) -> None:
             metadata = {"namespace": self.namespace, "annotations": dict(annotations or {})}
@@ -295,8 +319,9 @@ class World:
 
         self.api(put)
 
-    def _only(self, on: str | None) -> Mapping[str, Any]:
-        names = [self.node(on)] if on else [self.node(short) for short in ("idle", "busy", "broken", "a", "b")]
+    def terms(self, shorts: Sequence[str]) -> Mapping[str, Any]:
+        """A selector of these nodes."""
+        names = [self.node(short) for short in shorts]
         wanted = {"key": "kubernetes.io/hostname", "operator": "In", "values": names}
         return {"nodeSelectorTerms": [{"matchExpressions": [wanted]}]}
 

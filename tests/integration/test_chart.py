@@ -134,7 +134,7 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
     objects = parse(render(tool, values))
     rules = one(objects, "ClusterRole", "podium-scheduler")["rules"]
     rights = {kind: rule["verbs"] for rule in rules if rule["apiGroups"] == [""] for kind in rule["resources"]}
-    assert rights.get("nodes") == (["list", "watch"] if watches else None)
+    assert rights["nodes"] == ["list", "watch"]
     assert rights["pods"] == ["get", "list", "watch"]
     (extender,) = (c for c in pod_specs(objects)["podium-scheduler"]["containers"] if c["name"] == "extender")
     assert {"name": "PODIUM_WATCH_ALL_PODS", "value": str(watches).lower()} in extender["env"]

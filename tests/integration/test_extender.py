@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
-from extender_world import GIB, World, gpu, now
+from extender_world import GIB, TRIAL_LABEL, World, gpu, now
 from held_wire import HeldWire
 
 from podium_cluster.resources import EVENTS
+from podium_extender.head import SCORED
 from podium_extender.wakeups import ROOM_ANNOTATION
 
 pytestmark = pytest.mark.integration
@@ -87,6 +88,55 @@ def test_a_burst_is_spread_evenly_although_no_agent_has_seen_it(world: World, wi
         places = [world.bound(name) for name in names]
     assert sorted(places) == ["a", "a", "a", "b", "b", "b"]
     seen_by_the_extender(world)
+
+
+CROWD = [f"n{i:02d}" for i in range(SCORED + 8)]
+LAST = CROWD[-1]
+WISH = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def alike(world: World, shunned: Sequence[str] = ()) -> None:
+    """More nodes than filter hands on, none better than another; the scheduler knows of them."""
+    world.add_nodes({short: [gpu(number)] for number, short in enumerate(CROWD)}, shunned=shunned)
+    world.add_node("b", gpu(len(CROWD)))
+    seen_by_the_scheduler(world, "b")
+
+
+def test_of_many_nodes_alike_a_pod_without_wishes_has_the_first_and_one_with_a_wish_the_node_it_wants(
+    world: World,
+) -> None:
+    """For the first, kube-scheduler is not told of the last node; for the other, it is."""
+    alike(world)
+    world.wait(lambda: world.handed_on(CROWD) == CROWD[:SCORED], "filter hands on the best")
+    world.add_pod("any", among=CROWD)
+    assert world.bound("any") == CROWD[0]
+    (term,) = world.terms([LAST])["nodeSelectorTerms"]
+    world.add_pod("picky", among=CROWD, affinity={"nodeAffinity": {WISH: [{"weight": 100, "preference": term}]}})
+    assert world.bound("picky") == LAST
+
+
+def test_a_pod_of_a_crowd_goes_where_another_wants_to_have_it(world: World) -> None:
+    alike(world)
+    selector = {"matchExpressions": [{"key": TRIAL_LABEL, "operator": "Exists"}]}
+    term = {"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}
+    world.add_pod(
+        "sociable",
+        on=LAST,
+        gpus=0,
+        trial=False,
+        affinity={"podAffinity": {WISH: [{"weight": 100, "podAffinityTerm": term}]}},
+    )
+    assert world.bound("sociable") == LAST
+    world.wait(lambda: world.handed_on(CROWD) == CROWD, "the extender has seen the wish")
+    world.add_pod("any", among=CROWD)
+    assert world.bound("any") == LAST
+
+
+def test_a_pod_of_a_crowd_is_kept_off_nodes_with_a_soft_taint(world: World) -> None:
+    alike(world, shunned=CROWD[:-1])
+    world.wait(lambda: world.handed_on(CROWD) == [*CROWD[:SCORED], LAST], "the extender has seen the taints")
+    world.add_pod("any", among=CROWD)
+    assert world.bound("any") == LAST
 
 
 def test_a_broken_gpu_is_refused_and_the_pod_says_why(world: World) -> None:

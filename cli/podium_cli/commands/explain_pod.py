@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podium.placement.base import Policy, Question
-from podium.placement.cpus import allocatable, others_selector, seat_of
+from podium.placement.cpus import machine_of, others_selector, seat_of
 from podium.placement.fit import STALE_AFTER, refuse
 from podium.placement.load_balance import table as terms_of
 from podium.placement.needs import GPU_RESOURCE, TRIAL_LABEL, BadPodError, need_of
@@ -168,7 +168,7 @@ def _table(need: PodNeed, judged: Sequence[Judged], now: float) -> Table:
 async def _room(api: Api, scheduler: str) -> Mapping[str, int] | None:
     """Thousandths of a CPU by node that pods of other schedulers leave; None where the caller may not read them all."""
     try:
-        left = {item["metadata"]["name"]: allocatable(item) async for item in _pages(api, NODES)}
+        left = {item["metadata"]["name"]: machine_of(item).cpu async for item in _pages(api, NODES)}
         async for item in _pages(api, PODS, others_selector(scheduler)):
             seat = seat_of(item)
             if seat.node in left:

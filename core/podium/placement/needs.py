@@ -87,11 +87,17 @@ def others_matter(pod: Pod) -> bool:
 
 
 def prefers(pod: Pod) -> bool:
-    """It says which nodes it would rather have, of those that it may have."""
+    """It says which nodes it would rather have, of those that it may have. Claims of devices may: they can name
+    alternatives in an order.
+    """
     spec = pod.spec
     affinities = (spec.affinity.node_affinity, spec.affinity.pod_affinity, spec.affinity.pod_anti_affinity)
     wishes = any(one.get("preferredDuringSchedulingIgnoredDuringExecution") for one in affinities if one)
-    return wishes or any(one.get("whenUnsatisfiable") == "ScheduleAnyway" for one in spec.topology_spread_constraints)
+    return (
+        wishes
+        or bool(spec.resource_claims)
+        or any(one.get("whenUnsatisfiable") == "ScheduleAnyway" for one in spec.topology_spread_constraints)
+    )
 
 
 def _thousandths(container: Container) -> dict[str, int]:

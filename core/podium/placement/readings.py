@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from podium.placement.affinity import AffinityTerm, terms_toward_others
 from podium.placement.charge import charge
 from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters, requests_of
 from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
@@ -44,6 +45,7 @@ class PlacedPod:
     gone_by: float | None = None  # when its time to end is over
     began: float | None = None  # when its first container started; None: it has not
     waits: bool = False  # for a node; a pod behind a scheduling gate does not yet
+    terms: tuple[AffinityTerm, ...] = ()  # what it says of other pods, once it is on its node
 
     @property
     def thirst(self) -> PodNeed:
@@ -79,6 +81,7 @@ def placed(pod: Pod) -> PlacedPod:
         leaving=meta.deletion_timestamp is not None,
         gone_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         began=_began(pod),
+        terms=terms_toward_others(meta.namespace, spec.affinity),
         waits=not spec.node_name and not spec.scheduling_gates and pod.status.phase not in _OVER,
     )
 

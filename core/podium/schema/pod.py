@@ -69,6 +69,7 @@ class PodSpec(ApiModel):
     affinity: Affinity = Field(default_factory=Affinity)
     topology_spread_constraints: list[dict[str, Any]] = Field(default_factory=list)
     volumes: list[dict[str, Any]] = Field(default_factory=list)
+    resource_claims: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class Running(ApiModel):

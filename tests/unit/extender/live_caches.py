@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
+from podium.placement.cpus import machine_of
 from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
+from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.preferences import Preferences
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
 
@@ -46,13 +48,15 @@ class Live:
 def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
     """`server`: has the `list` and `watch` of an Api."""
     api = cast(Api, server)
+    own = WatchCache(api, PODS, parse_pod)
     return Telemetry(
         WatchCache(api, GPUNODES, parse_gpunode),
-        WatchCache(api, PODS, parse_pod),
+        own,
         WatchCache(api, LEASES, Heartbeats(clock).parse, namespace="podium-system"),
         WatchCache(api, TRIALS, parse_trial),
         namespace="podium-system",
         clock=clock,
+        preferences=Preferences(WatchCache(api, NODES, machine_of), [own]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from live_caches import Live
 
-from podium.placement.cpus import Seat, allocatable, others_selector, seat_of
+from podium.placement.cpus import Machine, Seat, machine_of, others_selector, seat_of
 from podium.placement.readings import PlacedPod
 from podium.placement.views import PodNeed
 from podium_cluster.client import Api
@@ -70,7 +70,7 @@ def test_what_is_no_quantity_is_refused() -> None:
 
 def test_pods_that_are_alike_are_one_object() -> None:
     assert seat_of(pod("x", "a", "1")) is seat_of(pod("y", "a", "1000m"))
-    assert allocatable(node("a", "7910m")) == 7910
+    assert machine_of(node("a", "7910m")) == Machine(7910)
     assert "spec.schedulerName!=podium," in others_selector("podium")
 
 
@@ -82,7 +82,7 @@ class World:
         self.gpunodes = Live(GPUNODES, {"a": gpunode("a"), "b": gpunode("b")})
         beats = WatchCache(cast(Api, Live(LEASES, {})), LEASES, Heartbeats(lambda: NOW).parse)
         self.room = Room(
-            WatchCache(cast(Api, self.nodes), NODES, allocatable),
+            WatchCache(cast(Api, self.nodes), NODES, machine_of),
             WatchCache(cast(Api, self.others), PODS, seat_of, page=1),
             silence,
         )

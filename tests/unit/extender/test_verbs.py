@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from podium_cluster.resources import GPUNODES, LEASES, PODS
-from podium_extender.head import SCORED
 from podium_extender.metrics import Metrics
 
 FRESH = "2027-01-15T07:59:50Z"  # ten seconds before the tests' clock
@@ -242,49 +241,6 @@ def test_by_default_trials_are_spread_and_other_pods_fill_what_is_begun(ask: Ask
 def test_unknown_nodes_are_in_the_middle(ask: Ask) -> None:
     assert scores(ask({}, "/prioritize", question(WANT_GPU, "a", "b"))) == {"a": 5, "b": 5}
     assert scores(ask({}, "/prioritize", question(pod("new", gpu_memory="lots"), "a"))) == {"a": 5}
-
-
-CROWD = {GPUNODES: [gpunode(f"n{i:03d}", gpu(f"GPU-{i}", smUtilization=i % 50)) for i in range(2 * SCORED)]}
-CROWD_NAMES = [f"n{i:03d}" for i in range(2 * SCORED)]
-WISH = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
-
-
-def test_of_many_nodes_the_best_are_told(ask: Ask) -> None:
-    told = scores(ask(CROWD, "/prioritize", question(WANT_GPU, *CROWD_NAMES)))
-    assert len(told) == SCORED
-    assert told["n000"] == max(told.values()) == 10
-    assert list(told) == sorted(told), "in the order asked"
-    busiest = max(int(name[1:]) % 50 for name in told)
-    left_out = set(CROWD_NAMES) - set(told)
-    assert all(int(name[1:]) % 50 >= busiest for name in left_out)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"affinity": {"nodeAffinity": WISH}},
-        {"affinity": {"podAffinity": WISH}},
-        {"affinity": {"podAntiAffinity": WISH}},
-        {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
-        {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]},
-    ],
-    ids=["node affinity", "affinity", "anti-affinity", "spread", "no favourite"],
-)
-def test_all_are_told_where_the_scheduler_has_a_choice_of_its_own(ask: Ask, spec: Json) -> None:
-    asked = WANT_GPU | {"spec": {**WANT_GPU["spec"], "initContainers": [], **spec}}
-    assert list(scores(ask(CROWD, "/prioritize", question(asked, *CROWD_NAMES)))) == CROWD_NAMES
-
-
-def test_urgent_pods_each_have_a_first_of_their_own_among_those_told(ask: Ask) -> None:
-    idle = {GPUNODES: [gpunode(name, gpu(f"GPU-{name}")) for name in CROWD_NAMES]}
-    wants = {"containers": [{"name": "c", "resources": {"requests": {"podium.dev/gpu-exclusive": "1"}}}]}
-    firsts = set()
-    for i in range(4):
-        told = scores(ask(idle, "/prioritize", question({"metadata": {"uid": f"u-{i}"}, "spec": wants}, *CROWD_NAMES)))
-        assert len(told) == SCORED
-        assert sorted(told.values())[-2:] == [5, 6]
-        firsts.add(max(told, key=told.__getitem__))
-    assert len(firsts) > 1
 
 
 def test_full_form_is_answered_with_whole_nodes(ask: Ask) -> None:

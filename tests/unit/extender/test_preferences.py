@@ -1,0 +1,69 @@
+"""What other pods prefer and which nodes are shunned, event by event."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from live_caches import Live
+
+from podium.placement.cpus import machine_of, seat_of
+from podium.schema.pod import Pod
+from podium_cluster.client import Api
+from podium_cluster.resources import NODES, PODS
+from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.preferences import Preferences
+
+Json = dict[str, Any]
+LOUD = {"noise": "loud"}
+ASKED = Pod.model_validate({"metadata": {"namespace": "default", "labels": LOUD}, "spec": {}})
+
+
+def quiet(name: str, node: str = "a") -> Json:
+    term = {"labelSelector": {"matchLabels": LOUD}, "topologyKey": "kubernetes.io/hostname"}
+    weighted = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}
+    meta = {"name": name, "namespace": "default", "resourceVersion": "2"}
+    return {"metadata": meta, "spec": {"nodeName": node, "affinity": {"podAntiAffinity": weighted}}}
+
+
+def node(*effects: str) -> Json:
+    taints = [{"key": "k", "effect": effect} for effect in effects]
+    return {"metadata": {"name": "a", "resourceVersion": "2"}, "spec": {"taints": taints}, "status": {}}
+
+
+def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
+    async def main() -> None:
+        pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
+        others = WatchCache(cast(Api, pods), PODS, seat_of)
+        machines = WatchCache(cast(Api, nodes), NODES, machine_of)
+        preferences = Preferences(machines, [others])
+        assert preferences.may_mean(ASKED), "nothing was seen yet"
+        runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]
+        async with asyncio.timeout(30):
+            await wait_all_synced((others, machines))
+            for name, payload, meant in [
+                ("two", quiet("two"), True),
+                ("one", None, True),
+                ("two", quiet("two", node="b"), True),
+                ("two", None, False),
+                ("three", quiet("three", node=""), False),
+                ("three", quiet("three"), True),
+                ("three", quiet("three") | {"spec": {"nodeName": "a"}}, False),
+            ]:
+                pods.put(name, payload)
+                await pods.events.join()
+                assert preferences.may_mean(ASKED) is meant, (name, payload)
+            for payload, shunned in [
+                (node("NoSchedule"), set()),
+                (node("NoExecute", "PreferNoSchedule"), {"a"}),
+                (node(), set()),
+                (node("PreferNoSchedule"), {"a"}),
+                (None, set()),
+            ]:
+                nodes.put("a", payload)
+                await nodes.events.join()
+                assert preferences.shunned == shunned
+        for run in runs:
+            run.cancel()
+
+    asyncio.run(main())
