@@ -34,12 +34,11 @@ def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _N
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
-    live, with_pod = closing.live, [t for t in closing.live if t.pod is not None]
-    pods = {job.key: sum([t.job == job.key for t in with_pod]) for job in jobs}
-    free = _Free(snapshot, with_pod, by_key, promised)
-    over = {job.key: len(closing.of_job.get(job.key, ())) - sum([t.job == job.key for t in live]) for job in jobs}
-    wanted = {job.key: _demand(job, over[job.key]) for job in jobs}
-    stuck = {job.key: sum([t.job == job.key and t.stuck for t in with_pod]) for job in jobs}
+    with_pod = {key: [t for t in live if t.pod is not None] for key, live in closing.live.items()}
+    pods = {job.key: len(with_pod.get(job.key, ())) for job in jobs}
+    free = _Free(snapshot, [t for mine in with_pod.values() for t in mine], by_key, promised)
+    wanted = {job.key: _demand(job, closing) for job in jobs}
+    stuck = {job.key: sum([t.stuck for t in with_pod.get(job.key, ())]) for job in jobs}
     bound: dict[JobKey, tuple[str, str]] = {}
     rest = list(jobs)
     while rest:
@@ -72,10 +71,9 @@ def _open(job: JobView, closing: Closing) -> bool:
     return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
 
 
-def _demand(job: JobView, over: int) -> int:
-    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`.
-    `over`: how many of its trials need none any more.
-    """
+def _demand(job: JobView, closing: Closing) -> int:
+    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
+    over = len(closing.of_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
     left = max(0, job.max_trials - over)
     if job.parallel is not None:
         return min(job.parallel, left)
