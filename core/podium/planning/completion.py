@@ -16,17 +16,19 @@ from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 
+Live = Mapping[JobKey, Sequence[TrialView]]
+
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials of each job
-    that stay; `of_job`: all of its trials. Both sorted by key, and looked up here once for all.
+    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
+    `of_job`: all trials, of each job and sorted by key. Both are looked up here once for all.
     """
 
     actions: tuple[Action, ...]
     trials: frozenset[TrialKey]
     jobs: frozenset[JobKey]
-    live: Mapping[JobKey, Sequence[TrialView]]
+    live: Live
     of_job: Mapping[JobKey, Sequence[TrialView]]
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from podium.domain.actions import Order, Place
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
@@ -38,7 +38,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
         [k for k, s in eligible.items() if s.trial.phase is not TrialPhase.PENDING or _holds(k, uuids[k], gpus)]
     )
     base = list(eligible.values())
-    if len(snapshot.jobs) > 1 or any([s.trial.pinned for s in base]):  # else they are in the order of rank
+    if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are in the order of rank
         base.sort(key=_base_key)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
@@ -172,9 +172,8 @@ class _Choice:
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
             leader = first[uuid]
-            if leader is not None and len(leader.trial.gpus) > 1:
-                if any(first[u] is not leader for u in self._uuids(leader)):
-                    leader = None
+            if leader is not None and any(first[u] is not leader for u in self._uuids(leader)):
+                leader = None
             holder = self._present(gpu.holder, uuid)
             if leader is None or (holder is not None and holder is not leader and self._stays(holder)):
                 leader = holder

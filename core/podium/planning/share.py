@@ -103,6 +103,7 @@ class _Free:
             g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
         }
         self._rooms: dict[JobKey, int] = {}
+        self._fitting: dict[JobKey, list[GpuView]] = {}
 
     def take(self, job: JobView) -> bool:
         """Promise the shares of one more pod, if there are enough. Constant time after a job's first call."""
@@ -118,15 +119,19 @@ class _Free:
         """Free shares that trials of this job can take: each needs shares of different GPUs of one node."""
         if job.key not in self._rooms:
             nodes: dict[str, list[int]] = {}
-            for gpu in self._gpus:
-                if fits(job, gpu):
-                    nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
+            for gpu in self._usable(job):
+                nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
             need = job.gpus_per_trial
             self._rooms[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._rooms[job.key]
 
+    def _usable(self, job: JobView) -> list[GpuView]:
+        if job.key not in self._fitting:
+            self._fitting[job.key] = [gpu for gpu in self._gpus if fits(job, gpu)]
+        return self._fitting[job.key]
+
     def refusal(self, job: JobView) -> tuple[str, str]:
-        usable = [g for g in self._gpus if fits(job, g)]
+        usable = self._usable(job)
         if not self._gpus:
             return "NoGpus", "No node has reported a GPU yet."
         if not usable:
@@ -147,6 +152,8 @@ class _Free:
 
 def _groups(free: Sequence[int], size: int) -> int:
     """How many groups of `size` different GPUs the free shares of one node make: no GPU is in a group twice."""
+    if size == 1:
+        return sum(free)
     count = sum(free) // size
     while sum(min(shares, count) for shares in free) < count * size:
         count -= 1
