@@ -62,18 +62,6 @@ class Column:
     own: Floats
     squares: Floats
 
-    @classmethod
-    def of(cls, best: Floats) -> Column | None:
-        """Of the completed trials' best values at this rung; None where they do not differ there."""
-        told = np.sort(best[best > -np.inf])
-        if len(told) < LEAST - 1 or told[0] == told[-1]:
-            return None
-        values, places = _extended(told)
-        own = places[np.maximum(np.searchsorted(values, np.fmax(best, -_HUGE), side="right") - 1, 0)]
-        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            slopes = np.diff(places) / np.diff(values)
-        return cls(values.tolist(), places.tolist(), slopes.tolist(), own, (own[:, None] - own) ** 2)
-
     def place(self, value: float) -> float:
         """The share of the completed trials below it, between two of them by its distance to either; who has shown
         nothing finite is at the end.
@@ -85,6 +73,30 @@ class Column:
         if at >= len(values) - 1 or value == values[at]:
             return places[at]
         return min(places[at + 1], places[at] + self.slopes[at] * (value - values[at]))
+
+
+def columns(best: Floats) -> list[Column | None]:
+    """Of the completed trials' best values (completed, rungs), one a rung; None where they do not differ there. Rungs
+    to which as many have come are done at once: a call for each would cost more than the numbers.
+    """
+    found: list[Column | None] = [None] * best.shape[1]
+    ordered = np.sort(np.where(best > -np.inf, best, np.nan).T, axis=1)  # who has shown nothing is last
+    counts = np.count_nonzero(~np.isnan(ordered), axis=1)
+    highest = ordered[np.arange(len(ordered)), counts - 1]
+    differ = (counts >= LEAST - 1) & (ordered[:, 0] != highest)
+    for count in set(counts[differ].tolist()):
+        rungs = np.flatnonzero(differ & (counts == count))
+        values, places = _extended(ordered[rungs, :count])
+        mine = np.fmax(best[:, rungs].T, -_HUGE)
+        at = [np.searchsorted(each, own, side="right") for each, own in zip(values, mine, strict=True)]
+        own = places[np.maximum(np.array(at) - 1, 0)]
+        squares = (own[:, :, None] - own[:, None, :]) ** 2
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            slopes = np.diff(places) / np.diff(values, axis=1)
+        told = places.tolist()
+        for rung, *facts in zip(rungs.tolist(), values.tolist(), slopes.tolist(), own, squares, strict=True):
+            found[rung] = Column(facts[0], told, facts[1], facts[2], facts[3])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +114,9 @@ class Alike:
 
     def __init__(self, rows: int) -> None:
         self.chance = np.zeros(rows)
-        self._completed: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
         self._facts: tuple[bytes, bytes] | None = None
         self._score = np.zeros(0)  # normal scores of their final ranks
-        self._columns: dict[int, Column | None] = {}
+        self._columns: list[Column | None] = []
         self._rungs: dict[int, _Rung] = {}
         self._seen = np.full(rows, -1)
 
@@ -116,7 +127,7 @@ class Alike:
             return None
         facts = (completed.tobytes(), seen.version[completed].tobytes())
         if facts != self._facts:
-            self._begin(seen, completed)
+            self._begin(seen, table, completed)
             self._facts = facts
         question = ("alike", facts, live.tobytes())
         if question in table.derived:  # asked before
@@ -132,20 +143,19 @@ class Alike:
         table.derived[question] = answers
         return answers
 
-    def _begin(self, seen: Board, completed: NDArray[np.intp]) -> None:
+    def _begin(self, seen: Board, table: EqualTraining, completed: NDArray[np.intp]) -> None:
         order = completed[np.argsort(seen.best[completed], kind="stable")]
         if len(order) > MOST:
             order = order[np.linspace(0, len(order) - 1, MOST).astype(np.intp)]
-        self._completed = order
         self._score = _scores(len(order))
-        self._columns, self._rungs = {}, {}
+        self._columns, self._rungs = columns(table.best[order]), {}
         self._seen[:] = -1
 
     def _ask(self, table: EqualTraining, row: int, rung: int) -> float:
         """The chance of one row. Floats of Python: it is one row mostly, and numpy's calls would cost more."""
         there = self._rungs.get(rung)
         if there is None:
-            there = self._rungs[rung] = self._measure(table, rung)
+            there = self._rungs[rung] = self._measure(rung)
         best = table.best[row, list(there.columns)].tolist()
         mine = [column.place(value) for value, column in zip(best, there.columns.values(), strict=True)]
         weight = kernel(((there.places - mine) ** 2).sum(axis=1), len(mine))
@@ -155,10 +165,10 @@ class Alike:
         ahead = (middle - float(self._score[-1])) / spread
         return _LEAST_CHANCE + 0.5 * math.erfc(-ahead / math.sqrt(2.0))
 
-    def _measure(self, table: EqualTraining, rung: int) -> _Rung:
+    def _measure(self, rung: int) -> _Rung:
         """What the completed trials would have told of each other at this rung."""
         wanted = range(rung, max(-1, rung - BACK), -STEP)
-        found = {c: column for c in wanted if (column := self._column(table, c)) is not None}
+        found = {c: column for c in wanted if (column := self._columns[c]) is not None}
         score = self._score
         squares = np.zeros((len(score), len(score)))
         for column in found.values():
@@ -174,12 +184,6 @@ class Alike:
         places = np.array([column.own for column in found.values()]).reshape(len(found), len(score)).T
         return _Rung(found, np.ascontiguousarray(places), min(1.0, max(_LEAST_ERROR, error)), skill)
 
-    def _column(self, table: EqualTraining, column: int) -> Column | None:
-        """None where the completed trials do not differ at this rung."""
-        if column not in self._columns:
-            self._columns[column] = Column.of(table.best[self._completed, column])
-        return self._columns[column]
-
 
 @lru_cache(maxsize=MOST)
 def _scores(count: int) -> Floats:
@@ -188,16 +192,17 @@ def _scores(count: int) -> Floats:
 
 
 def _extended(values: Floats) -> tuple[Floats, Floats]:
-    """Sorted values and their places, with an end below and one above, as far off as the worst and the best are from
-    the middle one.
+    """Rows of sorted values, with an end below and one above, as far off as the worst and the best are from the middle
+    one; and the places of all, the same in each row.
     """
-    count = len(values)
-    # halves, and Python's own floats: where the values are huge an end is infinite on the way, and nobody is warned
-    worst, middle, best = (float(value) / 2 for value in (values[0], values[count // 2], values[-1]))
-    below = max(-_HUGE / 2, worst + (worst - middle)) * 2
-    above = min(_HUGE / 2, best + (best - middle)) * 2
+    count = values.shape[1]
+    halves = values[:, [0, count // 2, -1]] / 2  # where the values are huge an end is infinite on the way
+    worst, middle, best = halves.T[:, :, None]
+    with np.errstate(over="ignore"):
+        below = np.maximum(-_HUGE / 2, worst + (worst - middle)) * 2
+        above = np.minimum(_HUGE / 2, best + (best - middle)) * 2
     places = (np.arange(count) + 0.5) / count
-    return np.array([below, *values, above]), np.array([-0.5 / count, *places, AHEAD])
+    return np.concatenate([below, values, above], axis=1), np.array([-0.5 / count, *places, AHEAD])
 
 
 def kernel(squares: Floats, columns: int) -> Floats:

@@ -36,6 +36,7 @@ TABLE = np.array(
     ]
 )
 _WIDTHS = np.maximum.accumulate(TABLE[:, LEVELS.index(0.9)] - TABLE[:, LEVELS.index(0.1)])
+_WIDTH_BY_DOUBLINGS = np.array((0.0, *DOUBLINGS_LEFT)), np.array((0.0, *_WIDTHS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def multiples(doublings: float, table: Floats = TABLE) -> Floats:
 
 def width(doublings: Floats) -> Floats:
     """Of the 80 % interval of what is still to come, in units of the scale: 0 at the end, never less with more left."""
-    found: Floats = np.interp(doublings, (0.0, *DOUBLINGS_LEFT), (0.0, *_WIDTHS))
+    found: Floats = np.interp(doublings, *_WIDTH_BY_DOUBLINGS)
     return found
 
 

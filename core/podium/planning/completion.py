@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -16,17 +16,19 @@ from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 
+Live = Mapping[JobKey, Sequence[TrialView]]
+
 
 @dataclass(frozen=True, slots=True)
 class Closing:
     """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
-    in the snapshot's order; `of_job`: all trials of each job, by key. Both are looked up here once for all.
+    `of_job`: all trials, of each job and sorted by key. Both are looked up here once for all.
     """
 
     actions: tuple[Action, ...]
     trials: frozenset[TrialKey]
     jobs: frozenset[JobKey]
-    live: tuple[TrialView, ...]
+    live: Live
     of_job: Mapping[JobKey, Sequence[TrialView]]
 
 
@@ -44,34 +46,50 @@ class _Verdict:
 
 def close(snapshot: Snapshot) -> Closing:
     """O(points): every curve is looked at once."""
-    by_job: dict[JobKey, list[TrialView]] = {}
-    for trial in sorted(snapshot.trials, key=attrgetter("key")):
-        by_job.setdefault(trial.job, []).append(trial)
+    by_job = _by_job(snapshot.trials)
+    unfinished = {key: [t for t in trials if t.phase not in FINAL] for key, trials in by_job.items()}
     actions: list[Action] = []
     ended: set[TrialKey] = set()
     jobs: set[JobKey] = set()
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
-        trials = by_job.get(job.key, [])
-        actions += _leftovers(trials)
-        verdict = _verdict(job, trials, snapshot.now)
+        trials, live = by_job.get(job.key, []), unfinished.get(job.key, [])
+        if len(live) < len(trials):
+            actions += _leftovers(trials)
+        verdict = _verdict(job, trials, len(trials) - len(live), snapshot.now)
         if verdict is not None:
-            for trial in trials:
-                if trial.phase not in FINAL:
-                    actions += ending(trial, *_fate(trial, verdict))
-                    ended.add(trial.key)
+            for trial in live:
+                actions += ending(trial, *_fate(trial, verdict))
+                ended.add(trial.key)
             if not job.finished:
                 actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
             jobs.add(job.key)
             continue
-        for trial in trials:
-            if trial.stopped and trial.phase not in FINAL:
+        for trial in live:
+            if trial.stopped:
                 text = "spec.stopped is set: the trial ends and keeps its result."
                 actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
                 ended.add(trial.key)
-    live = [trial for trial in snapshot.trials if trial.phase not in FINAL]
-    if ended:
-        live = [trial for trial in live if trial.key not in ended]
-    return Closing(tuple(actions), frozenset(ended), frozenset(jobs), tuple(live), by_job)
+    return Closing(tuple(actions), frozenset(ended), frozenset(jobs), without(unfinished, ended), by_job)
+
+
+def without(
+    live: Mapping[JobKey, Sequence[TrialView]], ended: Collection[TrialKey]
+) -> Mapping[JobKey, Sequence[TrialView]]:
+    """`live` less those that have ended."""
+    if not ended:
+        return live
+    return {key: [trial for trial in trials if trial.key not in ended] for key, trials in live.items()}
+
+
+def _by_job(trials: Iterable[TrialView]) -> dict[JobKey, list[TrialView]]:
+    found: dict[JobKey, list[TrialView]] = {}
+    last: JobKey | None = None
+    mine: list[TrialView] = []
+    for trial in sorted(trials, key=attrgetter("key")):
+        if trial.job is not last:  # mostly the same object as the one before: it need not be hashed
+            last, mine = trial.job, found.setdefault(trial.job, [])
+        mine.append(trial)
+    return found
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
@@ -98,14 +116,20 @@ def _fate(trial: TrialView, verdict: _Verdict) -> tuple[TrialPhase, str, str]:
     return verdict.phase, verdict.trial_reason or verdict.reason, verdict.message
 
 
-def _verdict(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -> _Verdict | None:
+    """`done`: how many of its trials are in a final phase."""
     if job.finished:
         return _Verdict(
             True, "JobFinished", "The job is finished; this trial is not needed any more.", TrialPhase.KILLED
         )
     if not job.accepted:
         return None
-    return _target(job, trials) or _failures(job, trials) or _all_done(job, trials) or _budget(job, trials, now)
+    return (
+        _target(job, trials)
+        or (_failures(job, trials) if done > job.max_failed else None)
+        or (_all_done(trials) if len(trials) >= job.max_trials and done == len(trials) else None)
+        or _budget(job, trials, now)
+    )
 
 
 def _target(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
@@ -134,14 +158,11 @@ def _failures(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
     return _Verdict(False, "TooManyFailedTrials", text, TrialPhase.KILLED, "JobFailed")
 
 
-def _all_done(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
-    done = sum(t.phase in FINAL for t in trials)
-    if len(trials) < job.max_trials or done < len(trials):
-        return None
+def _all_done(trials: Sequence[TrialView]) -> _Verdict:
     succeeded = sum(t.phase is TrialPhase.SUCCEEDED for t in trials)
     stopped = sum(t.phase is TrialPhase.EARLY_STOPPED for t in trials)
     failed = sum(t.phase is TrialPhase.FAILED for t in trials)
-    text = f"All {done} trials ended: {succeeded} succeeded, {stopped} were stopped early, {failed} failed."
+    text = f"All {len(trials)} trials ended: {succeeded} succeeded, {stopped} were stopped early, {failed} failed."
     if succeeded + stopped == 0:
         return _Verdict(False, "NoTrialSucceeded", text)
     return _Verdict(True, "AllTrialsEnded", text)

@@ -26,13 +26,10 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
     wake: list[float] = []
-    unfinished: dict[JobKey, list[TrialView]] = {}
-    for trial in closing.live:
-        unfinished.setdefault(trial.job, []).append(trial)
     for job in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)):
         if job.key in closing.jobs:
             continue
-        live = unfinished.get(job.key, [])
+        live = closing.live.get(job.key, ())
         without = sorted(
             (t for t in live if t.pod is None), key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key)
         )

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, Snapshot, TrialKey
-from podium.planning.completion import Closing, ending
+from podium.planning.completion import Closing, ending, without
 from podium.planning.ranking import Standing
 from podium.planning.share import fits
+from podium.policies.base import Admission
 
 STOPPED = TrialPhase.EARLY_STOPPED
 
@@ -32,12 +33,12 @@ class Cut:
 
 def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
     """Ends the trials that their policy stops. O(n)."""
-    over = {key: s for key, s in standings.items() if s.stops}
+    over = {key: s for key, s in standings.items() if s.ranked.admission is Admission.STOP and s.stops}
     if not over:
         return Cut((), standings, closing)
     actions = [a for s in over.values() for a in ending(s.trial, STOPPED, "StoppedByPolicy", s.ranked.message)]
     left = {key: s for key, s in standings.items() if key not in over}
-    live = tuple(trial for trial in closing.live if trial.key not in over)
+    live = without(closing.live, over.keys())
     return Cut(tuple(actions), left, replace(closing, trials=closing.trials | over.keys(), live=live))
 
 
@@ -47,11 +48,14 @@ def release(
     """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
     its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
     """
-    if not any(s.waits for s in standings.values()):
-        return ()
-    by_job: dict[JobKey, list[Standing]] = {}
-    for standing in standings.values():
-        by_job.setdefault(standing.job.key, []).append(standing)
+    waits = {s.job.key for s in standings.values() if s.ranked.admission is Admission.WAIT and s.waits}
+    by_job: dict[JobKey, list[Standing]] = {key: [] for key in waits}
+    for standing in standings.values() if waits else ():
+        if (mine := by_job.get(standing.job.key)) is not None:
+            mine.append(standing)
+    held_up = [mine for _, mine in sorted(by_job.items()) if not any(_goes_on(s, snapshot.now) for s in mine)]
+    if not held_up:
+        return ()  # nearly always
     keys = {trial.key: trial.job for trial in snapshot.trials}
     # what is created, requeued or ended makes room or work of its own: look again when it shows
     changing = {a.job for a in planned if isinstance(a, CreateTrial)}
@@ -62,9 +66,9 @@ def release(
     for trial in snapshot.trials:
         count[trial.job] = count.get(trial.job, 0) + 1
     actions: list[Action] = []
-    for key, mine in sorted(by_job.items()):
-        waiting = [s for s in mine if s.waits]
-        if not waiting or key in changing or mine[0].job.suspended or any(_goes_on(s, snapshot.now) for s in mine):
+    for mine in held_up:
+        key, waiting = mine[0].job.key, [s for s in mine if s.waits]
+        if key in changing or mine[0].job.suspended:
             continue
         if len(waiting) == len(mine) and count[key] >= mine[0].job.max_trials:
             for s in waiting:

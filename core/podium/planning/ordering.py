@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 
 from podium.domain.actions import Order, Place
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
+from podium.policies.base import Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,9 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     """O(n log n) over the places of trials on GPUs."""
     gpus = {gpu.uuid: gpu for gpu in sorted(snapshot.gpus, key=lambda g: (g.node, g.uuid))}
     eligible, uuids = _eligible(gpus, standings)
-    ready = frozenset([key for key, s in eligible.items() if _ready(s, uuids[key], gpus)])
+    ready = frozenset(
+        [k for k, s in eligible.items() if s.trial.phase is not TrialPhase.PENDING or _holds(k, uuids[k], gpus)]
+    )
     base = list(eligible.values())
     if len(snapshot.jobs) > 1 or any(s.trial.pinned for s in base):  # else they are in the order of rank
         base.sort(key=_base_key)
@@ -43,9 +46,10 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
     behind: list[TrialKey] = []
+    claims = choice.claims
     for standing in base:
         key = standing.trial.key
-        if key in choice.claims:
+        if key in claims:
             for uuid in uuids[key]:
                 wanted[uuid].append(key)
         else:
@@ -62,13 +66,6 @@ def _base_key(standing: Standing) -> tuple[bool, int, float, JobKey]:
     return (not trial.pinned, ranked.rank, job.created, job.key)
 
 
-def _gpus_of(trial: TrialView, gpus: Mapping[str, GpuView]) -> tuple[str, ...]:
-    uuids = trial.gpus
-    if len(uuids) == 1:  # most trials
-        return uuids if uuids[0] in gpus else ()
-    return tuple([uuid for uuid in uuids if uuid in gpus])
-
-
 def _eligible(
     gpus: Mapping[str, GpuView], standings: Mapping[TrialKey, Standing]
 ) -> tuple[dict[TrialKey, Standing], dict[TrialKey, tuple[str, ...]]]:
@@ -78,19 +75,22 @@ def _eligible(
     lost = {uuid for uuid, gpu in gpus.items() if gpu.lost}
     for key, standing in standings.items():
         trial = standing.trial
-        if trial.pod is None or trial.leaving or trial.suspend or standing.waits or standing.job.suspended:
+        if trial.pod is None or trial.leaving or trial.suspend or standing.job.suspended:
             continue
-        mine = _gpus_of(trial, gpus)
-        if mine and lost.isdisjoint(mine):
+        if standing.ranked.admission is Admission.WAIT and standing.waits:
+            continue
+        mine = trial.gpus
+        if len(mine) != 1 or mine[0] not in gpus:  # most trials have one, that is there
+            mine = tuple([uuid for uuid in mine if uuid in gpus])
+        if mine and (not lost or lost.isdisjoint(mine)):
             eligible[key] = standing
             uuids[key] = mine
     return eligible, uuids
 
 
-def _ready(standing: Standing, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -> bool:
-    """Whether it could work now. A holder in fact does, whatever its pod shows yet."""
-    trial = standing.trial
-    return trial.phase is not TrialPhase.PENDING or any(gpus[u].holder == trial.key for u in uuids)
+def _holds(key: TrialKey, uuids: tuple[str, ...], gpus: Mapping[str, GpuView]) -> bool:
+    """A holder in fact works, whatever its pod shows yet."""
+    return any(gpus[uuid].holder == key for uuid in uuids)
 
 
 def _orders(
@@ -138,8 +138,9 @@ class _Choice:
                 base, key=lambda s: (s.trial.key not in ready, not s.trial.pinned, held.get(s.job.key, 0))
             )
         for standing in in_order:
-            if owner.keys().isdisjoint(uuids[standing.trial.key]):
-                self._try(standing)
+            mine = uuids[standing.trial.key]
+            if mine[0] not in owner and (len(mine) == 1 or owner.keys().isdisjoint(mine)):
+                self._try(standing, mine)
                 if len(owner) == len(self.gpus):
                     break
         if len(owner) < len(self.gpus):  # what a hand-over of several GPUs left free
@@ -174,7 +175,7 @@ class _Choice:
             if leader is not None and any(first[u] is not leader for u in self._uuids(leader)):
                 leader = None
             holder = self._present(gpu.holder, uuid)
-            if leader is None or (holder is not None and self._stays(holder)):
+            if leader is None or (holder is not None and holder is not leader and self._stays(holder)):
                 leader = holder
             if leader is None:
                 continue
@@ -189,19 +190,23 @@ class _Choice:
         return not holder.job.freezes and all(self.gpus[uuid].holder == key for uuid in self._uuids(holder))
 
     def _first(self, gpu: GpuView) -> Standing | None:
-        found = (self._present(key, gpu.uuid) for key in gpu.order)
-        return next((standing for standing in found if standing is not None), None)
+        for key in gpu.order:
+            if (standing := self._present(key, gpu.uuid)) is not None:
+                return standing
+        return None
 
     def _present(self, key: TrialKey | None, uuid: str) -> Standing | None:
-        standing = self.eligible.get(key) if key in self.ready and key is not None else None
-        return standing if standing is not None and uuid in standing.trial.gpus else None
+        if key is None or key not in self.ready:
+            return None
+        standing = self.eligible[key]
+        return standing if uuid in standing.trial.gpus else None
 
-    def _try(self, standing: Standing) -> None:
+    def _try(self, standing: Standing, uuids: tuple[str, ...]) -> None:
         """Take all GPUs of this trial, none of which has been claimed yet, if they are free, its own already, or worth
         taking from each of their holders.
         """
-        uuids = self._uuids(standing)
-        there = [self._incumbents[u] for u in uuids if u in self._incumbents]
+        incumbents = self._incumbents
+        there = [incumbents[u] for u in uuids if u in incumbents]
         rivals = [incumbent for incumbent in there if incumbent.standing is not standing]
         if not rivals:
             if there:

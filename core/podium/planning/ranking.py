@@ -5,11 +5,12 @@ policies.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import attrgetter
+from functools import partial
+from itertools import repeat
 from typing import NamedTuple
 
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
 from podium.policies.base import Admission, Policy, Ranked
 from podium.policies.fifo import Fifo
@@ -45,21 +46,23 @@ class Standing(NamedTuple):
         return self.job.freezes or self.trial.phase not in _WORKING
 
 
+# as `Standing(*facts)` is, without a call of Python code for each
+_standing: partial[Standing] = partial(tuple.__new__, Standing)
+
+
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:
     """The unfinished trials of unfinished jobs, by job key then rank. O(points + n log n)."""
-    trials: dict[JobKey, list[TrialView]] = {}
-    for trial in closing.live:
-        trials.setdefault(trial.job, []).append(trial)
     found: dict[TrialKey, Standing] = {}
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
-        if job.key in closing.jobs or job.key not in trials:
+        mine = closing.live.get(job.key, ())
+        if job.key in closing.jobs or not mine:
             continue
         policy = policy_of(job)
-        mine = sorted(trials[job.key], key=attrgetter("key"))
         by_key = {trial.key: trial for trial in mine}
-        for ranked in policy.rank(job, mine, snapshot):
-            key = ranked.trial
-            found[key] = Standing(by_key[key], job, policy, ranked)
+        ranking = tuple(policy.rank(job, mine, snapshot))
+        keys = [ranked.trial for ranked in ranking]
+        facts = zip(map(by_key.__getitem__, keys), repeat(job), repeat(policy), ranking)
+        found.update(zip(keys, map(_standing, facts), strict=True))
     return found
 
 

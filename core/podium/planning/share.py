@@ -34,12 +34,11 @@ def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _N
     """
     jobs = [j for j in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)) if _open(j, closing)]
     by_key = {job.key: job for job in snapshot.jobs}
-    live, with_pod = closing.live, [t for t in closing.live if t.pod is not None]
-    pods = {job.key: sum([t.job == job.key for t in with_pod]) for job in jobs}
-    free = _Free(snapshot, with_pod, by_key, promised)
-    over = {job.key: len(closing.of_job.get(job.key, ())) - sum([t.job == job.key for t in live]) for job in jobs}
-    wanted = {job.key: _demand(job, over[job.key]) for job in jobs}
-    stuck = {job.key: sum([t.job == job.key and t.stuck for t in with_pod]) for job in jobs}
+    with_pod = {key: [t for t in live if t.pod is not None] for key, live in closing.live.items()}
+    pods = {job.key: len(with_pod.get(job.key, ())) for job in jobs}
+    free = _Free(snapshot, [t for mine in with_pod.values() for t in mine], by_key, promised)
+    wanted = {job.key: _demand(job, closing) for job in jobs}
+    stuck = {job.key: sum([t.stuck for t in with_pod.get(job.key, ())]) for job in jobs}
     bound: dict[JobKey, tuple[str, str]] = {}
     rest = list(jobs)
     while rest:
@@ -72,10 +71,9 @@ def _open(job: JobView, closing: Closing) -> bool:
     return job.accepted and not job.suspended and not job.finished and job.key not in closing.jobs
 
 
-def _demand(job: JobView, over: int) -> int:
-    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`.
-    `over`: how many of its trials need none any more.
-    """
+def _demand(job: JobView, closing: Closing) -> int:
+    """How many pods the job could use: its unfinished trials and those that it may still create, within `parallel`."""
+    over = len(closing.of_job.get(job.key, ())) - len(closing.live.get(job.key, ()))
     left = max(0, job.max_trials - over)
     if job.parallel is not None:
         return min(job.parallel, left)
@@ -105,6 +103,7 @@ class _Free:
             g.uuid: g.shares - max(used.get(g.uuid, 0), len(g.trials)) - promised.get(g.uuid, 0) for g in self._gpus
         }
         self._rooms: dict[JobKey, int] = {}
+        self._fitting: dict[JobKey, list[GpuView]] = {}
 
     def take(self, job: JobView) -> bool:
         """Promise the shares of one more pod, if there are enough. Constant time after a job's first call."""
@@ -120,15 +119,19 @@ class _Free:
         """Free shares that trials of this job can take: each needs shares of different GPUs of one node."""
         if job.key not in self._rooms:
             nodes: dict[str, list[int]] = {}
-            for gpu in self._gpus:
-                if fits(job, gpu):
-                    nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
+            for gpu in self._usable(job):
+                nodes.setdefault(gpu.node, []).append(max(0, self._free[gpu.uuid]))
             need = job.gpus_per_trial
             self._rooms[job.key] = sum(_groups(free, need) * need for free in nodes.values())
         return self._rooms[job.key]
 
+    def _usable(self, job: JobView) -> list[GpuView]:
+        if job.key not in self._fitting:
+            self._fitting[job.key] = [gpu for gpu in self._gpus if fits(job, gpu)]
+        return self._fitting[job.key]
+
     def refusal(self, job: JobView) -> tuple[str, str]:
-        usable = [g for g in self._gpus if fits(job, g)]
+        usable = self._usable(job)
         if not self._gpus:
             return "NoGpus", "No node has reported a GPU yet."
         if not usable:
@@ -149,6 +152,8 @@ class _Free:
 
 def _groups(free: Sequence[int], size: int) -> int:
     """How many groups of `size` different GPUs the free shares of one node make: no GPU is in a group twice."""
+    if size == 1:
+        return sum(free)
     count = sum(free) // size
     while sum(min(shares, count) for shares in free) < count * size:
         count -= 1

@@ -9,7 +9,7 @@ one that cannot save either keeps its GPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from podium.domain.snapshot import Costs, JobKey, JobView
 from podium.planning.eta import remaining
@@ -19,9 +19,8 @@ from podium.planning.ranking import Standing
 JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """`say` makes the sentence: a plan compares many and shows few."""
+class Verdict(NamedTuple):
+    """`say` makes the sentence: a plan compares many and shows few. A tuple, not a dataclass, for the same reason."""
 
     switch: bool
     reason: str
@@ -33,8 +32,7 @@ class Verdict:
         return self.say()
 
 
-@dataclass(frozen=True, slots=True)
-class Incumbent:
+class Incumbent(NamedTuple):
     """Who has a GPU, by the order in force or in fact, and for how long (0 when it was only just ordered)."""
 
     standing: Standing
@@ -54,7 +52,7 @@ def judge(
         if rival.trial.pinned:
             return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
         return Verdict(False, "HolderPinned", lambda: f"{holder.name} is pinned.")
-    if rival.job.key != holder.job.key:
+    if rival.job is not holder.job and rival.job.key != holder.job.key:
         return _between_jobs(rival, incumbent, costs, held)
     return _within_job(rival, incumbent, costs, pace)
 
@@ -106,23 +104,23 @@ def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Calla
         return Verdict(False, "RankedBehind", lambda: f"{holder.name} goes first ({theirs.reason}).")
     before, hysteresis, gain = ours.level < theirs.level, rival.policy.hysteresis, ours.score - theirs.score
 
-    def share() -> float:
+    def share(left: float | None) -> float:
         """Of the rival's remaining time, that the hand-over eats."""
         dear = cost_of(holder.job, costs)
-        return (dear.suspend + dear.resume) / max(
-            turn_of(incumbent, costs), remaining(rival.job, rival.trial, pace) or 0.0
-        )
+        return (dear.suspend + dear.resume) / max(turn, left or 0.0)
 
     def text() -> str:
         if before:
             return f"{ours.reason} goes before {theirs.reason}"
-        verb = "beats" if enough else "does not beat"
-        return f"gain {gain:.3f} {verb} cost {share():.3f} + hysteresis {hysteresis:g}"
+        verb, cost = "beats" if enough else "does not beat", share(remaining(rival.job, rival.trial, pace))
+        return f"gain {gain:.3f} {verb} cost {cost:.3f} + hysteresis {hysteresis:g}"
 
-    enough = gain > hysteresis and gain > share() + hysteresis
+    turn = turn_of(incumbent, costs)
+    enough = gain > hysteresis
+    if enough and not (turn > 0.0 and gain > share(None) + hysteresis):  # what is left only makes the share smaller
+        enough = gain > share(remaining(rival.job, rival.trial, pace)) + hysteresis
     if not (before or enough):
         return Verdict(False, "GainTooSmall", lambda: f"{text()}.")
-    turn = turn_of(incumbent, costs)
     if incumbent.held_for < turn:
         return Verdict(False, "MinimumRun", lambda: f"{text()}, but a turn lasts at least {turn:g} s.", protected=True)
     return Verdict(True, ours.reason, lambda: f"{text()}.")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol, overload
 
@@ -66,6 +67,10 @@ class Ranked(NamedTuple):
     def __repr__(self) -> str:
         facts = f"{self.trial!r}, {self.rank}, {self.score!r}, {self.level}, {self.admission!r}"
         return f"Ranked({facts}, {self.reason!r}, {self.message!r})"
+
+
+# as `Ranked(*facts)` is, without a call of Python code for each
+_ranked: partial[Ranked] = partial(tuple.__new__, Ranked)
 
 
 class Policy(Protocol):
@@ -138,8 +143,7 @@ class Ranking(Sequence[Ranked]):
         """All at once, which costs a fraction of one by one."""
         order, of = self._order, len(self)
         rows = order.tolist()
-        return map(
-            Ranked,
+        facts = zip(
             map(self._board_keys.__getitem__, rows),
             range(1, of + 1),
             self._scores[order].tolist(),
@@ -149,6 +153,7 @@ class Ranking(Sequence[Ranked]):
             rows,
             repeat(self._say),
         )
+        return map(_ranked, facts)
 
     def _admission(self, row: int) -> Admission:
         if self._stop is not None and self._stop[row]:

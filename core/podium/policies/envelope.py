@@ -181,7 +181,7 @@ def probabilities(
     lag = lags(table, lost, constants)
     least = float(lag[opened].min())
     # of those that are not opened some may be far ahead of all that are
-    behind = np.clip(lag - (least if math.isfinite(least) else 0.0), 0.0, 700.0)
+    behind = np.minimum(np.maximum(lag - (least if math.isfinite(least) else 0.0), 0.0), 700.0)
     weight = np.where(opened, np.exp(-behind), 0.0)
     doubt = np.where(opened & ~lost, open_questions * constants.prior / count, 0.0)
     chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + doubt

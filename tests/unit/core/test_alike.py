@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves.alike import LEAST, MOST, Answers, Column, alike
+from podium.curves.alike import LEAST, MOST, Answers, alike, columns
 from podium.curves.board import Board
 from podium.curves.equal_training import equal_training
 from podium.domain.phase import TrialPhase
@@ -111,7 +111,9 @@ def test_the_largest_values_are_compared_as_others_are() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_a_place_is_interpolated_between_the_completed_ones(ended: list[float], asked: list[float]) -> None:
-    column = Column.of(np.array([*ended, -np.inf]))
+    others = np.array([*ended, -np.inf])
+    nothing, column = columns(np.stack([np.full(len(others), np.nan), others], axis=1))
+    assert nothing is None
     assert column is not None
     expected = np.interp(asked, column.values, column.places)
     np.testing.assert_allclose([column.place(value) for value in asked], expected, atol=1e-9)

@@ -105,11 +105,11 @@ class Operator:
         """Means of what is known to have been measured, the defaults until something is."""
         requeues, usual = self._pods.requeues, Costs()
         requeue = sum(requeues) / len(requeues) if requeues else usual.requeue
-        known = [trial.written for trial in self.trials.values() if trial.written.count]
-        count = sum(one.count for one in known)
+        known = [written for trial in self.trials.values() if (written := trial.written).count]
+        count = sum([one.count for one in known])
         if not count:
             return Costs(requeue=requeue)
-        return Costs(sum(one.out for one in known) / count, sum(one.back for one in known) / count, requeue)
+        return Costs(sum([one.out for one in known]) / count, sum([one.back for one in known]) / count, requeue)
 
     def _carry_out(self, action: object) -> None:
         match action:
