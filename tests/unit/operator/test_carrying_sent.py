@@ -14,7 +14,7 @@ from carrying_builders import (
     way,
     world,
 )
-from operator_builders import NOW
+from operator_builders import NOW, carry_out
 
 from podium.domain.actions import CreatePod
 from podium.domain.carrying import CarryPhase
@@ -59,7 +59,7 @@ def test_the_old_pod_has_nothing_to_save_any_more() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, []))
+    asyncio.run(carry_out(actuator, seen, []))
     assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
 
 
@@ -68,13 +68,13 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    assert asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")])) == ()
+    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
     assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
-    asyncio.run(actuator.carry_out(seen, []))
+    asyncio.run(carry_out(actuator, seen, []))
     assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
 
 
@@ -85,7 +85,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
     assert actuator.uncarried() == {}
     assert key in actuator.refused(), "after a pause"
@@ -102,7 +102,7 @@ def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):
-        asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
@@ -110,7 +110,7 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 
