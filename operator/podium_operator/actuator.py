@@ -98,9 +98,10 @@ class Actuator:
         await self._all(world, actions, Order)
 
     async def order_alone(self, world: World, actions: Iterable[Action]) -> None:
-        """Between two cycles. Nothing where a pod is to go first: that is a cycle's."""
+        """Between two cycles. Nothing where a pod is to go, or an agent to be asked, first: that is a cycle's."""
         actions = tuple(actions)
-        if not any(isinstance(action, DeletePod | Requeue) for action in actions):
+        pods_go = any(isinstance(action, DeletePod | Requeue) for action in actions) or any(_superseded(world))
+        if not (pods_go or any(asks(world))):
             await self._all(world, actions, Order)
 
     async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:

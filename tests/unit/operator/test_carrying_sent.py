@@ -16,7 +16,7 @@ from carrying_builders import (
 )
 from operator_builders import NOW, carry_out
 
-from podium.domain.actions import CreatePod
+from podium.domain.actions import CreatePod, Order
 from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.schema.trial import Carrying
@@ -29,6 +29,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules
+from podium_operator.seen import SeenPod
 from podium_operator.settings import OperatorSettings
 from podium_operator.trial_status import trial_status
 from podium_operator.world import trial_key
@@ -46,6 +47,9 @@ class Wire:
     async def patch(self, _: Resource, name: str, __: str, body: Any, **___: Any) -> None:
         self.calls.append((name, body["metadata"]["annotations"]))
 
+    async def apply(self, _: Resource, body: Any, **__: Any) -> None:
+        self.calls.append((body["metadata"]["name"], body["spec"]))
+
     async def delete(self, _: Resource, name: str, __: str, **how: Any) -> None:
         self.calls.append((name, how))
 
@@ -61,6 +65,22 @@ def test_the_old_pod_has_nothing_to_save_any_more() -> None:
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     asyncio.run(carry_out(actuator, seen, []))
     assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
+
+
+@pytest.mark.parametrize(
+    ("pods", "orders"),
+    [
+        ((pod(),), 0),  # its agent is to be asked first
+        ((pod(carry="node-2"), NEW_POD), 0),  # the old pod is to go first
+        ((pod(carry="node-2"),), 1),
+    ],
+)
+def test_between_two_cycles_no_order_goes_before_what_is_to_come_first(pods: tuple[SeenPod, ...], orders: int) -> None:
+    wire, seen = Wire(), world(*pods, **PUSHED)
+    api = cast(Api, wire)
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.order_alone(seen, [Order("node-1", 2, ())]))
+    assert len(wire.calls) == orders
 
 
 @pytest.mark.parametrize("status", [403, 422])
