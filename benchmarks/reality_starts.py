@@ -46,7 +46,7 @@ def starts(
         made[trial.spec.number] = moment(trial.metadata.creation_timestamp.timestamp(), end, gate)
         known[ended] = max(0.0, made[trial.spec.number] - USUAL.debounce - end)
     gates = {n: gate for n, gate in _gates(trials, pods, made) if gate is not None}
-    loads = {trial.spec.number: max(0.0, held(trial, first_step(trial))) for trial in trials}
+    loads = {trial.spec.number: _load(trial, pods.get(trial.metadata.name, PodTimes(None))) for trial in trials}
     load = median(loads.values())
     least = min(h.start.timestamp() for t in trials for h in t.status.holds) - origin
     usual = median(gates.values()) if gates else least - 2.0 * USUAL.notice - USUAL.order
@@ -90,6 +90,11 @@ def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None
     """Seconds from its open gate until then."""
     opened = min(hold.start.timestamp() for hold in trial.status.holds)
     return None if moment_of is None else max(0.0, moment_of - opened)
+
+
+def _load(trial: HyperParamTrial, pod: PodTimes) -> float:
+    """Seconds until its first step, which is not before its agent has found its processes."""
+    return max(0.0, held(trial, first_step(trial)), after_grant(trial, pod.found) or 0.0)
 
 
 def first_step(trial: HyperParamTrial) -> float:

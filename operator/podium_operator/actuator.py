@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from types import UnionType
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium.domain.phase import TrialPhase
@@ -78,11 +79,9 @@ class Actuator:
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
 
-    async def carry_out(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
-        """Returns trials that ended because they cannot be started.
-
-        Deletions go first: an order that leaves out a trial which still looks alive would have the agent freeze it,
-        only to thaw it for its SIGTERM. Then the orders, all at once, since GPUs wait for them; then what is new.
+    async def order(self, world: World, actions: Iterable[Action]) -> None:
+        """The first half of a cycle: what GPUs wait for. Deletions go before the orders: one that leaves out a trial
+        which still looks alive would have the agent freeze it, only to thaw it for its SIGTERM.
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
@@ -95,11 +94,24 @@ class Actuator:
         self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
         await asyncio.gather(*(self._end(pod) for pod in _superseded(world)))
-        ends: list[EndTrial | None] = []
-        for kinds in (DeletePod | Requeue, Order, CreateTrial | CreatePod):
-            some = [self._guarded(world, action) for action in actions if isinstance(action, kinds)]
-            ends += await asyncio.gather(*some)
+        await self._all(world, actions, DeletePod | Requeue)
+        await self._all(world, actions, Order)
+
+    async def order_alone(self, world: World, actions: Iterable[Action]) -> None:
+        """Between two cycles. Nothing where a pod is to go, or an agent to be asked, first: that is a cycle's."""
+        actions = tuple(actions)
+        pods_go = any(isinstance(action, DeletePod | Requeue) for action in actions) or any(_superseded(world))
+        if not (pods_go or any(asks(world))):
+            await self._all(world, actions, Order)
+
+    async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+        """The second half of a cycle. Returns trials that ended because they cannot be started."""
+        ends = await self._all(world, actions, CreateTrial | CreatePod)
         return tuple(end for end in ends if end is not None)
+
+    async def _all(self, world: World, actions: Iterable[Action], kinds: UnionType | type) -> list[EndTrial | None]:
+        some = [self._guarded(world, action) for action in actions if isinstance(action, kinds)]
+        return list(await asyncio.gather(*some))
 
     def refused(self) -> Mapping[TrialKey, str]:
         """Trials whose pod cannot be made for now, with the server's sentence."""

@@ -1,5 +1,8 @@
 """The operator's one loop: mirror, plan, apply. Woken by every change, and at the latest when the plan asked to be.
 
+A GPU waits for nobody's status: while a cycle makes pods and writes statuses, which takes a third of a second when
+eight trials start on a busy machine, what agents say goes on to be answered with orders (`_orders_go_on`).
+
 Level-based: a cycle looks at everything as it is and needs no memory of the one before, so it may fail at any point and
 the next one goes on from what is there.
 """
@@ -9,9 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from podium.domain.actions import Carry, EndJob, EndTrial, Requeue
+from podium.domain.actions import Carry, EndJob, EndTrial, Plan, Requeue
+from podium.domain.snapshot import Snapshot, TrialKey
 from podium.planning.planner import plan
 from podium.planning.predicting import predictions
 from podium.planning.promises import promises
@@ -23,11 +29,12 @@ from podium_operator.leasing import Leasing
 from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
+from podium_operator.observed import Sight, observe
 from podium_operator.requeue_costs import RequeueCosts
 from podium_operator.settings import OperatorSettings
 from podium_operator.snapshot import build_snapshot
 from podium_operator.statuses import Statuses
+from podium_operator.world import World
 
 SHORTEST_SLEEP = 0.05
 log = logging.getLogger(__name__)
@@ -56,9 +63,12 @@ class Cycle:
         self._leasing = leasing
         self._leveller = leveller
         self._requeue_costs = RequeueCosts()
+        self._lease_wake: float | None = None
         self._changed = asyncio.Event()
+        self._agents_spoke = asyncio.Event()
         self.last = time.monotonic()
         mirror.subscribe(self._changed.set)
+        mirror.subscribe_nodes(self._agents_spoke.set)
 
     async def run(self) -> None:
         await self._mirror.wait_synced()
@@ -88,21 +98,72 @@ class Cycle:
     async def once(self) -> float | None:
         """One cycle; returns when the plan wants to be made again at the latest (seconds since the epoch)."""
         with self._metrics.cycle.labels("plan").time():
-            world = replace(self._mirror.world(), unread=self._last_words.empty)
+            self._agents_spoke.clear()
+            world = self._look()
             self._last_words.read(world)
             self._cleanup.begin(world)
             sights = observe(world)
             self._requeue_costs.look(world, sights)
-            rules, no_room = self._leveller.rules, self._leveller.no_room(world.now)
-            snapshot = build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
-            decided = plan(snapshot)
-        with self._metrics.cycle.labels("act").time():
+            snapshot, decided = self._decide(world, sights)
+        with self._metrics.cycle.labels("order").time():
             decided = replace(decided, actions=await self._leveller.admit(world, sights, decided.actions))
-            refused = await self._actuator.carry_out(world, decided.actions)
+            await self._actuator.order(world, decided.actions)
+        async with self._orders_go_on():
+            await self._follow_up(world, sights, snapshot, decided)
+        return min((at for at in (decided.wake_at, self._lease_wake) if at is not None), default=None)
+
+    def _look(self) -> World:
+        return replace(self._mirror.world(), unread=self._last_words.empty)
+
+    def _decide(self, world: World, sights: Mapping[TrialKey, Sight]) -> tuple[Snapshot, Plan]:
+        rules, no_room = self._leveller.rules, self._leveller.no_room(world.now)
+        snapshot = build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
+        return snapshot, plan(snapshot)
+
+    @asynccontextmanager
+    async def _orders_go_on(self) -> AsyncIterator[None]:
+        """Meanwhile, agents are answered. An order that is on its way is waited for at the end: the next cycle must
+        know its epoch.
+        """
+        over = asyncio.Event()
+        answering = asyncio.create_task(self._answer_agents(over))
+        try:
+            yield
+        finally:
+            over.set()
+            self._agents_spoke.set()
+            await answering
+
+    async def _answer_agents(self, over: asyncio.Event) -> None:
+        pause = self._settings.debounce_seconds
+        while True:
+            await self._agents_spoke.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), pause)
+            if over.is_set():
+                return  # the next cycle looks at it
+            self._agents_spoke.clear()
+            begun = time.monotonic()
+            try:
+                world = self._look()
+                _, decided = self._decide(world, observe(world))
+                # what is planned for a large cluster takes its time, and the statuses are to get on as well
+                pause = max(self._settings.debounce_seconds, time.monotonic() - begun)
+                await self._actuator.order_alone(world, decided.actions)
+            except Exception:
+                self._metrics.errors.inc()
+                log.exception("orders between two cycles ended in an error; the next cycle follows")
+
+    async def _follow_up(
+        self, world: World, sights: Mapping[TrialKey, Sight], snapshot: Snapshot, decided: Plan
+    ) -> None:
+        """What no GPU waits for: what is new, leases, and every status."""
+        with self._metrics.cycle.labels("act").time():
+            refused = await self._actuator.create(world, decided.actions)
             asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
             crowded_out = promises(snapshot).broken
             carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
-            leased, lease_wake = await self._leasing.once(world, snapshot)
+            leased, self._lease_wake = await self._leasing.once(world, snapshot)
         with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
             places = {place.trial: place for place in decided.ranks}
             predicted = predictions(snapshot)
@@ -121,4 +182,3 @@ class Cycle:
             await self._statuses.write(
                 world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled
             )
-        return min((at for at in (decided.wake_at, lease_wake) if at is not None), default=None)

@@ -10,7 +10,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.cycle = Histogram(
             "podium_operator_cycle_seconds",
-            "One cycle, by part: plan, act, tell (ranks and predictions in words), report",
+            "One cycle, by part: plan, order, act (what is new), tell (ranks and predictions in words), report",
             ["part"],
             registry=self.registry,
         )

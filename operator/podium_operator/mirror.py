@@ -81,6 +81,10 @@ class Mirror:
         for cache in self._waking:
             cache.subscribe(listener)
 
+    def subscribe_nodes(self, listener: Callable[[], None]) -> None:
+        """Of what agents say, and of orders alone."""
+        self._nodes.subscribe(listener)
+
     async def wait_synced(self) -> None:
         await wait_all_synced(self.caches)
 

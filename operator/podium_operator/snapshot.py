@@ -146,6 +146,7 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             holder_since=holder.since.timestamp() if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
+            in_effect=gpu.epoch == node.spec.epoch,
             free_shares=max(0, gpu.shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,

@@ -116,6 +116,7 @@ class GpuView:
     holder_since: float | None = None
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
     order: tuple[TrialKey, ...] = ()  # the order in force
+    in_effect: bool = False  # its agent has carried that very order out
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0

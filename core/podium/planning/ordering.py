@@ -166,8 +166,10 @@ class _Choice:
         """The first of the order in force who can work, on all of its GPUs; where no order says it, the holder in fact.
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
-        decide anew. But a holder that cannot be frozen goes by no order: it is asked to leave, and is no holder then.
-        So who was let in before the order was there keeps its turn.
+        decide anew. Two holders keep their turn against it, as against any rival. One that cannot be frozen goes by no
+        order: it is asked to leave, and is no holder then. And where the order is in effect, one that works though it
+        is not the first was let in because those before it were not at their gates. Now that one of them is, the first
+        place was given when nobody could say who would be there first, and is no reason to throw the holder out.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
@@ -175,7 +177,7 @@ class _Choice:
             if leader is not None and any(first[u] is not leader for u in self._uuids(leader)):
                 leader = None
             holder = self._present(gpu.holder, uuid)
-            if leader is None or (holder is not None and holder is not leader and self._stays(holder)):
+            if leader is None or (holder is not None and holder is not leader and self._keeps_its_turn(holder)):
                 leader = holder
             if leader is None:
                 continue
@@ -184,10 +186,14 @@ class _Choice:
             self._incumbents[uuid] = Incumbent(leader, held_for)
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
 
-    def _stays(self, holder: Standing) -> bool:
-        """Whether it holds all of its GPUs until it is asked to leave."""
-        key = holder.trial.key
-        return not holder.job.freezes and all(self.gpus[uuid].holder == key for uuid in self._uuids(holder))
+    def _keeps_its_turn(self, holder: Standing) -> bool:
+        """Whether it holds all of its GPUs, and until it is asked to leave or by an order that is carried out."""
+        mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
+        if any(gpu.holder != holder.trial.key for gpu in mine):
+            return False
+        if not holder.job.freezes:
+            return True
+        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect for gpu in mine)
 
     def _first(self, gpu: GpuView) -> Standing | None:
         for key in gpu.order:

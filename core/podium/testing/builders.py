@@ -171,6 +171,7 @@ def make_gpu(
     exclusive: str | None = None,
     leased_by: str | None = None,
     carries: bool = False,
+    in_effect: bool = False,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -190,6 +191,7 @@ def make_gpu(
         exclusive=exclusive,
         leased_by=leased_by,
         carries=carries,
+        in_effect=in_effect,
     )
 
 

@@ -171,6 +171,32 @@ def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
     assert orders(sound(replace(base, gpus=(ordered,)))) == {}, "the old holder still has the GPU: no second thoughts"
 
 
+@pytest.mark.parametrize(
+    ("in_effect", "phase", "expected"),
+    [
+        (True, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),
+        (False, RUN, {}),  # the agent may be about to carry the order out
+        (True, P.SUSPENDING, {}),  # it is at it
+    ],
+)
+def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
+    in_effect: bool, phase: P, expected: dict[str, list[str]]
+) -> None:
+    """Pods start in any order. One that ranks no better and comes to its gate a moment later throws nobody out."""
+    trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
+    base = holding(trials, since=999.8, holder=1)
+    keys = tuple(trial.key for trial in trials)
+    gpu = replace(base.gpus[0], order=keys, in_effect=in_effect)
+    assert orders(sound(replace(base, gpus=(gpu,)))) == expected
+
+
+def test_a_better_one_takes_the_gpu_from_who_was_let_in_before_it() -> None:
+    trials = [replace(t, phase=p) for t, p in zip(on_gpu(FAST, SLOW), (P.SUSPENDED, RUN), strict=True)]
+    base = holding(trials, holder=1)
+    gpu = replace(base.gpus[0], order=tuple(trial.key for trial in trials), in_effect=True)
+    assert orders(sound(replace(base, gpus=(gpu,)))) == {}, "it is the first already"
+
+
 def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
     trials = [replace(t, phase=P.GATED) for t in on_gpu([], [], [])]
     base = holding(trials)

@@ -91,6 +91,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 holder=holder,
                 holder_since=None if holder is None else draw(st.floats(900, 1000)),
                 order=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
+                in_effect=draw(st.booleans()),
                 draining=draw(st.sampled_from([False, False, False, True])),
             )
         )
@@ -106,7 +107,8 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
         if isinstance(action, Order):
             epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
-                gpus[uuid] = replace(gpus[uuid], order=tuple(p.trial for p in places))
+                order = tuple(p.trial for p in places)
+                gpus[uuid] = replace(gpus[uuid], order=order, in_effect=False)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 

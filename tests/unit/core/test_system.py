@@ -38,7 +38,9 @@ from podium.simulation.system.scenario import (
 )
 from podium.testing.builders import make_job
 
-AT_ONCE = Timing(place=1.0, gate=1.0, begun=2.0, found=2.0, load=2.0, ended=0.0, notice=0.0, debounce=0.0, order=0.0)
+AT_ONCE = Timing(
+    place=1.0, gate=1.0, begun=2.0, found=2.0, load=2.0, ended=0.0, log=0.5, notice=0.0, debounce=0.0, order=0.0
+)
 ONE_GPU = (NodeSpec("a", 1),)
 
 
@@ -236,6 +238,19 @@ def test_a_trial_is_suspended_as_soon_as_its_processes_are_found_and_then_goes_o
     ]
 
 
+def test_who_came_to_its_gate_first_is_not_thrown_out_before_its_first_step() -> None:
+    """The operator is slow: when it looks, the trial that it has put first is at its gate as well, 0.1 s later."""
+    facts = (PodFacts(gate=2.1), PodFacts(gate=2.0))
+    of = replace(job(curve(0.1, 0.2, 0.3), curve(0.2, 0.3, 0.4), policy="hermes"), facts=facts)
+    outcome = simulate(Scenario(ONE_GPU, (of,), replace(AT_ONCE, debounce=0.5)), checked=True)
+    assert not outcome.broken
+    assert [(number, use) for number, use, *_ in used(outcome)][:3] == [
+        (1, "starting"),
+        (1, TRAINING),
+        (0, "starting"),
+    ]
+
+
 def test_what_saves_loses_nothing_and_what_does_not_starts_anew() -> None:
     """Pods live for 15 s on average and a trial needs 40."""
     faults = Faults(pod=15.0)
@@ -263,21 +278,21 @@ def test_an_accident_takes_no_value_back_and_makes_those_wait_that_do_not_get_on
 ) -> None:
     """As in the cluster: the status keeps the curve, and pods lost without a step between them pause 2 s, 4 s, ..."""
     shown: dict[object, tuple[Point, ...]] = {}
-    pauses: list[float] = []
+    pauses: dict[float, int] = {}  # by when it is over
 
     def spy(snapshot: Snapshot) -> Plan:
         for trial in snapshot.trials:
             assert trial.curve[: len(shown.get(trial.key, ()))] == shown.get(trial.key, ())
             shown[trial.key] = trial.curve
             if trial.phase is TrialPhase.REQUEUED and trial.retry_at > snapshot.now:
-                pauses.append(round(trial.retry_at - snapshot.now))
+                pauses.setdefault(trial.retry_at, round(trial.retry_at - snapshot.now))
         return plan(snapshot)
 
     monkeypatch.setattr(operator, "plan", spy)
     of = job(curve(0.1, 0.2, 0.3, 0.4), retries=0)
     outcome = simulate(Scenario(ONE_GPU, (of,), AT_ONCE, Faults(pod=15.0), seed=3))
     assert outcome.trials[0].lost_seconds > 10.0, "no value is shown twice: the seed has no such accident"
-    assert pauses[:2] == [2, 4]
+    assert list(pauses.values())[:2] == [2, 4]
 
 
 def test_what_a_wide_trial_loses_is_lost_on_all_of_its_gpus() -> None:

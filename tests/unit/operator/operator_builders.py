@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from podium.domain.actions import Action, EndTrial
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
+from podium_operator.actuator import Actuator
 from podium_operator.seen import SeenPod, parse_pod
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World
@@ -181,3 +183,10 @@ def make_world(
         nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
         silent=frozenset(silent),
     )
+
+
+async def carry_out(actuator: Actuator, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+    """Both halves of a cycle; returns trials that ended because they cannot be started."""
+    actions = tuple(actions)
+    await actuator.order(world, actions)
+    return await actuator.create(world, actions)

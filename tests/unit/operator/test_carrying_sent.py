@@ -14,9 +14,9 @@ from carrying_builders import (
     way,
     world,
 )
-from operator_builders import NOW
+from operator_builders import NOW, carry_out
 
-from podium.domain.actions import CreatePod
+from podium.domain.actions import CreatePod, Order
 from podium.domain.carrying import CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.schema.trial import Carrying
@@ -29,6 +29,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules
+from podium_operator.seen import SeenPod
 from podium_operator.settings import OperatorSettings
 from podium_operator.trial_status import trial_status
 from podium_operator.world import trial_key
@@ -46,6 +47,9 @@ class Wire:
     async def patch(self, _: Resource, name: str, __: str, body: Any, **___: Any) -> None:
         self.calls.append((name, body["metadata"]["annotations"]))
 
+    async def apply(self, _: Resource, body: Any, **__: Any) -> None:
+        self.calls.append((body["metadata"]["name"], body["spec"]))
+
     async def delete(self, _: Resource, name: str, __: str, **how: Any) -> None:
         self.calls.append((name, how))
 
@@ -59,8 +63,24 @@ def test_the_old_pod_has_nothing_to_save_any_more() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), NEW_POD, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, []))
+    asyncio.run(carry_out(actuator, seen, []))
     assert wire.calls == [("sweep-0-0", {"uid": OLD, "grace_seconds": 1})]
+
+
+@pytest.mark.parametrize(
+    ("pods", "orders"),
+    [
+        ((pod(),), 0),  # its agent is to be asked first
+        ((pod(carry="node-2"), NEW_POD), 0),  # the old pod is to go first
+        ((pod(carry="node-2"),), 1),
+    ],
+)
+def test_between_two_cycles_no_order_goes_before_what_is_to_come_first(pods: tuple[SeenPod, ...], orders: int) -> None:
+    wire, seen = Wire(), world(*pods, **PUSHED)
+    api = cast(Api, wire)
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    asyncio.run(actuator.order_alone(seen, [Order("node-1", 2, ())]))
+    assert len(wire.calls) == orders
 
 
 @pytest.mark.parametrize("status", [403, 422])
@@ -68,13 +88,13 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    assert asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")])) == ()
+    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
     assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
-    asyncio.run(actuator.carry_out(seen, []))
+    asyncio.run(carry_out(actuator, seen, []))
     assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
 
 
@@ -85,7 +105,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
     assert actuator.uncarried() == {}
     assert key in actuator.refused(), "after a pause"
@@ -102,7 +122,7 @@ def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):
-        asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
@@ -110,7 +130,7 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 

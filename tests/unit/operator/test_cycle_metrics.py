@@ -75,4 +75,4 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
     asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
     assert read
     assert set(read) == {"tell"}
-    assert [part for part in under_way if part] == ["plan", "act", "tell", "report"]
+    assert [part for part in under_way if part] == ["plan", "order", "act", "tell", "report"]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
@@ -79,7 +80,7 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
 def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.carry_out(world, actions))
+    asyncio.run(operator_builders.carry_out(actuator, world, actions))
     return actuator
 
 
@@ -126,10 +127,10 @@ def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: 
     world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room")
     actuator = carry_out(wire, world, told)
     once = len(wire.calls)
-    asyncio.run(actuator.carry_out(world, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, world, [told]))
     assert len(wire.calls) == once
-    asyncio.run(actuator.carry_out(make_world(make_job(), trial), []))
-    asyncio.run(actuator.carry_out(world, [told]))
+    asyncio.run(operator_builders.carry_out(actuator, make_world(make_job(), trial), []))
+    asyncio.run(operator_builders.carry_out(actuator, world, [told]))
     assert len(wire.calls) == 2 * once, "a pod that was gone is not remembered"
 
 

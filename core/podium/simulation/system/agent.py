@@ -36,6 +36,14 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
     return found
 
 
+def unsettled(node: Node) -> frozenset[str]:
+    """The GPUs on which an order is still being carried out."""
+    holders = _holders(node)
+    moving = [t for t in node.trials if t.state in (State.SUSPENDING, State.RESUMING)]
+    next_ones = [t for t in node.trials if not t.occupies and any(holders.get(gpu.uuid) is t for gpu in t.gpus)]
+    return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.gpus])
+
+
 def _holders(node: Node) -> dict[str, Trial]:
     """Greedy claims in the global order: GPU to the trial that shall work on it."""
     places = [(place, trial.key, trial) for trial in node.trials if (place := _place(trial)) is not None]

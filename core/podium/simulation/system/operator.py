@@ -154,15 +154,15 @@ class Operator:
                 first = places[0]
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
-            gpu.view = replace(gpu.view, order=keys)
+            gpu.view, gpu.ordered = replace(gpu.view, order=keys, in_effect=False), order.epoch
             told[uuid] = keys
-        self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], told)
+        self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
 
-    def _arrived(self, node: Node, told: dict[str, tuple[TrialKey, ...]]) -> None:
+    def _arrived(self, node: Node, epoch: int, told: dict[str, tuple[TrialKey, ...]]) -> None:
         if not node.up:
             return
         for gpu in node.gpus:
-            gpu.order = told[gpu.uuid]
+            gpu.order, gpu.known = told[gpu.uuid], epoch
         self._pods.act(node)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
-from podium.simulation.system.agent import Step, decide
+from podium.simulation.system.agent import Step, decide, unsettled
 from podium.simulation.system.faults import Chance
 from podium.simulation.system.outcome import TRAINING, Span, Value
 from podium.simulation.system.queue import Queue
@@ -85,6 +85,17 @@ class Pods:
                 self._timed(trial, State.RESUMING, method.resume, self._resumed)
             else:
                 self._then(trial, State.SAVING, self._timing.save, self._saved)
+        self._settle(node)
+
+    def _settle(self, node: Node) -> None:
+        """The agent notes which GPUs have come to its newest order."""
+        if not node.up or all(gpu.reached == gpu.known for gpu in node.gpus):
+            return
+        moving = unsettled(node)
+        for gpu in node.gpus:
+            if gpu.uuid not in moving and gpu.reached != gpu.known:
+                gpu.reached = gpu.known
+                self._reports.node(node)
 
     # from one state to the next
 
@@ -342,7 +353,7 @@ class Pods:
     def _node_up(self, node: Node) -> None:
         node.up = True
         for gpu in node.gpus:
-            gpu.order = gpu.view.order  # the agent reads what is written
+            gpu.order, gpu.known = gpu.view.order, gpu.ordered  # the agent reads what is written
         self._reports.node(node)
         self._queue.after(self._chance.node_lives(), self._node_down, node)
         self._retry()

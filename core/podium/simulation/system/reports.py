@@ -79,6 +79,7 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         holder_since=None if holder is None else holder.held_since,
         trials=tuple([trial.key for trial in here]),
         order=old.order,
+        in_effect=gpu.reached == gpu.ordered,
         free_shares=max(0, old.shares - len(here)),
         memory_total=old.memory_total,
         memory_reserved=sum([t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory]),

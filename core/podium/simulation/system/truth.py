@@ -60,10 +60,17 @@ class Job:
 
 @dataclass(slots=True, eq=False)
 class Gpu:
+    """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
+    carried out.
+    """
+
     uuid: str
     node: Node
     view: GpuView
     order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not spoken of it
+    ordered: int = 0
+    known: int = 0
+    reached: int = 0
 
 
 @dataclass(slots=True, eq=False)

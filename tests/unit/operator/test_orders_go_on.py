@@ -1,0 +1,148 @@
+"""While a cycle makes pods and writes statuses, agents are answered with orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+import pytest
+from operator_builders import make_job, make_node, make_pod, make_trial, make_world
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, Resource
+from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
+from podium_operator.cycle import Cycle
+from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.statuses import Statuses
+from podium_operator.world import World
+
+LIMIT = 5.0  # seconds after which a test gives up
+AT_GATE = {"running": {}}
+
+
+class SlowServer:
+    """It takes statuses only when it may; `ordered` tells that an order has come."""
+
+    def __init__(self) -> None:
+        self.orders: list[list[str]] = []
+        self.writes = asyncio.Event()
+        self.may_write = asyncio.Event()
+        self.ordered = asyncio.Event()
+
+    async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
+        assert resource is GPUNODES
+        self.orders.append([entry["trial"] for entry in body["spec"]["gpus"][0]["order"]])
+        self.ordered.set()
+        return {}
+
+    async def apply_status(self, *_: Any, **__: Any) -> dict[str, Any]:
+        self.writes.set()
+        await self.may_write.wait()
+        return {}
+
+    async def create(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        raise AssertionError("a pod is deleted by a cycle alone")
+
+
+def world(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: bool = False) -> World:
+    """Two trials on a GPU, of which some are at their gates."""
+    trials = [make_trial(number) for number in range(len(gates))]
+    pods = [make_pod(f"sweep-{i}", gate=AT_GATE if there else None) for i, there in enumerate(gates)]
+    states = {f"sweep-{number}": "Gated" for number in range(len(gates))}
+    node = make_node(trials=states, order=order, epoch=epoch)
+    if draining:
+        node = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
+    return make_world(make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}), *trials, *pods, node)
+
+
+class Stage:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, first: World) -> None:
+        settings, metrics = OperatorSettings(debounce_seconds=0.0), Metrics()
+        self.server = SlowServer()
+        api = cast(Api, self.server)
+        mirror = Mirror(api, settings)
+        self.world = first
+        self.agents_speak: Callable[[], None] = lambda: None
+        monkeypatch.setattr(mirror, "world", lambda: self.world)
+        monkeypatch.setattr(mirror, "subscribe_nodes", lambda listener: setattr(self, "agents_speak", listener))
+        actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
+        statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
+        cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
+        self.cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
+
+
+def play(monkeypatch: pytest.MonkeyPatch, first: World, then: Callable[[Stage], Awaitable[None]]) -> list[list[str]]:
+    """One cycle on `first`, and `then` what happens while its statuses are being written; the orders that were sent."""
+
+    async def run() -> list[list[str]]:
+        stage = Stage(monkeypatch, first)
+        cycle = asyncio.create_task(stage.cycle.once())
+        async with asyncio.timeout(LIMIT):
+            await stage.server.writes.wait()
+            await then(stage)
+            stage.server.may_write.set()
+            await cycle
+        return stage.server.orders
+
+    return asyncio.run(run())
+
+
+def test_a_trial_that_comes_to_its_gate_meanwhile_is_ordered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def then(stage: Stage) -> None:
+        stage.server.ordered.clear()
+        stage.world = world(False, True, order=("sweep-0", "sweep-1"), epoch=2)
+        stage.agents_speak()
+        await stage.server.ordered.wait()  # no status is written yet
+
+    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"], ["sweep-1", "sweep-0"]]
+
+
+def test_nothing_new_is_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = asyncio.Event()
+
+    async def then(stage: Stage) -> None:
+        same = world(False, False, order=("sweep-0", "sweep-1"), epoch=2)
+        monkeypatch.setattr(stage.cycle, "_look", lambda: looked.set() or same)
+        stage.agents_speak()
+        await looked.wait()
+
+    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+
+
+def test_where_a_pod_is_to_go_first_the_next_cycle_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders that leave a trial out come after the deletion of its pod."""
+    looked = asyncio.Event()
+
+    async def then(stage: Stage) -> None:
+        empties = world(False, True, order=("sweep-0", "sweep-1"), epoch=2, draining=True)
+        monkeypatch.setattr(stage.cycle, "_look", lambda: looked.set() or empties)
+        stage.agents_speak()
+        await looked.wait()
+
+    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+
+
+def test_an_error_between_two_cycles_ends_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = asyncio.Event()
+
+    def fail() -> World:
+        failed.set()
+        raise ValueError("unreadable")
+
+    async def then(stage: Stage) -> None:
+        monkeypatch.setattr(stage.cycle, "_look", fail)
+        stage.agents_speak()
+        await failed.wait()
+
+    assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
