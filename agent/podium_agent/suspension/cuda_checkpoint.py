@@ -64,7 +64,7 @@ class CudaCheckpoint:
         if not outcome.ok:
             left = await self._go_back(targets)
             outcome = replace(outcome, message=f"{outcome.message}; {left or 'it works again'}")
-        self._arrivals.forget(targets)  # who is frozen on its way here cannot come: its time counts anew
+        self._arrivals.pause(targets)
         return replace(outcome, seconds=time.monotonic() - begin)
 
     async def _suspend(self, targets: Targets) -> Outcome:
