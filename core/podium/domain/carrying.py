@@ -109,7 +109,8 @@ _NO_TARGET = _back("TargetGone", "The node that it was to go to takes no trials 
 # with its old pod gone all that it did is in the image, which waits
 _FULL = _back(
     "TargetFull",
-    "Other pods have the shares that it was to get: it goes on where it is, and is tried again when some are free.",
+    "The shares that it was to get are gone (other pods have them, or a GPU is ill): it goes on where it is, and is "
+    "tried again when some are free.",
     lambda f: f.old_pod and not f.room,
 )
 _NOWHERE = _back("RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target or f.bound))
