@@ -47,6 +47,7 @@ class Sight:
     trouble: bool = False  # the pod does not start, or was told to go: that is told before the trial's rank
     stuck: bool = False  # and this for a minute, whatever Podium does
     leaving: bool = False  # the pod is being deleted
+    overdue: bool = False  # and should be gone for a minute: its kubelet does not end it
     disruptions: Disruptions | None = None
 
 
@@ -137,8 +138,13 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         trouble=seen.trouble,
         stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
         leaving=deleting and not waits,
+        overdue=deleting and not waits and _overdue(world, current_pod),
         disruptions=disruptions,
     )
+
+
+def _overdue(world: World, pod: SeenPod | None) -> bool:
+    return pod is not None and pod.gone_by is not None and world.now - pod.gone_by > STUCK_SECONDS
 
 
 def _uncounted(world: World, trial: SeenTrial, attempt: int) -> int:

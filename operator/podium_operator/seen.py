@@ -106,6 +106,7 @@ class SeenPod:
     ended_at: float | None
     carry: str = ""  # the node that its agent is asked to carry it to
     carried: bool = False  # it goes on from the image of a live trial
+    gone_by: float | None = None  # told to go, it was to be gone then
     tries_since: float = 0.0  # when its containers could begin: its node took it, or its gate let it in; 0: not yet
 
 
@@ -118,7 +119,7 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         raise ValueError(f"pod {pod.metadata.name} has no label {TRIAL_LABEL} or no owner of kind HyperParamTrial")
     failed_init, ends = _ends(pod)
     finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
-    created = pod.metadata.creation_timestamp
+    created, gone_by = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
     return SeenPod(
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
@@ -132,6 +133,7 @@ def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
         ended_at=max(finished, default=None),
         carry=pod.metadata.annotations.get(CARRY_ANNOTATION, ""),
         carried=CARRIED_ANNOTATION in pod.metadata.annotations,
+        gone_by=gone_by.timestamp() if gone_by else None,
         tries_since=_tries_since(pod.status),
     )
 

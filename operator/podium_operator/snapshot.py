@@ -121,6 +121,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
         leaving=sight.leaving,
+        overdue=sight.overdue,
         pod_since=sight.pod.created if sight.pod else 0.0,
         saved=trial.status.saved.step if trial.status.saved else None,
         switch=_switch(trial.status.suspensions.recent),

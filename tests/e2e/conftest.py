@@ -74,6 +74,16 @@ class Site:
         output: str = self.demo.call(self.place, [*self.demo.module("podium_cli"), *arguments], timeout, quiet=True)
         return output
 
+    def upgrade(self, *values: str) -> None:
+        """Podium with other values of its chart (`name=value`), the rest as it was."""
+        chart, told = str(ROOT / "charts/podium"), [f"--set={value}" for value in values]
+        argv = [self.place.tool("helm"), "upgrade", "podium", chart, "--reuse-values", *told]
+        self.demo.call(self.place, [*argv, "-n", "podium-system", "--wait", "--timeout=150s"], 170, quiet=True)
+
+    def level(self, enabled: bool) -> None:
+        """Whether trials change nodes so that GPUs have about equally many."""
+        self.upgrade(f"operator.levelling.enabled={str(enabled).lower()}", "operator.levelling.staySeconds=2")
+
     def work(self) -> list[Any]:
         """The fake drivers' record of both nodes."""
         found = []

@@ -40,14 +40,14 @@ class Witness:
         for file in self.files.values():
             file.close()
 
-    def printed(self, trial: str) -> dict[int, list[tuple[int, int]]]:
+    def printed(self, trial: str, metric: str = "loss") -> dict[int, list[tuple[int, float]]]:
         """attempt > (step, value) in the order printed, of attempts that printed anything."""
         found = {}
         for (name, attempt), file in self.files.items():
             file.seek(0)
-            points = self.site.evidence.printed(file.read(), "loss", "epoch") if name == trial else []
+            points = self.site.evidence.printed(file.read(), metric, "epoch") if name == trial else []
             if points:
-                found[int(attempt)] = [(step, int(value)) for step, value in points]
+                found[int(attempt)] = points
         return dict(sorted(found.items()))
 
 

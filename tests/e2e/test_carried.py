@@ -1,33 +1,34 @@
-"""`podium drain` carries a trial that cannot save to the other node and back, memory of its GPU and all: no step is
-lost, nor where the registry is away or all agents are killed.
+"""A trial that cannot save is carried to the other node alive, memory of its GPU and all, and no step is lost: there
+and back by `podium drain`, also where the registry is away or all agents are killed; and by levelling.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from script_modules import load
 
 from podium_devcluster import registry
 from podium_devcluster.debian import PackageError
 from podium_devcluster.shell import CommandError
 
 pytestmark = pytest.mark.e2e
-ROOT = Path(__file__).parents[2]
 METHOD = "container-checkpoint"
 IMAGE = "localhost/podium-digits:dev"
 EPOCHS = 75  # so long that it is carried twice before it is over, also where the API tells of an epoch late
-Site = Any
+LEVELLED_EPOCHS = 60  # carried once
+LEVELLED, CROWDED, EMPTY = "levelled", "node-1", "node-2"
+Site = Witness = Any
 
 
 def carry_by(site: Site, address: str) -> None:
     """All agents anew, with that registry; without one they carry nothing."""
-    helm, where = site.place.tool("helm"), ["-n", "podium-system", "--wait", "--timeout=150s"]
-    chart, value = str(ROOT / "charts/podium"), f"--set=agent.checkpointRegistry={address}"
-    site.demo.call(site.place, [helm, "upgrade", "podium", chart, "--reuse-values", value, *where], 170, quiet=True)
+    site.upgrade(f"agent.checkpointRegistry={address}")
 
     def told() -> bool:
         nodes = site.objects("gpunodes")
@@ -36,7 +37,7 @@ def carry_by(site: Site, address: str) -> None:
     site.until("what the new agents can do", told, 60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def image(site: Site) -> Iterator[str]:
     """The example's, in a registry that the nodes have; all agents carry trials meanwhile."""
     try:
@@ -102,6 +103,67 @@ def test_a_drained_node_loses_no_step_of_a_trial_that_cannot_save(
     assert values(moved) == values(status(site, "stayed"))
     for node in (here, there):
         assert not list((site.cluster.node_root(node) / "var/lib/kubelet/checkpoints").glob("*.tar"))
+    site.until("no image is left", lambda: not registry.images(site.cluster, "podium-checkpoints"), 60)
+
+
+@pytest.fixture
+def crowded(site: Site, image: str) -> Iterator[Witness]:
+    """Two trials on one node's GPU, the other node takes none; and what they print."""
+    names = [node["metadata"]["name"] for node in site.objects("nodes")]
+    assert names == [CROWDED, EMPTY]
+    manifest = job(site, LEVELLED, image)
+    manifest["spec"] |= {"trials": {"max": 2, "parallel": 2, "maxSteps": 100_000}}  # a move is worth it at any speed
+    manifest["spec"]["policy"] = {"name": "round_robin", "settings": {"quantum": 2}}
+    # not told its parameters: both compute the same
+    container = manifest["spec"]["template"]["spec"]["containers"][0]
+    container["command"] = ["python3", "/app/train.py", f"--epochs={LEVELLED_EPOCHS}", "--work=150"]
+    witness = load(Path(__file__).with_name("scene.py")).Witness(site, LEVELLED)
+    try:
+        site.level(True)
+        site.kubectl("cordon", EMPTY)
+        site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        yield witness
+    finally:
+        witness.close()
+        site.kubectl("delete", "hyperparamjob", LEVELLED, "--ignore-not-found", "--timeout=90s", timeout=100)
+        site.kubectl("uncordon", EMPTY)
+        site.level(False)
+
+
+def test_a_trial_that_cannot_save_goes_to_the_free_node_alive(site: Site, crowded: Witness) -> None:
+    def trials() -> list[dict[str, Any]]:
+        crowded.look()
+        found = site.objects("hyperparamtrials", "-l", f"podium.dev/job={LEVELLED}")
+        return [trial.get("status", {}) for trial in found]
+
+    def begun() -> bool:
+        return [one.get("node") for one in trials() if one.get("lastStep", 0) >= 1] == [CROWDED] * 2
+
+    def moved() -> int | None:
+        ways = [one.get("carrying") or {} for one in trials()]
+        there = [way.get("phase") == "Arrived" for way in ways]
+        return there.index(True) if any(there) else None
+
+    def ended() -> bool:
+        return all(one.get("phase") == "Succeeded" and one.get("lastStep") == LEVELLED_EPOCHS for one in trials())
+
+    site.until("both have begun", begun, 120)
+    assert not any(one.get("carrying") for one in trials()), "nobody goes to a cordoned node"
+    site.kubectl("uncordon", EMPTY)
+    site.until("one is there", lambda: moved() is not None, 180)
+    site.until("both are over", ended, 240)
+    gone = moved()
+    assert gone is not None
+    told = trials()
+    way = told[gone]["carrying"]
+    assert (way["reason"], way["node"], way["target"]) == ("Levelling", CROWDED, EMPTY)
+    assert [one["node"] for one in told] == [EMPTY if number == gone else CROWDED for number in range(2)]
+    printed = [list(crowded.printed(f"{LEVELLED}-{number}", "val_acc").values()) for number in range(2)]
+    assert [len(attempts) for attempts in printed] == [2 if number == gone else 1 for number in range(2)]
+    curves = [list(itertools.chain(*attempts)) for attempts in printed]
+    assert [step for step, _ in curves[0]] == list(range(1, LEVELLED_EPOCHS + 1)), "each step once, none lost"
+    assert curves[0] == curves[1], "bit for bit"
+    assert all(one.get("losses", {}).get("steps", 0) == 0 for one in told)
     site.until("no image is left", lambda: not registry.images(site.cluster, "podium-checkpoints"), 60)
 
 

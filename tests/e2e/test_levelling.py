@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 pytestmark = pytest.mark.e2e
-ROOT = Path(__file__).parents[2]
 JOB, CROWDED, EMPTY = "levelling", "node-1", "node-2"
 Scene = Any
 
 
-def configure(site: Any, enabled: bool) -> None:
-    helm, where = site.place.tool("helm"), ["-n", "podium-system", "--wait", "--timeout=150s"]
-    value = f"--set=operator.levelling.enabled={str(enabled).lower()},operator.levelling.staySeconds=2"
-    upgrade = [helm, "upgrade", "podium", str(ROOT / "charts/podium"), "--reuse-values", value, *where]
-    site.demo.call(site.place, upgrade, 170, quiet=True)
-
-
 @pytest.fixture
 def levels(scene: Scene) -> Iterator[Scene]:
-    configure(scene.site, True)
+    scene.site.level(True)
     yield scene
     scene.site.kubectl("uncordon", EMPTY)
-    configure(scene.site, False)
+    scene.site.level(False)
 
 
 def test_a_trial_goes_to_the_node_that_is_free_and_loses_nothing(levels: Scene) -> None:

@@ -54,7 +54,8 @@ class Departures:
         self._not_before: dict[str, float] = {}
         self._swept: set[str] = set()
         self._late: dict[str, float] = {}  # until when an archive may come that nobody waits for any more
-        self._removed: set[str] = set()
+        self._removed: dict[str, str] = {}  # by pod, its image
+        self._looked = 0.0
         self._traces = Traces(settings.traces_dir)
         leaves = self._leaving.__contains__
         self._sweeping = Sweeping(settings, api, self._traces, self._here, leaves, book_of, self._makes)
@@ -75,6 +76,7 @@ class Departures:
         await asyncio.gather(*self._leaving.values(), return_exceptions=True)
 
     async def look(self, now: float) -> None:
+        self._looked = now
         there = {pod.uid: pod for pod in self._pods()}
         self._forget(there.keys())
         for uid, task in list(self._leaving.items()):
@@ -116,7 +118,7 @@ class Departures:
             answer = await self._answer(pod)
         except ApiError as error:
             log.warning("%s does not leave yet: %s", pod.name, error)
-            self._not_before[pod.uid] = now + AGAIN_SECONDS
+            self._not_before[pod.uid] = self._looked + AGAIN_SECONDS  # it may have taken minutes
             return
         except MoveError as refused:
             answer = Departure(pod_uid=pod.uid, code=refused.code, message=refused.message)
@@ -168,7 +170,7 @@ class Departures:
             book.depart(None)
 
     async def _remove(self, pod: TrialPod, image: str, now: float) -> bool:
-        if image in self._removed:
+        if self._removed.get(pod.uid) == image:
             return True
         try:
             await remove(self._settings, image, pod.key.namespace)
@@ -176,7 +178,7 @@ class Departures:
             log.warning("image %s is still in the registry: %s", image, error)
             self._not_before[pod.uid] = now + AGAIN_SECONDS
             return False
-        self._removed.add(image)
+        self._removed[pod.uid] = image
         return True
 
     def _here(self, pod_uid: str) -> bool:
@@ -190,6 +192,7 @@ class Departures:
         self._swept &= kept
         self._late = {uid: until for uid, until in self._late.items() if uid in kept}
         self._not_before = {uid: at for uid, at in self._not_before.items() if uid in kept}
+        self._removed = {uid: image for uid, image in self._removed.items() if uid in kept}
 
 
 async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:

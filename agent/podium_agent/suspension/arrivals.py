@@ -18,14 +18,15 @@ log = logging.getLogger(__name__)
 Targets = tuple[Freezer, ...]
 States = Mapping[int, ProcessState]
 ARRIVE_PAUSE = 0.02
-LONGEST_SECONDS = 60.0  # from the first look on: who has not come by then has died on the way
+LONGEST_SECONDS = 60.0  # of being let run and looked for: who has not come by then has died on the way
 
 
 class Arrivals:
     def __init__(self, processes: CudaProcesses, parked: Parked) -> None:
         self._processes = processes
         self._parked = parked
-        self._since: dict[str, float] = {}  # by container, when it was first waited for
+        self._since: dict[str, float] = {}  # by container, when it was first waited for in this turn
+        self._before: dict[str, float] = {}  # and for how many seconds in the turns before
 
     async def wait(self, targets: Targets, seconds: float) -> States | Trouble:
         """How all stand that hold CUDA, once as many are there as came; what is wrong if that takes longer. Raises as
@@ -36,7 +37,7 @@ class Arrivals:
         states = await self._processes.of(targets)
         while len(states) < came:
             now = time.monotonic()
-            if now - min(self._since.setdefault(target.path.name, begin) for target in targets) >= LONGEST_SECONDS:
+            if max(self._waited(target.path.name, begin, now) for target in targets) >= LONGEST_SECONDS:
                 log.warning("%d of %d processes that came hold no CUDA: they have ended", came - len(states), came)
                 break
             if now >= begin + seconds:
@@ -46,7 +47,18 @@ class Arrivals:
             states = await self._processes.of(targets)
         return states
 
+    def pause(self, targets: Targets) -> None:
+        """They are frozen, and cannot come meanwhile: however short their turns are, they add up."""
+        now = time.monotonic()
+        for name in (target.path.name for target in targets if target.path.name in self._since):
+            self._before[name] = self._waited(name, now, now)
+            del self._since[name]
+
     def forget(self, targets: Targets) -> None:
         """They are back, or gone."""
         for target in targets:
             self._since.pop(target.path.name, None)
+            self._before.pop(target.path.name, None)
+
+    def _waited(self, container: str, begin: float, now: float) -> float:
+        return self._before.get(container, 0.0) + now - self._since.setdefault(container, begin)

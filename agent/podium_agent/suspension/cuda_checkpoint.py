@@ -3,7 +3,8 @@
 Out: lock all > checkpoint all > freeze, then the proof: NVML lists no byte of any process of the trial. In: the memory
 is free, thaw > restore all > unlock all. Never a driver call on a frozen process: it would wait for ever. A step that
 fails is undone before the outcome is told; what could not be undone stands as Torn, and `resume` makes it whole.
-A process that the driver calls FAILED is lost for good: it is killed, and the trial goes on from its last save.
+A process that the driver calls FAILED, or refuses to restore for a minute with the memory free, is lost for good: it is
+killed, and the trial goes on from its last save.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.maps import pairs, restored
 from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
 from podium_agent.suspension.parked import Parked
-from podium_agent.suspension.processes import LOOK_SECONDS, CudaProcesses, Step, Trouble
+from podium_agent.suspension.processes import LOOK_SECONDS, LOST, CudaProcesses, Step, Trouble
+from podium_agent.suspension.refusals import Refusals
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class CudaCheckpoint:
         self._parked = parked
         self._memory = memory
         self._arrivals = Arrivals(processes, parked)
+        self._refusals = Refusals()
 
     async def suspend(self, targets: Targets) -> Outcome:
         begin = time.monotonic()
@@ -61,7 +64,7 @@ class CudaCheckpoint:
         if not outcome.ok:
             left = await self._go_back(targets)
             outcome = replace(outcome, message=f"{outcome.message}; {left or 'it works again'}")
-        self._arrivals.forget(targets)  # who is frozen on its way here cannot come: its time counts anew
+        self._arrivals.pause(targets)
         return replace(outcome, seconds=time.monotonic() - begin)
 
     async def _suspend(self, targets: Targets) -> Outcome:
@@ -133,10 +136,14 @@ class CudaCheckpoint:
         trouble = await self._bring_back(targets, onto)
         if trouble is None:
             return Outcome(True, 0.0, "Moved" if onto else "Thawed")
-        if trouble.code == "CudaFailed":
+        if not trouble.pending and trouble.code == f"{Step.RESTORE}Refused":
+            lost = self._refusals.lost(target.path.name for target in targets)
+            if lost:
+                trouble = Trouble(LOST, f"{trouble.message}; {lost}")
+            else:
+                await self._park_again(targets)
+        if trouble.code == LOST:
             await self._kill(targets)
-        elif not trouble.pending and trouble.code == f"{Step.RESTORE}Refused":
-            await self._park_again(targets)
         return Outcome(False, 0.0, trouble.code, trouble.message)
 
     def standing(self, targets: Targets) -> Standing:
@@ -275,7 +282,7 @@ class CudaCheckpoint:
             if trouble is None:
                 self._forget(targets)
                 return ""
-            if trouble.code == "CudaFailed":
+            if trouble.code == LOST:
                 await self._kill(targets)
             return f"not undone yet: {trouble.message}"
         except _TROUBLES as error:
@@ -293,7 +300,7 @@ class CudaCheckpoint:
     async def _kill(self, targets: Targets) -> None:
         """The driver has lost a process: nothing that it computed since its last save can be had any more."""
         for pid in await self._processes.of(targets):
-            log.error("process %d is killed: CUDA has FAILED in its trial, for good", pid)
+            log.error("process %d is killed: the driver has lost its trial, for good", pid)
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -316,6 +323,7 @@ class CudaCheckpoint:
 
     def _forget(self, targets: Targets) -> None:
         self._arrivals.forget(targets)
+        self._refusals.forget(target.path.name for target in targets)
         for target in targets:
             self._parked.forget(target.path.name)
 
@@ -341,7 +349,7 @@ def _failed(states: Mapping[int, ProcessState]) -> Trouble | None:
     lost = _in_state(states, ProcessState.FAILED)
     if not lost:
         return None
-    return Trouble("CudaFailed", f"the driver has lost process {min(lost)} for good; its last save is left")
+    return Trouble(LOST, f"the driver has lost process {min(lost)} for good; its last save is left")
 
 
 def _refusal(error: Exception) -> Outcome:

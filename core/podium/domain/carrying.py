@@ -35,6 +35,7 @@ NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be c
 # codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
 PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
 REST_SECONDS = 5.0
+DRAINED_SECONDS = 3600.0  # for which an image, all that is left of the trial, waits for a node that drains
 UNDONE = "Its node takes trials again: it goes on there."
 
 
@@ -105,11 +106,16 @@ _SILENT = _back(
     f"Its agent made no image within {ASKED_SECONDS:g} s: see the agent's log.",
     lambda f: f.age >= ASKED_SECONDS,
 )
-_NO_TARGET = _back("TargetGone", "The node that it was to go to takes no trials any more.", lambda f: not f.takes)
-# with its old pod gone all that it did is in the image, which waits
+# with its old pod gone all that it did is in the image, which waits: for a drain to be undone, or for a share
+_NO_TARGET = _back(
+    "TargetGone",
+    "The node that it was to go to takes no trials any more.",
+    lambda f: not f.takes and (f.old_pod or not f.target or f.age >= DRAINED_SECONDS),
+)
 _FULL = _back(
     "TargetFull",
-    "Other pods have the shares that it was to get: it goes on where it is, and is tried again when some are free.",
+    "The shares that it was to get are gone (other pods have them, or a GPU is ill): it goes on where it is, and is "
+    "tried again when some are free.",
     lambda f: f.old_pod and not f.room,
 )
 _NOWHERE = _back("RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target or f.bound))

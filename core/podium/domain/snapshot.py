@@ -91,6 +91,7 @@ class TrialView:
     stopped: bool = False
     stuck: bool = False  # its pod has found no node or could not start for long
     leaving: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
+    overdue: bool = False  # and should be gone for long: nobody knows when it will be
     pod_since: float = 0.0  # when that pod was created
     saved: float | None = None  # step of its newest save; None: it has none
     switch: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet

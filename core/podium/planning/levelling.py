@@ -104,7 +104,7 @@ def _in_motion(standings: Mapping[TrialKey, Standing], planned: Sequence[Action]
         if standing.job.gpus_per_trial == 0 or trial.bound_for is not None:
             continue
         unplaced = trial.pod is not None and trial.node is None and not trial.gpus and not trial.stuck
-        if trial.leaving or unplaced:
+        if (trial.leaving and not trial.overdue) or unplaced:
             return True
     return False
 
@@ -120,7 +120,7 @@ def _on_its_way(trial: TrialView) -> bool:
     """Its job waits for it: a pod that comes may level by itself."""
     comes = trial.pod is not None and trial.phase is TrialPhase.PENDING
     comes = comes or (trial.phase is TrialPhase.REQUEUED and not trial.suspend)
-    return comes or trial.leaving or trial.bound_for is not None or trial.carrying in OPEN
+    return comes or (trial.leaving and not trial.overdue) or trial.bound_for is not None or trial.carrying in OPEN
 
 
 def _rests(standing: Standing) -> bool:
@@ -153,6 +153,8 @@ class _Ground:
             arrives = placed and not trial.gpus and standing.job.gpus_per_trial > 0
             if (trial.bound_for is not None or arrives) and not _rests(standing):
                 busy.update(node for node in (trial.bound_for, trial.node) if node is not None)
+            if trial.overdue and trial.node is not None:  # whose kubelet ends no pods takes none either
+                busy.add(trial.node)
             if not (trial.suspend or trial.leaving or standing.job.suspended):
                 for uuid in trial.gpus:
                     if uuid in load:

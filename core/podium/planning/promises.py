@@ -22,7 +22,7 @@ _FURTHEST = (CarryPhase.CREATED, CarryPhase.PUSHED, CarryPhase.ASKED)
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """`shares`: by GPU; `broken`: trials of which too few are left, since other pods have them."""
+    """`shares`: by GPU; `broken`: trials for which too few are left, since other pods have them or GPUs are ill."""
 
     shares: Mapping[str, int]
     broken: frozenset[TrialKey] = frozenset()
@@ -36,13 +36,14 @@ def promises(snapshot: Snapshot) -> Promises:
     on_way = [trial for trial in snapshot.trials if trial.on_its_way and trial.phase not in FINAL]
     for trial in sorted(on_way, key=_furthest):
         job = jobs.get(trial.job)
-        there = [gpu for gpu in snapshot.gpus if gpu.node == trial.carried_to and job is not None and fits(job, gpu)]
+        reported = [gpu for gpu in snapshot.gpus if gpu.node == trial.carried_to and not gpu.draining]
+        there = [gpu for gpu in reported if job is not None and fits(job, gpu)]
         if job is None or any(trial.key in gpu.trials for gpu in there):
             continue  # its new pod has them, though its agent has not said so of that pod
         taken = room(job, there, shares)
         if taken:
             promise(taken, shares)
-        elif len(there) >= job.gpus_per_trial:  # of a node that has reported nothing nobody knows
+        elif len(reported) >= job.gpus_per_trial:  # of a node that has reported nothing nobody knows
             broken.add(trial.key)
     return Promises(shares, frozenset(broken))
 

@@ -106,6 +106,21 @@ def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
     assert (trial.resume().code == "NotThereYet") is suspended
 
 
+def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted anew in each turn, one of whom a process died on the way would never come back."""
+    clock = Clock(cuda_checkpoint.ARRIVE_SECONDS / 4)
+    monkeypatch.setattr(arrivals, "time", clock)
+    carried(trial, known=2)
+    for _ in range(2):
+        assert trial.resume().code == "NotThereYet"
+        clock.now += arrivals.LONGEST_SECONDS / 2
+        assert trial.suspend().ok
+        clock.now += arrivals.LONGEST_SECONDS
+    outcome = trial.resume()
+    assert outcome.ok, outcome
+    assert trial.all_work()
+
+
 def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each agent notes once that a pod came. One of its processes has ended since, and its memory is a stranger's."""
     monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)

@@ -13,8 +13,9 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, trial
 
+from podium_agent.suspension import refusals
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
-from podium_agent.suspension.cuda import CudaDriver, ProcessState
+from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 from podium_agent.suspension.memory import GpuMemory, read_memory
 from podium_agent.suspension.parked import Parked
 
@@ -111,6 +112,41 @@ def test_a_process_that_the_driver_has_lost_is_killed(trial: Trial, when: str) -
         assert program.process.wait(20) == -9
     assert trial.standing is Standing.GONE
     assert not list((trial.folder / "parked").iterdir()), "nothing is noted of what is gone"
+
+
+def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restore ran out of memory, and the agent died before the kill: the driver calls it CHECKPOINTED, no more."""
+    assert trial.suspend().ok
+    trial.node.stranger(0, SIZE)
+    driver, lost = CudaDriver(trial.node.library), trial.programs[1].pid
+    for target in trial.targets:
+        target.ask(False)
+    with pytest.raises(CudaError) as short:
+        driver.restore(lost)
+    assert (short.value.code, driver.state(lost)) == (OUT_OF_MEMORY, ProcessState.CHECKPOINTED)
+    trial.node.no_stranger(0)
+    trial.method = trial.fresh()
+    assert trial.standing is Standing.TORN
+    for _ in range(refusals.LOST_TRIES + 1):
+        assert trial.resume().code == "RestoreRefused"
+        assert (trial.standing, trial.held()) == (Standing.PARKED, 0), "the minute is not over"
+    monkeypatch.setattr(refusals, "LOST_SECONDS", 0.0)
+    outcome = trial.resume()
+    assert outcome.code == "CudaFailed"
+    assert "with the memory free; its last save is left" in outcome.message
+    for program in trial.programs:
+        assert program.process.wait(20) == -9
+    assert trial.standing is Standing.GONE
+    assert not list((trial.folder / "parked").iterdir())
+
+
+def test_refusals_are_counted_from_the_last_time_that_it_worked() -> None:
+    times = iter((*range(0, 60, 5), 1000, 1100, 1200, 1300, 1400))
+    seen = refusals.Refusals(lambda: float(next(times)))
+    assert not any(seen.lost(["a"]) for _ in range(12)), "the minute is not over"
+    seen.forget(["a"])
+    assert not any(seen.lost(["a"]) for _ in range(4)), "its turn came four times only"
+    assert seen.lost(["a"]).startswith("refused 5 times in 400 s")
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])

@@ -249,6 +249,24 @@ def test_with_the_api_away_it_is_tried_again(scene: Scene) -> None:
     assert scene.book.departure.image
 
 
+def test_the_pause_after_the_api_was_away_begins_when_that_was_seen(scene: Scene) -> None:
+    """What was asked before may have taken minutes."""
+    scene.api_is_there = False
+
+    async def again() -> None:
+        async with scene.agent() as departures:
+            await departures.look(0.0)
+            await departures.look(100.0)
+            await asyncio.gather(*departures._leaving.values())
+            scene.api_is_there = True
+            await settled(departures, 100.0 + AGAIN_SECONDS / 2)
+            assert (scene.book.departure, scene.kubelet.asked) == (None, [])
+            await settled(departures, 100.0 + AGAIN_SECONDS)
+
+    asyncio.run(again())
+    assert scene.book.departure is not None
+
+
 CAME: list[tuple[str, dict[str, Any], str, bool]] = [
     ("it runs", {"running": frozenset({"c2"})}, MINE, True),
     ("it waits at its gate", {}, MINE, False),

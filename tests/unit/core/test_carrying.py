@@ -9,7 +9,16 @@ import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
 from podium.domain.actions import Carry, CreatePod, Plan, Requeue
-from podium.domain.carrying import ASKED_SECONDS, BROKEN_SECONDS, OPEN, TABLE, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import (
+    ASKED_SECONDS,
+    BROKEN_SECONDS,
+    DRAINED_SECONDS,
+    OPEN,
+    TABLE,
+    CarryFacts,
+    CarryPhase,
+    follow,
+)
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, Snapshot
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -117,6 +126,11 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (PUSHED, CarryFacts(takes=False), BACK, "TargetGone"),
     (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
     (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetGone"),
+    (ASKED, CarryFacts(takes=False, old_pod=False, pushed=True), PUSHED, ""),
+    (ASKED, CarryFacts(takes=False, old_pod=False), BACK, "PodGone"),
+    (PUSHED, CarryFacts(takes=False, old_pod=False), None, ""),
+    (PUSHED, CarryFacts(takes=False, old_pod=False, age=DRAINED_SECONDS), BACK, "TargetGone"),
+    (PUSHED, CarryFacts(takes=False, old_pod=False, target=False), BACK, "TargetGone"),
     (ASKED, CarryFacts(room=False, pushed=True), BACK, "TargetFull"),
     (PUSHED, CarryFacts(room=False), BACK, "TargetFull"),
     (PUSHED, CarryFacts(room=False, old_pod=False), None, ""),

@@ -60,6 +60,13 @@ def crowd(
     return make_snapshot(**{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "levelling": RULES, **about})
 
 
+def with_one_overdue(node: str) -> Snapshot:
+    """A fourth trial, whose pod should have been gone for long from that node."""
+    *others, last = crowd(count=4).trials
+    gpus = last.gpus if node == "node-a" else ("gpu-9",)
+    return replace(crowd(), trials=(*others, replace(last, leaving=True, overdue=True, node=node, gpus=gpus)))
+
+
 GOES = [("job-1", "Requeue", "node-b")]
 ALIVE = [("job-1", "Carry", "node-b")]
 UNBEGUN = {"phase": P.GATED, "values": (), "gpu_seconds": 0.0}
@@ -126,6 +133,9 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("one of the job starts", crowd(trial={"phase": P.PENDING}), []),
     ("one of the job is moved", crowd(trial={"bound_for": "node-b"}), []),
     ("one of the job leaves", crowd(trial={"leaving": True}), []),
+    ("one of the job left a third node long ago, whose kubelet does not end it", with_one_overdue("node-c"), GOES),
+    ("it left this node", with_one_overdue("node-a"), []),
+    ("it left the other node", with_one_overdue("node-b"), []),
 ]
 
 
@@ -221,6 +231,8 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
         snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
     )
     assert told(plan(there)) == []
+    stays = replace(there, trials=(*snapshot.trials, replace(stranger, overdue=True)))
+    assert told(plan(stays)) == (GOES if stranger.leaving else []), "nobody waits for a dead kubelet"
     settled = replace(stranger, leaving=False, node="node-z", gpus=("gpu-9",), phase=RUN)
     assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 

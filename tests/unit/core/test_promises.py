@@ -100,6 +100,8 @@ BROKEN: list[tuple[str, Snapshot, list[str]]] = [
     ("its new pod has it", cluster(on_way(0, PUSHED), trials=[on_way(0).key]), []),
     ("who is furthest is served first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
     ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, carried=True)), ["job-0"]),
+    ("its GPU is ill", cluster(on_way(0), health="Unhealthy"), ["job-0"]),
+    ("its lease has ended", cluster(on_way(0), leased_by=""), ["job-0"]),
     ("nothing is heard of the node", replace(cluster(on_way(0)), gpus=cluster().gpus[:2]), []),
     ("the node drains as well", cluster(on_way(0), strangers=1, draining=True), []),
     ("two GPUs, one of them free", cluster(on_way(0), job=replace(JOB, gpus_per_trial=2)), []),

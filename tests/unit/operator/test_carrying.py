@@ -42,6 +42,15 @@ NEW_POD = pod(1, carried=True)
 ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
 REJECTED = pod(1, carried=True, phase="Failed", gate=None, main=None)
 HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
+
+
+def drained(seen: World) -> World:
+    """Its target drains as well."""
+    here, there = seen.nodes
+    spec = there.spec.model_copy(update={"draining": True})
+    return replace(seen, nodes=(here, there.model_copy(update={"spec": spec})))
+
+
 STEPS: list[tuple[str, World, str | None, str]] = [
     ("asked, no answer", world(pod(), **way("Asked")), "Asked", ""),
     ("the answer is of an earlier pod", world(pod(), departure=MADE | {"podUid": "x"}, **way("Asked")), "Asked", ""),
@@ -82,6 +91,8 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "FellBack",
         "RestoreFailed",
     ),
+    ("its target drains", drained(world(pod(), **PUSHED)), "FellBack", "TargetGone"),
+    ("its target drains, the image is all that is left", drained(world(**PUSHED)), "Pushed", ""),
     ("its target is gone", world(pod(), target=False, **PUSHED), "FellBack", "TargetGone"),
     ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "Created", ""),
     ("its node is not heard of", world(NEW_POD, target=False, **way("Created")), "Created", ""),

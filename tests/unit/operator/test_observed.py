@@ -10,7 +10,7 @@ from operator_builders import NOW, ended, make_job, make_node, make_pod, make_tr
 
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
-from podium_operator.observed import Sight, observe
+from podium_operator.observed import STUCK_SECONDS, Sight, observe
 from podium_operator.seen import parse_pod
 from podium_operator.world import trial_key
 
@@ -126,6 +126,15 @@ def test_leaving() -> None:
     assert look({"phase": "Running", "pod": "sweep-0-0"}, going).leaving
     assert not look({"phase": "Running", "pod": "sweep-0-0"}, RUNNING).leaving
     assert not look({"phase": "Requeued", "pod": "sweep-0-0"}, going).leaving
+
+
+@pytest.mark.parametrize(("late", "overdue"), [(-30.0, False), (STUCK_SECONDS, False), (STUCK_SECONDS + 1, True)])
+def test_a_pod_that_its_kubelet_does_not_end_is_overdue(late: float, overdue: bool) -> None:
+    pod = make_pod(**RUNNING, deleting=True)
+    trial = make_trial(phase="Running", pod="sweep-0-0")
+    world = make_world(make_job(), trial, make_node(), replace(pod, gone_by=NOW - late))
+    sight = observe(world)[trial_key(trial)]
+    assert (sight.leaving, sight.overdue) == (True, overdue)
 
 
 REFUSED = {"phase": "Failed", "reason": "UnexpectedAdmissionError"}

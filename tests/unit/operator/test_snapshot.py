@@ -153,7 +153,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     trial = make_trial(phase="Running", pod="sweep-0-0", saved=saved)
     snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
     (seen,) = snapshot.trials
-    assert (seen.leaving, seen.saved, seen.pod_since) == (True, 4.0, NOW - 9.0)
+    assert (seen.leaving, seen.overdue, seen.saved, seen.pod_since) == (True, False, 4.0, NOW - 9.0)
     assert [gpu.draining for gpu in snapshot.gpus] == [True]
 
 
