@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from podium.schema.pod import ApiModel
+from podium.placement.requests import requests_of
+from podium.schema.pod import ApiModel, PodRequests
 from podium.schema.quantity import to_thousandths
 
 
@@ -25,36 +26,20 @@ class Seat(NamedTuple):
     cpu: int
 
 
-class _Amounts(ApiModel):
-    cpu: str | int | float = 0
-
-
-class _Resources(ApiModel):
-    requests: _Amounts = Field(default_factory=_Amounts)
-
-
-class _Container(ApiModel):
-    resources: _Resources = Field(default_factory=_Resources)
-    restart_policy: str = ""
-
-    @property
-    def cpu(self) -> int:
-        return to_thousandths(str(self.resources.requests.cpu))
-
-
-class _Spec(ApiModel):
+class _Spec(PodRequests):
     node_name: str = ""
-    containers: list[_Container] = Field(default_factory=list)
-    init_containers: list[_Container] = Field(default_factory=list)
-    overhead: _Amounts = Field(default_factory=_Amounts)
 
 
 class _Pod(ApiModel):
     spec: _Spec
 
 
+class _Allocatable(ApiModel):
+    cpu: str | int | float = 0
+
+
 class _NodeStatus(ApiModel):
-    allocatable: _Amounts = Field(default_factory=_Amounts)
+    allocatable: _Allocatable = Field(default_factory=_Allocatable)
 
 
 class _Node(ApiModel):
@@ -67,26 +52,14 @@ def others_selector(scheduler: str) -> str:
 
 
 def seat_of(payload: Mapping[str, Any]) -> Seat:
-    """Raises ValueError for what is no pod, or requests no number of CPUs."""
+    """Raises ValueError for what is no pod, or requests no quantity."""
     spec = _Pod.model_validate(payload).spec
-    return _shared(spec.node_name, _requested(spec) + to_thousandths(str(spec.overhead.cpu)))
+    return _shared(spec.node_name, requests_of(spec).get("cpu", 0))
 
 
 def allocatable(payload: Mapping[str, Any]) -> int:
     """Thousandths of a CPU that pods may request on a node."""
     return to_thousandths(str(_Node.model_validate(payload).status.allocatable.cpu))
-
-
-def _requested(spec: _Spec) -> int:
-    """All that run together, or any one init container with the sidecars that were started before it."""
-    sidecars = most = 0
-    for container in spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars += container.cpu
-            most = max(most, sidecars)
-        else:
-            most = max(most, sidecars + container.cpu)
-    return max(most, sidecars + sum(container.cpu for container in spec.containers))
 
 
 @lru_cache(maxsize=100_000)
