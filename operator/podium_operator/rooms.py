@@ -12,7 +12,8 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.placement.needs import BadPodError, others_matter, requests_of
+from podium.placement.needs import others_matter
+from podium.placement.requests import requests_of
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.pod import ApiModel, Pod
 from podium.schema.quantity import to_thousandths
@@ -82,13 +83,13 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
 
 def _short(node: Node, there: Iterable[Pod], pod: Pod) -> str | None:
     try:
-        needs = requests_of(pod)
+        needs = requests_of(pod.spec)
         taken: dict[str, int] = {"pods": 0}
         for other in there:
             taken["pods"] += 1000
-            for resource, amount in requests_of(other).items():
+            for resource, amount in requests_of(other.spec).items():
                 taken[resource] = taken.get(resource, 0) + amount
-    except BadPodError as error:
+    except ValueError as error:
         return str(error)
     for resource, amount in {**needs, "pods": 1000}.items():
         if resource.startswith(SHARES):

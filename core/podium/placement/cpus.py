@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from podium.placement.affinity import AffinityTerm, terms_toward_others
-from podium.schema.pod import Affinity, ApiModel
+from podium.placement.requests import requests_of
+from podium.schema.pod import Affinity, ApiModel, PodRequests
 from podium.schema.quantity import to_thousandths
 
 
@@ -34,29 +35,9 @@ class Machine(NamedTuple):
     shunned: bool = False
 
 
-class _Amounts(ApiModel):
-    cpu: str | int | float = 0
-
-
-class _Resources(ApiModel):
-    requests: _Amounts = Field(default_factory=_Amounts)
-
-
-class _Container(ApiModel):
-    resources: _Resources = Field(default_factory=_Resources)
-    restart_policy: str = ""
-
-    @property
-    def cpu(self) -> int:
-        return to_thousandths(str(self.resources.requests.cpu))
-
-
-class _Spec(ApiModel):
+class _Spec(PodRequests):
     node_name: str = ""
     affinity: Affinity = Field(default_factory=Affinity)
-    containers: list[_Container] = Field(default_factory=list)
-    init_containers: list[_Container] = Field(default_factory=list)
-    overhead: _Amounts = Field(default_factory=_Amounts)
 
 
 class _Meta(ApiModel):
@@ -68,8 +49,12 @@ class _Pod(ApiModel):
     spec: _Spec
 
 
+class _Allocatable(ApiModel):
+    cpu: str | int | float = 0
+
+
 class _NodeStatus(ApiModel):
-    allocatable: _Amounts = Field(default_factory=_Amounts)
+    allocatable: _Allocatable = Field(default_factory=_Allocatable)
 
 
 class _Taint(ApiModel):
@@ -91,11 +76,10 @@ def others_selector(scheduler: str) -> str:
 
 
 def seat_of(payload: Mapping[str, Any]) -> Seat:
-    """Raises ValueError for what is no pod, or requests no number of CPUs."""
+    """Raises ValueError for what is no pod, or requests no quantity."""
     pod = _Pod.model_validate(payload)
-    spec = pod.spec
-    terms = terms_toward_others(pod.metadata.namespace, spec.affinity)
-    return _shared(spec.node_name, _requested(spec) + to_thousandths(str(spec.overhead.cpu)), terms)
+    terms = terms_toward_others(pod.metadata.namespace, pod.spec.affinity)
+    return _shared(pod.spec.node_name, requests_of(pod.spec).get("cpu", 0), terms)
 
 
 def machine_of(payload: Mapping[str, Any]) -> Machine:
@@ -103,18 +87,6 @@ def machine_of(payload: Mapping[str, Any]) -> Machine:
     node = _Node.model_validate(payload)
     shunned = any(taint.effect == "PreferNoSchedule" for taint in node.spec.taints)
     return Machine(to_thousandths(str(node.status.allocatable.cpu)), shunned)
-
-
-def _requested(spec: _Spec) -> int:
-    """All that run together, or any one init container with the sidecars that were started before it."""
-    sidecars = most = 0
-    for container in spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars += container.cpu
-            most = max(most, sidecars)
-        else:
-            most = max(most, sidecars + container.cpu)
-    return max(most, sidecars + sum(container.cpu for container in spec.containers))
 
 
 @lru_cache(maxsize=100_000)

@@ -4,11 +4,11 @@ and the pods that sit on nodes already) and by `podium explain pod`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
+from podium.placement.requests import requests_of
 from podium.placement.views import PodNeed
 from podium.schema.pod import Container, Pod
-from podium.schema.quantity import to_thousandths
 
 GPU_RESOURCE = "podium.dev/gpu"
 EXCLUSIVE_RESOURCE = "podium.dev/gpu-exclusive"
@@ -19,7 +19,6 @@ METHODS_ANNOTATION = "podium.dev/methods"
 MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
 MOST_GPUS = 10**6
 MOST_DIGITS = 18  # of a number of bytes
-_SUFFIXES = {"k": 10**3, "M": 10**6, "Ki": 2**10, "Mi": 2**20}
 
 
 class BadPodError(ValueError):
@@ -29,8 +28,8 @@ class BadPodError(ValueError):
 
 
 def need_of(pod: Pod) -> PodNeed:
-    """GPUs as the scheduler counts them: the larger of the sum of the containers and any one init container."""
-    shared, whole = _counted(pod, GPU_RESOURCE), _counted(pod, EXCLUSIVE_RESOURCE)
+    """GPUs as the scheduler counts them. Raises BadPodError."""
+    shared, whole = _gpus(pod)
     if shared and whole:
         raise BadPodError(
             f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: one of them at a time"
@@ -50,24 +49,6 @@ def need_of(pod: Pod) -> PodNeed:
 def moves_memory(methods: Collection[str]) -> bool:
     """Whether a trial that is suspended by these is off its GPU with its memory, and never frozen there with it."""
     return "cuda-checkpoint" in methods and "freeze" not in methods
-
-
-def _counted(pod: Pod, resource: str) -> int:
-    together = sum(_gpus(container, resource) for container in pod.spec.containers)
-    alone = max((_gpus(container, resource) for container in pod.spec.init_containers), default=0)
-    return max(together, alone)
-
-
-def requests_of(pod: Pod) -> dict[str, int]:
-    """Thousandths of each resource that the pod holds while it is there, counted as `need_of` counts GPUs."""
-    total: dict[str, int] = {}
-    for container in pod.spec.containers:
-        for name, amount in _thousandths(container).items():
-            total[name] = total.get(name, 0) + amount
-    for container in pod.spec.init_containers:
-        for name, amount in _thousandths(container).items():
-            total[name] = max(total.get(name, 0), amount)
-    return total
 
 
 def place_matters(pod: Pod) -> bool:
@@ -100,28 +81,21 @@ def prefers(pod: Pod) -> bool:
     )
 
 
-def _thousandths(container: Container) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, amount in container.resources.requests.items():
-        try:
-            found[name] = to_thousandths(str(amount))
-        except ValueError:
-            raise BadPodError(f"container {container.name!r} requests {name}={amount!r}: no quantity") from None
-    return found
-
-
-def _gpus(container: Container, resource: str) -> int:
-    asked = container.resources.requests.get(resource, 0)
-    text = str(asked)
-    number = text.rstrip("kKMi")
+def _gpus(pod: Pod) -> tuple[int, int]:
+    """Shares, and whole GPUs."""
     try:
-        count = int(number) * _SUFFIXES.get(text[len(number) :], 1)
-    except ValueError:
-        raise BadPodError(
-            f"container {container.name!r} requests {resource}={text!r}: a whole number is needed"
-        ) from None
-    if not 0 <= count <= MOST_GPUS:
-        raise BadPodError(f"container {container.name!r} requests {resource}={text!r}: from 0 to {MOST_GPUS}, please")
+        requests = requests_of(pod.spec)
+    except ValueError as error:
+        raise BadPodError(str(error)) from None
+    return _whole(requests, GPU_RESOURCE), _whole(requests, EXCLUSIVE_RESOURCE)
+
+
+def _whole(requests: Mapping[str, int], resource: str) -> int:
+    count, rest = divmod(requests.get(resource, 0), 1000)
+    if count > MOST_GPUS:
+        raise BadPodError(f"it requests more than {MOST_GPUS} of {resource}")
+    if rest:
+        raise BadPodError(f"it requests {resource}={count}.{rest:03}: a whole number is needed")
     return count
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from podium.placement.affinity import AffinityTerm, terms_toward_others
 from podium.placement.charge import charge
-from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters, requests_of
+from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters
+from podium.placement.requests import requests_of
 from podium.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium.schema.gpunode import GPUNode, GpuStatus
 from podium.schema.pod import Pod
@@ -66,7 +67,7 @@ def placed(pod: Pod) -> PlacedPod:
     meta, spec = pod.metadata, pod.spec
     exchangeable = not place_matters(pod)
     try:
-        need, requests = need_of(pod), requests_of(pod)
+        need, requests = need_of(pod), requests_of(pod.spec)
     except BadPodError:  # it is on its node all the same, with whatever the scheduler counted
         need, requests, exchangeable = PodNeed(gpus=1), {}, False
     trial = meta.labels.get(TRIAL_LABEL)

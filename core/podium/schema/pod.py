@@ -46,9 +46,15 @@ class Port(ApiModel):
     host_port: int = 0
 
 
-class Container(ApiModel):
+class ContainerRequests(ApiModel):
+    """What of a container decides what its pod requests."""
+
     name: str = ""
     resources: Resources = Field(default_factory=Resources)
+    restart_policy: str = ""
+
+
+class Container(ContainerRequests):
     env: list[EnvVar] = Field(default_factory=list)
     ports: list[Port] = Field(default_factory=list)
 
@@ -59,9 +65,18 @@ class Affinity(ApiModel):
     pod_anti_affinity: dict[str, Any] | None = None
 
 
-class PodSpec(ApiModel):
-    containers: list[Container] = Field(default_factory=list)
-    init_containers: list[Container] = Field(default_factory=list)
+class PodRequests(ApiModel):
+    """What of a pod's spec decides what it requests of its node. `resources`: of the pod as a whole."""
+
+    containers: tuple[ContainerRequests, ...] = ()
+    init_containers: tuple[ContainerRequests, ...] = ()
+    resources: Resources = Field(default_factory=Resources)
+    overhead: dict[str, str | int | float] = Field(default_factory=dict)
+
+
+class PodSpec(PodRequests):
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
     node_name: str = ""
     scheduling_gates: list[dict[str, Any]] = Field(default_factory=list)
     scheduler_name: str = ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 _FACTORS = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1), "k": Decimal(1000)}
 _FACTORS |= {prefix: Decimal(1000) ** (power + 2) for power, prefix in enumerate("MGTPE")}
@@ -20,6 +21,7 @@ def to_bytes(quantity: str) -> int:
     return -(-to_thousandths(quantity) // 1000)
 
 
+@lru_cache(maxsize=4096)  # the pods of a cluster request the same few amounts
 def to_thousandths(quantity: str) -> int:
     """Thousandths of anything that a pod requests (CPUs too), rounded up. Raises ValueError as `to_bytes`."""
     match = _QUANTITY.fullmatch(quantity)

@@ -89,12 +89,13 @@ def test_gpus_are_counted_like_the_scheduler_does(init: list[str], main: list[st
 def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
     whole = pod_with(["1"], ["1", "2"], "podium.dev/gpu-exclusive")
     assert need_of(whole) == PodNeed(3, exclusive=True)
-    whole.spec.containers.extend(pod_with([], ["1"]).spec.containers)
+    containers = (*whole.spec.containers, *pod_with([], ["1"]).spec.containers)
+    both = whole.model_copy(update={"spec": whole.spec.model_copy(update={"containers": containers})})
     with pytest.raises(BadPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
-        need_of(whole)
+        need_of(both)
 
 
-@pytest.mark.parametrize("amount", ["x", "1.5", "-1", ""])
+@pytest.mark.parametrize("amount", ["x", "1.5", "-1", "", "1001k"])
 def test_a_strange_amount_is_named(amount: str) -> None:
     with pytest.raises(BadPodError, match=r"podium\.dev/gpu"):
         need_of(pod_with([], [amount]))

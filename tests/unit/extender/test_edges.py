@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from podium.domain.unsaved import Unsaved
-from podium.placement.needs import place_matters, requests_of
+from podium.placement.needs import place_matters
 from podium.placement.readings import PlacedPod
 from podium.placement.typical import Typical, moved, typical_needs
 from podium.placement.views import PodNeed
@@ -90,12 +90,6 @@ def test_how_far_the_mix_moved(before: Typical, after: Typical, part: float) -> 
 
 def _pod(**spec: Any) -> Pod:
     return Pod.model_validate({"metadata": {}, "spec": spec})
-
-
-def test_a_pod_holds_the_larger_of_its_containers_and_any_one_init_container() -> None:
-    main = [{"resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}, {"resources": {"requests": {"cpu": 1}}}]
-    init = [{"resources": {"requests": {"cpu": "2", "memory": "2Gi"}}}]
-    assert requests_of(_pod(containers=main, initContainers=init)) == {"cpu": 2500, "memory": 2 * 2**30 * 1000}
 
 
 @pytest.mark.parametrize(

@@ -51,11 +51,7 @@ def gpunode(name: str) -> Json:
     [
         ({"containers": [container("1500m"), container("2")]}, 3500),
         ({"containers": [container(None)]}, 0),
-        ({"containers": [container("1")], "initContainers": [container("4"), container("2")]}, 4000),
-        # a sidecar stays: beside the init containers after it, and beside the containers
         ({"containers": [container("1")], "initContainers": [container("500m", "Always"), container("4")]}, 4500),
-        ({"containers": [container("5")], "initContainers": [container("4"), container("500m", "Always")]}, 5500),
-        ({"containers": [container("1")], "overhead": {"cpu": "250m"}}, 1250),
         ({"containers": None}, 0),
     ],
 )
