@@ -28,7 +28,7 @@ def head(
     from_the_top = np.cumsum(np.bincount(scores, minlength=HIGHEST + 1)[::-1])
     level = HIGHEST - int(np.searchsorted(from_the_top, most))
     sure, tied = np.flatnonzero(scores > level), np.flatnonzero(scores == level)
-    known = np.nan_to_num(costs[tied], nan=np.inf)
+    known = np.where(np.isnan(costs[tied]), np.inf, costs[tied])
     left = most - len(sure)
     limit = np.partition(known, left - 1)[left - 1]
     cheaper, last = tied[known < limit], tied[known == limit]
