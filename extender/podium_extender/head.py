@@ -2,7 +2,7 @@
 `narrow`.
 
 kube-scheduler reads each name that filter leaves, lets its plugins score each, writes them all into its next question
-and reads the answer: at 5,000 nodes that takes longer than the rest of its work on a pod (bench-scheduler.md). Its own
+and reads the answer: at 5,000 nodes that takes as long as the rest of its work on a pod (bench-scheduler.md). Its own
 `percentageOfNodesToScore` leaves nodes out for the same reason, by turns; this does it by score. The favourite of
 `rank` is always in the head, and kube-scheduler's own scores may still choose another of it.
 """
