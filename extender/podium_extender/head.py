@@ -2,7 +2,7 @@
 `narrow`.
 
 kube-scheduler reads each name that filter leaves, lets its plugins score each, writes them all into its next question
-and reads the answer: at 5,000 nodes that takes longer than the rest of its work on a pod (bench-scheduler.md). Its own
+and reads the answer: at 5,000 nodes that takes as long as the rest of its work on a pod (bench-scheduler.md). Its own
 `percentageOfNodesToScore` leaves nodes out for the same reason, by turns; this does it by score. The favourite of
 `rank` is always in the head, and kube-scheduler's own scores may still choose another of it.
 """
@@ -28,7 +28,7 @@ def head(
     from_the_top = np.cumsum(np.bincount(scores, minlength=HIGHEST + 1)[::-1])
     level = HIGHEST - int(np.searchsorted(from_the_top, most))
     sure, tied = np.flatnonzero(scores > level), np.flatnonzero(scores == level)
-    known = np.nan_to_num(costs[tied], nan=np.inf)
+    known = np.where(np.isnan(costs[tied]), np.inf, costs[tied])
     left = most - len(sure)
     limit = np.partition(known, left - 1)[left - 1]
     cheaper, last = tied[known < limit], tied[known == limit]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
 from live_caches import Live
 
 from podium.placement.cpus import machine_of, seat_of
@@ -12,7 +13,10 @@ from podium.schema.pod import Pod
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS
 from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_extender.assumed import Assumed
+from podium_extender.main import watch_cluster
 from podium_extender.preferences import Preferences
+from podium_extender.settings import ExtenderSettings
 
 Json = dict[str, Any]
 LOUD = {"noise": "loud"}
@@ -67,3 +71,12 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             run.cancel()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("all_pods", "more"), [(True, ["nodes", "other pods"]), (False, ["nodes"])])
+def test_nodes_are_watched_for_their_taints_even_where_other_schedulers_pods_are_not(
+    all_pods: bool, more: list[str]
+) -> None:
+    settings = ExtenderSettings(namespace="podium-system", watch_all_pods=all_pods)
+    telemetry = watch_cluster(cast(Api, None), settings, Assumed())
+    assert list(telemetry.more_caches) == more
