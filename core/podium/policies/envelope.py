@@ -224,7 +224,8 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     columns = np.fromiter(fronts, dtype=np.intp)
     leaders = np.fromiter(fronts.values(), dtype=np.intp)
     front_gain = table.gain[leaders, columns]
-    own, gain = table.best[:, columns], table.gain[:, columns]  # copies: all below is done in place, for speed
+    # copies: all below is done in place, for speed
+    own, gain = table.best.take(columns, axis=1), table.gain.take(columns, axis=1)
     hidden = (at.rung[:, None] <= columns) | ~(own > -np.inf)
     unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
     unit += _TINY
@@ -235,7 +236,7 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     lag += slope
     lag /= unit
     hidden |= ~(lag > 0.0)
-    lag[hidden] = -np.inf
+    np.copyto(lag, -np.inf, where=hidden)
     found: Floats = lag.max(axis=1)
     return found
 
