@@ -5,8 +5,10 @@ The counterpart of `podium_operator.cycle`, with its debounce, its lag and its m
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
@@ -48,6 +50,7 @@ class Operator:
         self._reports: Reports
         self.jobs: dict[JobKey, Job] = {}
         self.trials: dict[TrialKey, Trial] = {}
+        self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
         self.decisions: list[Decision] = []
         self.broken: list[str] = []
         self.plans = 0
@@ -94,7 +97,7 @@ class Operator:
         return Snapshot(
             now=self._queue.now,
             jobs=tuple([job.view for job in self.jobs.values()]),
-            trials=tuple([trial.view for trial in self.trials.values()]),
+            trials=tuple([trial.view for trial in self._by_key]),
             gpus=tuple([gpu.view for gpu in self._gpus.values()]),
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
@@ -144,6 +147,7 @@ class Operator:
         curve = job.spec.curves[number % len(job.spec.curves)]
         view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING)
         self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+        insort(self._by_key, self.trials[key], key=attrgetter("key"))
 
     def _order(self, order: Order) -> None:
         self._epochs[order.node] = order.epoch
