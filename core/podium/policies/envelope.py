@@ -279,7 +279,8 @@ def agreement(early: Floats, late: Floats) -> float:
     if len(early) > 64:  # evenly spaced over the ranks: the figure does not change, the cost would
         pick = np.argsort(late, kind="stable")[np.linspace(0, len(late) - 1, 64).astype(np.intp)]
         early, late = early[pick], late[pick]
-    agree = np.sign(early[:, None] - early) * np.sign(late[:, None] - late)
+    with np.errstate(over="ignore"):  # the difference of two huge values is infinite, and has its sign
+        agree = np.sign(early[:, None] - early) * np.sign(late[:, None] - late)
     pairs = np.count_nonzero(agree)
     return float(agree.sum()) / pairs if pairs else 1.0
 

@@ -24,6 +24,7 @@ from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import SimJob, Timing
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
+from podium.simulation.system.writer import Writer
 
 SHORTEST_SLEEP = 0.05
 
@@ -48,6 +49,8 @@ class Operator:
         self._due: float | None = None
         self._pods: Pods
         self._reports: Reports
+        self._writer: Writer
+        self._cost, self._known = Costs(), (0, 0)  # and of how much it is the mean
         self.jobs: dict[JobKey, Job] = {}
         self.trials: dict[TrialKey, Trial] = {}
         self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
@@ -55,8 +58,8 @@ class Operator:
         self.broken: list[str] = []
         self.plans = 0
 
-    def connect(self, pods: Pods, reports: Reports) -> None:
-        self._pods, self._reports = pods, reports
+    def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
+        self._pods, self._reports, self._writer = pods, reports, writer
 
     def arrive(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view)
@@ -106,6 +109,12 @@ class Operator:
 
     def _costs(self) -> Costs:
         """Means of what is known to have been measured, the defaults until something is."""
+        facts = (self._writer.measured, len(self._pods.requeues))
+        if facts != self._known:
+            self._known, self._cost = facts, self._mean_costs()
+        return self._cost
+
+    def _mean_costs(self) -> Costs:
         requeues, usual = self._pods.requeues, Costs()
         requeue = sum(requeues) / len(requeues) if requeues else usual.requeue
         known = [written for trial in self.trials.values() if (written := trial.written).count]
