@@ -254,7 +254,7 @@ def trusted(
         return chance
     column = min(len(table.grid) - 1, int(np.searchsorted(table.grid, share * table.horizon)))
     facts = (column, rows.tobytes(), seen.version[rows].tobytes())
-    known = seen.keep(("agreement", table.horizon), dict[tuple[int, bytes, bytes], float])
+    known: dict[tuple[int, bytes, bytes], float] = seen.keep(("agreement", table.horizon), dict)
     if facts not in known:
         known.clear()
         early, late = table.best[rows, column], seen.best[rows]
@@ -265,13 +265,18 @@ def trusted(
     weight = max(0.0, (rho * len(rows) + trust) / (len(rows) + trust))
     answers = alike(seen, table, live)
     if answers is None:
-        return np.where(live, weight * chance + (1.0 - weight) * chance[live].mean(), chance)
+        return np.where(live, weight * chance + (1.0 - weight) * _mean(chance[live]), chance)
     skill = answers.skill * len(rows) / (len(rows) + trust)
     weight *= 1.0 - skill
     told = answers.told
     company = skill * answers.chance / answers.chance.sum() + (1.0 - skill) / np.count_nonzero(told)
-    instead = np.where(told, company * chance[told].sum(), chance[live].mean())
+    instead = np.where(told, company * chance[told].sum(), _mean(chance[live]))
     return np.where(live, weight * chance + (1.0 - weight) * instead, chance)
+
+
+def _mean(values: Floats) -> float:
+    """numpy's own, a few times faster."""
+    return float(values.sum() / len(values))
 
 
 def agreement(early: Floats, late: Floats) -> float:
