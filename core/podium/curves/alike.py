@@ -156,8 +156,8 @@ class Alike:
         there = self._rungs.get(rung)
         if there is None:
             there = self._rungs[rung] = self._measure(rung)
-        best = table.best[row, list(there.columns)].tolist()
-        mine = [column.place(value) for value, column in zip(best, there.columns.values(), strict=True)]
+        best = table.best[row].tolist()
+        mine = [column.place(best[c]) for c, column in there.columns.items()]
         weight = kernel(((there.places - mine) ** 2).sum(axis=1), len(mine))
         total = float(weight.sum())
         middle = float((weight * self._score).sum()) / (total + KAPPA)

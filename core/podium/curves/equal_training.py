@@ -125,12 +125,16 @@ class EqualTraining:
             return
         self._changes(row)
         best = self.best[row]
-        best[first:end] = running_best(curve, sign, self.grid[first:end], top)
         self._stale[first:end] = True
+        self.rung[row] = end - 1
+        if end - first == 1 and len(curve) == 2:  # most of the time
+            best[first] = best_between(curve[0], curve[1], sign, self._rungs[first], top)
+            self.gain[row, first] = last_gain(best[max(0, first - PER_DOUBLING) : end].tolist())
+            return
+        best[first:end] = running_best(curve, sign, self.grid[first:end], top)
         low = int(np.argmax(best > -np.inf))  # the first that is known, if any is
         start = min(first, max(low, first - PER_DOUBLING))
         self.gain[row, first:end] = gains(best[start:end])[first - start :]
-        self.rung[row] = end - 1
 
     def _changes(self, row: int) -> None:
         self.content[row] += 1
@@ -195,6 +199,33 @@ def running_best(curve: Sequence[Point], sign: float, grid: Floats, top: float =
     value[moving] = low[moving] * (1.0 - part) + high[moving] * part
     found[within] = value
     return found
+
+
+def best_between(before: Point, after: Point, sign: float, step: float, top: float) -> float:
+    """`running_best` of two points at one step between them, to the bit; in Python's floats, since numpy's calls cost
+    more than one number. `before.step` is positive.
+    """
+    first, second = (-math.inf if diverged(point.value) else sign * point.value for point in (before, after))
+    low = max(top, first)
+    high = max(low, second)
+    if after.step <= step * (1 + 1e-9):
+        return high
+    if not low > -math.inf or not high > low:
+        return low
+    # numpy's logarithm: the last bit of Python's may be another
+    part = float(np.log(step / before.step) / np.log(after.step / before.step))
+    part = min(max(part, 0.0), 1.0)
+    return low * (1.0 - part) + high * part
+
+
+def last_gain(best: Sequence[float]) -> float:
+    """The last one of `gains`, of one doubling of values at most, to the bit."""
+    last = len(best) - 1
+    start = next((i for i, value in enumerate(best) if value > -math.inf), last)
+    if start == last:
+        return 0.0
+    moved = (best[last] - best[start]) * (PER_DOUBLING / (last - start))
+    return moved if math.isfinite(moved) else 0.0
 
 
 def gains(best: Floats) -> Floats:

@@ -72,10 +72,10 @@ class RunningMeans:
 
     def _cover(self, board: Board, table: Floats, wanted: Floats) -> None:
         """Columns for all `wanted` steps, and few others."""
+        if len(self._steps) <= len(wanted) + _SPARE and (_places(self._steps, wanted) >= 0).all():
+            return
         kept = self._steps if len(self._steps) <= len(wanted) + _SPARE else np.intersect1d(self._steps, wanted)
         steps = np.union1d(kept, wanted)
-        if len(steps) == len(self._steps) and (steps == self._steps).all():
-            return
         old = np.isin(steps, self._steps)
         source = np.searchsorted(self._steps, steps[old])
         means, stale = np.empty((len(board), len(steps))), np.ones(len(steps), dtype=bool)
@@ -92,6 +92,14 @@ class RunningMeans:
         self._median[mine] = -np.inf
         if len(rows) > peers:
             self._median[mine] = medians_without(self._means[rows, column], np.searchsorted(rows, mine))
+
+
+def _places(steps: Floats, wanted: Floats) -> NDArray[np.intp]:
+    """Of each wanted step among the sorted `steps`; -1 where it is not there."""
+    if not len(steps):
+        return np.full(len(wanted), -1)
+    found = np.minimum(np.searchsorted(steps, wanted), len(steps) - 1)
+    return np.where(steps[found] == wanted, found, -1)
 
 
 def _along(row: Floats, steps: Floats) -> Floats:

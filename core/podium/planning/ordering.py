@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from podium.domain.actions import Order, Place
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
@@ -42,7 +43,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
         base.sort(key=_base_key)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
-    choice = _Choice(snapshot, gpus, eligible, uuids, ready)
+    choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.trials))
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
     behind: list[TrialKey] = []
@@ -109,6 +110,21 @@ def _orders(
     return tuple(orders)
 
 
+class _Paces:
+    """The usual pace of each job, looked up where it is asked for. On its own, since sentences made later keep it:
+    a choice that they kept would be kept by them in turn, and only a collection of garbage would free the plan.
+    """
+
+    def __init__(self, trials: Sequence[TrialView]) -> None:
+        self._trials = trials
+        self._known: dict[JobKey, float | None] = {}
+
+    def of(self, job: JobView) -> float | None:
+        if job.key not in self._known:
+            self._known[job.key] = typical_pace(job, [t for t in self._trials if t.job == job.key])
+        return self._known[job.key]
+
+
 @dataclass(slots=True)
 class _Choice:
     """The working state of one decision: who takes which GPU, and with which reason."""
@@ -118,13 +134,13 @@ class _Choice:
     eligible: Mapping[TrialKey, Standing]
     uuids: Mapping[TrialKey, tuple[str, ...]]
     ready: frozenset[TrialKey]
+    paces: _Paces
     claims: set[TrialKey] = field(default_factory=set)
     wake_at: float | None = None
     _owner: dict[str, Standing] = field(default_factory=dict)
     _incumbents: dict[str, Incumbent] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
     _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # a sentence is made when asked
-    _pace: dict[JobKey, float | None] = field(default_factory=dict)
 
     def run(self, base: Sequence[Standing]) -> None:
         """Each trial tries in turn, those of the jobs that hold the fewest GPUs first: else an older job never gave
@@ -235,18 +251,13 @@ class _Choice:
         self._hand_over(standing, rivals)
 
     def _judge(self, rival: Standing, incumbent: Incumbent) -> Verdict:
-        verdict = judge(rival, incumbent, self.snapshot.costs, self._held, lambda: self._usual_pace(rival.job))
+        verdict = judge(rival, incumbent, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
         if verdict.protected:
             same = rival.job.key == incumbent.standing.job.key
             turn = (turn_of if same else job_turn)(incumbent, self.snapshot.costs)
             wake = self.snapshot.now + turn - incumbent.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)
         return verdict
-
-    def _usual_pace(self, job: JobView) -> float | None:
-        if job.key not in self._pace:
-            self._pace[job.key] = typical_pace(job, [t for t in self.snapshot.trials if t.job == job.key])
-        return self._pace[job.key]
 
     def _claim(self, standing: Standing, reason: str, say: Callable[[], str]) -> None:
         self.claims.add(standing.trial.key)

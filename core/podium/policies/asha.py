@@ -46,6 +46,8 @@ class Asha:
         stop = self.on_cut == "stop"
         promoted = np.zeros(len(seen), dtype=bool)
         for k in range(self.rungs):
-            promoted |= (found.rung == k) & top(found.value[:, k], self.eta, least=1 if stop else 0)
+            here = found.rung == k
+            if here.any():
+                promoted |= here & top(found.value[:, k], self.eta, least=1 if stop else 0)
         cut = Admission.STOP if stop else Admission.WAIT
         return Halving(found, promoted, np.zeros(len(seen), dtype=bool), self.rungs).ranking(seen, cut)

@@ -8,7 +8,7 @@ a hand-over. A policy that cuts says so by each trial's `admission`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import repeat
@@ -148,12 +148,22 @@ class Ranking(Sequence[Ranked]):
             range(1, of + 1),
             self._scores[order].tolist(),
             self._levels[order].tolist(),
-            repeat(Admission.GO) if self._stop is None and self._wait is None else map(self._admission, rows),
+            self._admissions(order),
             repeat(of),
             rows,
             repeat(self._say),
         )
         return map(_ranked, facts)
+
+    def _admissions(self, rows: NDArray[np.intp]) -> Iterable[Admission]:
+        if self._stop is None and self._wait is None:
+            return repeat(Admission.GO)
+        found = [Admission.GO] * len(rows)
+        for marked, admission in ((self._wait, Admission.WAIT), (self._stop, Admission.STOP)):
+            if marked is not None:
+                for place in np.flatnonzero(marked[rows]).tolist():
+                    found[place] = admission
+        return found
 
     def _admission(self, row: int) -> Admission:
         if self._stop is not None and self._stop[row]:

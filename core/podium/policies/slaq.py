@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from operator import sub
 from typing import ClassVar
 
 import numpy as np
 
-from podium.curves.board import board
+from podium.curves.board import Floats, board
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
 from podium.policies.base import Ranking, shortest_turn
@@ -22,6 +24,7 @@ from podium.policies.base import Ranking, shortest_turn
 LOOK, RANKED = 0, 1
 FADE = 0.8
 FLOORS = (0.03, 0.1, 0.5, 2.0)  # d lies so many times the range of the window below its least loss
+_FLOORS = np.array(FLOORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +72,32 @@ def predicted_drop(curve: Sequence[Point], sign: float, window: int) -> float:
     if len(curve) < 2 or diverged(curve[-1].value):
         return 0.0
     values = [-sign * p.value for p in curve if not diverged(p.value)]
-    with np.errstate(over="ignore", invalid="ignore"):
-        largest = float(-np.diff(values).min()) if len(values) > 1 else 0.0
+    largest = max(map(sub, values, values[1:]), default=0.0)
     tail = [p for p in curve[-window:] if not diverged(p.value)]
-    loss = np.array([-sign * p.value for p in tail])
-    spread = float(loss.max() / 2 - loss.min() / 2) * 2
+    losses = values[-len(tail) :]
+    least = min(losses)
+    spread = (max(losses) / 2 - least / 2) * 2
     if len(tail) < 4 or not 0.0 < largest < np.inf or not 0.0 < spread < np.inf:
         return 0.0
-    scaled = (loss - loss.min()) / spread  # 0 to 1
-    steps = np.array([p.step for p in tail])
-    gap = steps[-1] - steps[-2]
-    k = (steps - steps[0]) / (steps[-1] - steps[0])
-    weights = FADE ** np.arange(len(tail) - 1, -1, -1)
-    design = np.stack([k * k, k, np.ones_like(k)], axis=1) * weights[:, None]
-    floors = np.array(FLOORS)
+    scaled = (np.array(losses) - least) / spread  # 0 to 1
+    first, last = tail[0].step, tail[-1].step
+    k = (np.array([p.step for p in tail]) - first) / (last - first)
+    weights, floors = _weights(len(tail)), _FLOORS
+    basis = np.empty((len(tail), 3))
+    basis[:, 0], basis[:, 1], basis[:, 2] = k * k, k, 1.0
     inverse = 1.0 / (scaled[:, None] + floors)  # 1 / (loss - d), one column a d
-    fit, *_ = np.linalg.lstsq(design, inverse * weights[:, None], rcond=None)
-    ahead = 1.0 + gap / (steps[-1] - steps[0])
-    curves = np.stack([k * k, k, np.ones_like(k)], axis=1) @ fit
-    shown = 1.0 / np.maximum(curves, 1e-9) - floors
-    chosen = int(np.argmin((weights[:, None] * (shown - scaled[:, None]) ** 2).sum(axis=0)))
-    a, b, c = fit[:, chosen]
-    future = 1.0 / max(a * ahead * ahead + b * ahead + c, 1e-9) - floors[chosen]
+    fit, *_ = np.linalg.lstsq(basis * weights, inverse * weights, rcond=None)
+    ahead = 1.0 + (last - tail[-2].step) / (last - first)
+    shown = 1.0 / np.maximum(basis @ fit, 1e-9) - floors
+    chosen = int((weights * (shown - scaled[:, None]) ** 2).sum(axis=0).argmin())
+    a, b, c = fit[:, chosen].tolist()
+    future = 1.0 / max(a * ahead * ahead + b * ahead + c, 1e-9) - FLOORS[chosen]
     # the quotient first, and bounded: the product with a huge spread overflows
-    drop = (scaled[-1] - max(future, -floors[chosen])) * min(spread / largest, 1e12)
-    return float(np.clip(drop, 0.0, 1.0))
+    drop = (float(scaled[-1]) - max(future, -FLOORS[chosen])) * min(spread / largest, 1e12)
+    return float(min(max(drop, 0.0), 1.0))
+
+
+@lru_cache(maxsize=64)
+def _weights(points: int) -> Floats:
+    """A column: the latest counts 1, each one before it less. Not to be written into."""
+    return np.asarray(FADE ** np.arange(points - 1, -1, -1))[:, None]

@@ -23,7 +23,7 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     reports = Reports(queue, scenario.timing, operator.changed)
     writer = Writer(queue, scenario.timing, operator.changed)
     pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports, writer)
-    operator.connect(pods, reports)
+    operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.arrive, job)
     while len(operator.jobs) < len(scenario.jobs) or not operator.over:

@@ -5,8 +5,10 @@ The counterpart of `podium_operator.cycle`, with its debounce, its lag and its m
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from types import MappingProxyType
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
@@ -22,6 +24,7 @@ from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import SimJob, Timing
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
+from podium.simulation.system.writer import Writer
 
 SHORTEST_SLEEP = 0.05
 
@@ -46,14 +49,17 @@ class Operator:
         self._due: float | None = None
         self._pods: Pods
         self._reports: Reports
+        self._writer: Writer
+        self._cost, self._known = Costs(), (0, 0)  # and of how much it is the mean
         self.jobs: dict[JobKey, Job] = {}
         self.trials: dict[TrialKey, Trial] = {}
+        self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
         self.decisions: list[Decision] = []
         self.broken: list[str] = []
         self.plans = 0
 
-    def connect(self, pods: Pods, reports: Reports) -> None:
-        self._pods, self._reports = pods, reports
+    def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
+        self._pods, self._reports, self._writer = pods, reports, writer
 
     def arrive(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view)
@@ -94,7 +100,7 @@ class Operator:
         return Snapshot(
             now=self._queue.now,
             jobs=tuple([job.view for job in self.jobs.values()]),
-            trials=tuple([trial.view for trial in self.trials.values()]),
+            trials=tuple([trial.view for trial in self._by_key]),
             gpus=tuple([gpu.view for gpu in self._gpus.values()]),
             costs=self._costs(),
             epochs=MappingProxyType(dict(self._epochs)),
@@ -103,6 +109,12 @@ class Operator:
 
     def _costs(self) -> Costs:
         """Means of what is known to have been measured, the defaults until something is."""
+        facts = (self._writer.measured, len(self._pods.requeues))
+        if facts != self._known:
+            self._known, self._cost = facts, self._mean_costs()
+        return self._cost
+
+    def _mean_costs(self) -> Costs:
         requeues, usual = self._pods.requeues, Costs()
         requeue = sum(requeues) / len(requeues) if requeues else usual.requeue
         known = [written for trial in self.trials.values() if (written := trial.written).count]
@@ -144,6 +156,7 @@ class Operator:
         curve = job.spec.curves[number % len(job.spec.curves)]
         view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING)
         self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+        insort(self._by_key, self.trials[key], key=attrgetter("key"))
 
     def _order(self, order: Order) -> None:
         self._epochs[order.node] = order.epoch

@@ -41,6 +41,7 @@ class Writer:
         self._timing = timing
         self._heard = heard
         self._desks: dict[Trial, _Desk] = {}  # of pods that have begun
+        self.measured = 0  # another number whenever more is known of what suspensions take
 
     def begin(self, trial: Trial) -> None:
         """The agent has seen that the pod's containers begin."""
@@ -78,7 +79,7 @@ class Writer:
         desk = self._desks.pop(trial, None)
         if desk is not None:
             desk.act += 1
-        trial.written = trial.record(self._queue.now)
+        self._set(trial, trial.record(self._queue.now))
 
     def _plan(self, trial: Trial, desk: _Desk, earliest: float) -> None:
         """The next write, at the first look that may make one."""
@@ -103,6 +104,11 @@ class Writer:
 
     def _shown(self, trial: Trial, written: Written) -> None:
         if written.at >= trial.written.at:
-            trial.written = written
+            self._set(trial, written)
             trial.see(trial.view.phase)
             self._heard()
+
+    def _set(self, trial: Trial, written: Written) -> None:
+        old, trial.written = trial.written, written
+        if (old.count, old.out, old.back) != (written.count, written.out, written.back):
+            self.measured += 1
