@@ -1,6 +1,7 @@
 """One task per trial: reads its log, and writes curve, cursor, holds, suspensions and saves to its status in one patch.
 
-At most one patch in two seconds, at once when the trial has ended. With the API away it goes on reading what fits in
+It looks every half second by the clock, and at once when something happens. At most one patch in two seconds, at once
+when the trial has ended. With the API away it goes on reading what fits in
 memory (a curve has at most 256 points) and writes the newest state when the API is back.
 """
 
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from podium_cluster.resources import PODS, TRIALS
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 LONGEST_PAUSE = 30.0
+ROUNDING = 1e-9  # of sums of seconds: the fourth look after a patch is not before its two seconds
 MOST_CONFLICTS = 5
 
 
@@ -48,7 +50,8 @@ class TrialWriter:
         self._grid = Grid(maximize=True)
         self._resource_version = ""
         self._written = 0  # the book's version that the API has
-        self._last = 0.0
+        self._looked = 0.0  # when this look was due, by the loop's clock
+        self._last = -math.inf  # look that wrote
         self._open = False  # the hold is open in what was written last
         self._pause = 0.0
         self._shown: dict[str, tuple[str, str]] = {}
@@ -56,7 +59,7 @@ class TrialWriter:
         self._said_of = ""  # the container that the stored cursor is of, where the pod is not known any more
         self._load_at = 0.0
         self._load_pause = 0.0
-        self._ended_at: float | None = None
+        self._flush_at: float | None = None
 
     @property
     def container(self) -> str:
@@ -68,6 +71,7 @@ class TrialWriter:
     async def run(self) -> None:
         """Until the trial's end is written (or the trial is gone). Raises nothing but its cancellation."""
         book = self._book
+        self._looked = asyncio.get_running_loop().time()
         try:
             while not self._gone:
                 book.urgent.clear()
@@ -83,9 +87,7 @@ class TrialWriter:
                 nothing_begun = book.account is None and not book.begun
                 if closed and (nothing_begun or (not more and self._written == book.version)):
                     return
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._settings.log_seconds):
-                        await book.urgent.wait()
+                await self._next_look()
         except Exception:
             # what a trial prints is anything: it must not end the agent, which holds all trials of the node, nor the
             # next agent that reads the same line
@@ -96,14 +98,28 @@ class TrialWriter:
             if self._tail is not None:
                 self._tail.close()
 
+    async def _next_look(self) -> None:
+        """By the clock, whatever the last one took: the busier the machine, the older would be what the operator plans
+        by. One that is late by a whole look begins the clock anew, so that there is rest between them.
+        """
+        loop, every = asyncio.get_running_loop(), self._settings.log_seconds
+        due = self._looked + every
+        try:
+            async with asyncio.timeout_at(due):
+                await self._book.urgent.wait()
+            self._looked = loop.time()
+        except TimeoutError:
+            now = loop.time()
+            self._looked = due if now < due + every else now
+
     def _flushed(self) -> bool:
         """containerd may still be copying what a process printed last when the kernel says that it has ended."""
         if not self._book.ended:
-            self._ended_at = None
+            self._flush_at = None
             return True
-        now = time.monotonic()
-        self._ended_at = self._ended_at or now
-        return now - self._ended_at >= self._settings.log_seconds
+        if self._flush_at is None:
+            self._flush_at = self._looked + self._settings.log_seconds
+        return self._looked >= self._flush_at
 
     async def _load(self) -> None:
         """Until it is there nothing is read: the curve must go on, not begin anew."""
@@ -219,10 +235,10 @@ class TrialWriter:
 
     async def _write(self, ended: bool) -> None:
         """`ended`: whether it had, before its log was read: the end of a hold says that the curve is whole."""
-        book, now = self._book, time.time()
+        book = self._book
         if book.account is None or book.ended is not ended:
             return
-        since = now - self._last
+        since = self._looked - self._last + ROUNDING
         held = book.held_since() is not None
         if book.version == self._written and not (held and since >= self._settings.turn_report_seconds):
             return
@@ -231,7 +247,7 @@ class TrialWriter:
         hurry = book.ended or (book.ending and held and not self._open)
         if since < due and not (hurry and self._pause == 0.0):
             return
-        self._last = now
+        self._last = self._looked
         try:
             await self._apply(ended)
             self._pause = 0.0
@@ -262,7 +278,7 @@ class TrialWriter:
                 await self._begin()
                 if not book.owned:
                     # begun anew: first its log is to be read again
-                    self._last = 0.0
+                    self._last = -math.inf
                     book.urgent.set()
                     return
                 continue

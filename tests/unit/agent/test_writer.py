@@ -19,6 +19,7 @@ from podium_agent.account import Cost
 from podium_agent.book import Book
 from podium_agent.logs.tail import CHUNK
 from podium_agent.losses import Mark, Said
+from podium_agent.savewatch import SaveWatch
 
 TEXT = MetricsReading.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
@@ -231,6 +232,27 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
     assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
     assert status.reader is not None
     assert (status.reader.lines, status.reader.announced) == (len(ANNOUNCING), False)
+
+
+def test_it_looks_by_the_clock_however_long_a_look_takes(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes 0.04 s; five looks 0.1 s apart are over in 0.4 s, with as long a pause after each in 0.56 s."""
+    looks: list[float] = []
+
+    async def slow(_: SaveWatch) -> None:
+        looks.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.04)
+
+    async def scene(writing: Writing) -> None:
+        monkeypatch.setattr(SaveWatch, "look", slow)
+        writer = writing.start(begun(pod()), log_seconds=0.1)
+        await writing.until(
+            lambda: any(after - before < 0.48 for before, after in zip(looks, looks[4:], strict=False)), "by the clock"
+        )
+        await kill(writer)
+
+    write(scene)
 
 
 def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:

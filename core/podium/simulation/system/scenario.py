@@ -98,7 +98,7 @@ class Timing:
     save: float = 1.0  # of a trial that is told to go
     ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
     report: float = 2.0  # between two writes of a trial's status: what the planner knows of its curve is so old
-    log: float = 0.515  # between two looks of an agent at a trial's log: a pause of 0.5 s, and what a look takes
+    log: float = 0.5  # between two looks of an agent at a trial's log
     turn_report: float = math.inf  # GPU seconds of a trial at work, too (agent: 5); by default only with other news
     notice: float = 0.05  # until a change of state is in the API
     debounce: float = 0.05  # changes that come within this time share a cycle of the operator
