@@ -78,9 +78,7 @@ class Opening:
         self.methods.adopt(CudaCheckpoint(self.processes, self.freeze, self.parked), found.several)
         log.info("method cuda-checkpoint is on%s", f", with one GPU a trial ({found.several})" if found.several else "")
         storage = "there, and not used" if found.driver.has_custom_storage else "not there"
-        log.info(
-            "a trial comes back on its own GPUs; by a map on others (driver): %s", found.mapped or "can, not ordered"
-        )
+        log.info("other GPUs of the node by a map: %s; nothing orders that", found.mapped or "the driver can")
         log.info("custom storage of the driver (CUDA 13.4) is %s", storage)
 
     async def run(self) -> None:
