@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from podium_agent.cgroups import names_of_cgroups
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.calls import GivenUpError, give_up_after
-from podium_agent.suspension.capability import read_facts, why_not, why_not_several
+from podium_agent.suspension.capability import read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -27,11 +27,13 @@ MISSING = "DriverMissing"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The driver, or why there is none to be used; `several`: why not for trials with several GPUs."""
+    """The driver, or why there is none to be used; `several`: why not for trials with several GPUs; `mapped`: why a
+    process comes back on its own GPUs only."""
 
     driver: CudaDriver | None = None
     why: str = ""
     several: str | None = None
+    mapped: str | None = None
 
 
 def probe(settings: AgentSettings) -> Finding:
@@ -41,7 +43,7 @@ def probe(settings: AgentSettings) -> Finding:
     if why is not None:
         return Finding(why=why)
     try:
-        return Finding(CudaDriver(), several=why_not_several(facts.driver))
+        return Finding(CudaDriver(), several=why_not_several(facts.driver), mapped=why_not_mapped(facts.driver))
     except CudaMissingError as error:
         return Finding(why=f"{MISSING}: {error}")
 
@@ -76,6 +78,7 @@ class Opening:
         self.methods.adopt(CudaCheckpoint(self.processes, self.freeze, self.parked), found.several)
         log.info("method cuda-checkpoint is on%s", f", with one GPU a trial ({found.several})" if found.several else "")
         storage = "there, and not used" if found.driver.has_custom_storage else "not there"
+        log.info("other GPUs of the node by a map: %s; nothing orders that", found.mapped or "the driver can")
         log.info("custom storage of the driver (CUDA 13.4) is %s", storage)
 
     async def run(self) -> None:

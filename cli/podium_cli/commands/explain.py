@@ -7,8 +7,9 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
+from podium.domain.phase import TrialPhase
 from podium.placement.registry import DEFAULT, POLICIES, placement_policy
-from podium.schema.trial import HyperParamTrial
+from podium.schema.trial import Carrying, HyperParamTrial
 from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
@@ -20,6 +21,9 @@ from podium_cli.session import Session, carry_out, fetch, gpu_nodes
 from podium_cluster.resources import JOBS, TRIALS
 
 LAST_TURNS = 8
+OWN_GPUS = (
+    "on its own GPUs: its container sees no others of its node; to others it goes by its save, or is carried alive"
+)
 
 
 def add(commands: Commands) -> None:
@@ -81,6 +85,10 @@ def lines(picture: JobPicture, trial: HyperParamTrial) -> list[str]:
         found.append(f"asked for    {', '.join(wishes)}")
     for uuid in status.gpus:
         found += _gpu_lines(picture, trial, uuid)
+    if status.phase is TrialPhase.SUSPENDED and status.gpus:
+        found.append(f"comes back   {OWN_GPUS}")
+    if status.carrying is not None:
+        found.append(f"carried      {_way(picture, status.carrying)}")
     suspensions = status.suspensions
     found.append(
         f"suspensions  {suspensions.count}, {suspensions.seconds_out:.2f} s out and {suspensions.seconds_in:.2f} s in; "
@@ -104,6 +112,13 @@ def _progress(picture: JobPicture, trial: HyperParamTrial) -> str:
     now = f"{spec.metrics.step_key} {texts.step(status.last_step)}, {metric} {texts.number(status.last_value)}"
     best = status.best
     return now if best is None else f"{now}, best {texts.number(best.value)} at {texts.step(best.step)}"
+
+
+def _way(picture: JobPicture, way: Carrying) -> str:
+    """How far a live trial's way to another node is, and why it fell back if it did."""
+    told = ": ".join(texts.clean(part) for part in (way.code, way.message) if part)
+    lasts = texts.since(way.since, picture.now)
+    return f"{way.phase.value} for {lasts}, from {way.node} to {way.target} ({way.reason})  {told}".rstrip()
 
 
 def _gpu_lines(picture: JobPicture, trial: HyperParamTrial, uuid: str) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from podium.domain.carrying import CarryPhase
+from podium.schema.trial import Carrying
 from podium_cli import samples
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
@@ -148,8 +151,22 @@ def test_explain_names_the_rival_and_the_place() -> None:
     assert "Suspended  RivalConverges" in text
     assert "holds it for" in text
     assert "in the order of this GPU" in text
+    assert "comes back   on its own GPUs: " in text
     running = next(trial for trial in picture.trials if trial.status.phase.value == "Running")
+    assert "comes back" not in "\n".join(explanation(picture, running))
     assert "this trial, for" in "\n".join(explanation(picture, running))
+
+
+def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() -> None:
+    picture = picture_of(samples.search_at(100), None, None, samples.BEGIN)
+    trial = picture.trials[0]
+    assert "carried  " not in "\n".join(explanation(picture, trial))
+    began = picture.now - timedelta(seconds=3)
+    names = {"node": "node-1", "target": "node-2", "reason": "Levelling", "pod_uid": "u", "attempt": 1}
+    way = Carrying(phase=CarryPhase.FELL_BACK, since=began, code="TargetFull", message="none\x1b is free", **names)
+    told = trial.model_copy(update={"status": trial.status.model_copy(update={"carrying": way})})
+    line = "carried      FellBack for 3 s, from node-1 to node-2 (Levelling)  TargetFull: none  is free"
+    assert line in explanation(picture, told)
 
 
 def test_frozen_lists_each_suspended_trial_once() -> None:

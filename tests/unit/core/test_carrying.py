@@ -87,6 +87,8 @@ def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot
     pushed = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True))
     assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Carried")]
     assert why(pushed, "job-0") == "CarriedAway"
+    goes = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True, leaving=True, overdue=True))
+    assert of(goes, CreatePod) == of(pushed, CreatePod), "nobody waits for a kubelet that does not end the old one"
     assert of(sound(drained(carrying=PUSHED, carried=True, attempt=1)), CreatePod) == [], "it is there already"
     broken = sound(drained(carrying=BACK, carried=True, attempt=1))
     assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["CarryFailed"]

@@ -187,6 +187,15 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.CREATED, True, "node-2")
 
 
+def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> None:
+    seen = world(pod(deleting=True), **PUSHED)
+    (made,) = (one for one in plan(build_snapshot(seen, observe(seen))).actions if isinstance(one, CreatePod))
+    assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
+    assert (came.attempt, came.image) == (1, IMAGE)
+    assert (stored := after(seen)) is not None
+    assert stored.phase is CarryPhase.PUSHED, "until the new one is there"
+
+
 def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
     """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
     seen = world(pod(), **PUSHED)
