@@ -10,17 +10,14 @@ It is not in the folder that trials see.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from podium.domain.snapshot import TrialKey
-from podium_agent import notes
+from podium_agent.notes import Notes
 from podium_agent.pods import TrialPod
 from podium_agent.records import Hint
-
-log = logging.getLogger(__name__)
 
 
 class _Note(BaseModel):
@@ -34,33 +31,21 @@ class _Note(BaseModel):
 
 
 class Passages:
-    """One file a pod, named by its uid. A folder that cannot be written stops no trial: that is logged."""
+    """By uid of the pod."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._notes = Notes(folder, _Note, of="pod")
 
     def note(self, pod: TrialPod, gpus: tuple[str, ...]) -> None:
         key = pod.key
-        text = _Note(namespace=key.namespace, trial=key.name, uid=key.uid, pod=pod.name, gpus=gpus).model_dump_json()
-        try:
-            notes.write(self._folder, pod.uid, text)
-        except OSError as error:
-            log.error("%s is let through without a note of it: %s", pod.name, error)
+        note = _Note(namespace=key.namespace, trial=key.name, uid=key.uid, pod=pod.name, gpus=gpus)
+        self._notes.write(pod.uid, note, f"{pod.name} is let through")
 
     def forget(self, pod_uid: str) -> None:
-        try:
-            (self._folder / pod_uid).unlink(missing_ok=True)
-        except OSError as error:
-            log.error("the note of pod %s stays: %s", pod_uid, error)
+        self._notes.drop(pod_uid)
 
     def read(self) -> dict[str, Hint]:
-        """By pod uid; what is no note of ours is passed over."""
-        found: dict[str, Hint] = {}
-        for place in notes.places(self._folder):
-            try:
-                note = _Note.model_validate_json(place.read_text())
-            except (OSError, ValueError) as error:
-                log.error("%s is not read as a note of a pod: %s", place, error)
-                continue
-            found[place.name] = Hint(TrialKey(note.namespace, note.trial, note.uid), note.pod, note.gpus)
-        return found
+        return {
+            pod_uid: Hint(TrialKey(note.namespace, note.trial, note.uid), note.pod, note.gpus)
+            for pod_uid, note in self._notes.all().items()
+        }

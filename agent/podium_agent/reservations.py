@@ -20,10 +20,10 @@ from podium.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
 from podium.placement.views import PodNeed
 from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.pod import Pod as PlacementPod
-from podium_agent import notes
 from podium_agent.cgroups import find_leftovers
 from podium_agent.conductor import View
 from podium_agent.exclusive import Reservation, UrgentPod, advance, blocked
+from podium_agent.notes import Notes
 from podium_agent.podresources import KubeletAwayError, gpus_of_pods
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
@@ -81,13 +81,12 @@ class Reservations:
         self._settings = settings
         self._pods = pods
         self.changed = changed
-        self._folder = settings.exclusive_dir
-        self._held: dict[str, Reservation] = {}
+        self._notes = Notes(settings.exclusive_dir, _Note, of="GPU")
+        self._held = {note.gpu: _of(note) for note in self._notes.all().values()}  # of the agent before this one
         self._asked = False
         self._event = asyncio.Event()
         self._news = asyncio.Event()
         self._view = View()
-        self._read()
 
     @property
     def taken(self) -> Mapping[str, str]:
@@ -173,7 +172,7 @@ class Reservations:
                 self._note(one)
                 log.info("GPU %s is reserved for %s", uuid, one.name or "a pod that is being admitted")
         for uuid in before.keys() - now.keys():
-            self._forget(uuid)
+            self._notes.drop(uuid)
             log.info("GPU %s is given back by %s", uuid, before[uuid].name or "a pod that was never admitted")
         if before != now:
             self.changed()
@@ -181,24 +180,8 @@ class Reservations:
     def _note(self, one: Reservation) -> None:
         namespace, name = one.pod or ("", "")
         note = _Note(gpu=one.gpu, at=one.at, namespace=namespace, pod=name, uid=one.uid)
-        try:
-            notes.write(self._folder, one.gpu, note.model_dump_json())
-        except OSError as error:
-            log.error("GPU %s is reserved without a note of it: %s", one.gpu, error)
+        self._notes.write(one.gpu, note, f"GPU {one.gpu} is reserved")
 
-    def _forget(self, uuid: str) -> None:
-        try:
-            (self._folder / uuid).unlink(missing_ok=True)
-        except OSError as error:
-            log.error("the note of GPU %s stays: %s", uuid, error)
 
-    def _read(self) -> None:
-        """The notes of the agent before this one; what is no note of ours is passed over."""
-        for place in notes.places(self._folder):
-            try:
-                note = _Note.model_validate_json(place.read_text())
-            except (OSError, ValueError) as error:
-                log.error("%s is not read as a note of a GPU: %s", place, error)
-                continue
-            pod = (note.namespace, note.pod) if note.pod else None
-            self._held[note.gpu] = Reservation(note.gpu, note.at, pod, note.uid)
+def _of(note: _Note) -> Reservation:
+    return Reservation(note.gpu, note.at, (note.namespace, note.pod) if note.pod else None, note.uid)

@@ -136,22 +136,22 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
 def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
     orders = {gpu.uuid: gpu.order for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
-        holder = gpu.holder
+        holder, shares = gpu.holder, max(0, gpu.shares - len(gpu.guests))
         yield GpuView(
             node=node.metadata.name,
             uuid=gpu.uuid,
             # an agent that says nothing can start nothing: what it reported last may be old
             health="Unknown" if silent else gpu.health,
-            shares=gpu.shares,
+            shares=shares,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
             holder_since=holder.since.timestamp() if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
             in_effect=gpu.epoch == node.spec.epoch,
-            free_shares=max(0, gpu.shares - len(gpu.trials)),
+            free_shares=max(0, shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,
-            memory_reserved=gpu.memory_reserved,
+            memory_reserved=gpu.memory_claimed,
             memory_moved=gpu.memory_moved,
             draining=node.spec.draining,
             exclusive=gpu.exclusive,

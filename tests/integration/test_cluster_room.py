@@ -47,9 +47,9 @@ async def cache_of(api: Api, parse: Any = lambda payload: payload) -> AsyncItera
             await task
 
 
-def run(kubeconfig: Path, body: Any, **settings: Any) -> None:
+def run(kubeconfig: Path, body: Any) -> None:
     async def main() -> None:
-        async with connect(ClusterSettings(kubeconfig=kubeconfig, **settings)) as api:
+        async with connect(ClusterSettings(kubeconfig=kubeconfig)) as api:
             await body(api)
 
     asyncio.run(main())
@@ -100,14 +100,6 @@ def test_errors_carry_the_servers_sentence(kubeconfig: Path) -> None:
         await api.delete(CONFIGMAPS, "twice", "default")
 
     run(kubeconfig, body)
-
-
-def test_a_server_that_does_not_answer_in_time_is_an_error_of_ours(kubeconfig: Path) -> None:
-    async def body(api: Api) -> None:
-        with pytest.raises(ApiError, match="longer than"):
-            await api.version()
-
-    run(kubeconfig, body, request_timeout=1e-5)
 
 
 def test_heartbeat_and_event_are_written(kubeconfig: Path) -> None:

@@ -7,18 +7,15 @@ Blocking.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from podium.domain.snapshot import TrialKey
-from podium_agent import notes
 from podium_agent.moving.kubelet import Container
+from podium_agent.notes import Notes
 from podium_agent.pods import TrialPod
-
-log = logging.getLogger(__name__)
 
 
 class Trace(BaseModel):
@@ -43,10 +40,10 @@ class Trace(BaseModel):
 
 
 class Traces:
-    """By uid of the pod. A folder that cannot be written keeps no trial from leaving: that is logged."""
+    """By uid of the pod."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._notes = Notes(folder, Trace, of="what is left by pod")
 
     def begin(self, pod: TrialPod) -> None:
         """Before the archive is asked for."""
@@ -79,29 +76,14 @@ class Traces:
         return left
 
     def forget(self, pod_uid: str) -> None:
-        try:
-            (self._folder / pod_uid).unlink(missing_ok=True)
-        except OSError as error:
-            log.error("the note of what pod %s left stays: %s", pod_uid, error)
+        self._notes.drop(pod_uid)
 
     def age(self, pod_uid: str, now: float) -> float:
         """Seconds since it was written last; `now`: since 1970."""
-        try:
-            return now - (self._folder / pod_uid).stat().st_mtime
-        except OSError:
-            return 0.0
+        return self._notes.age(pod_uid, now)
 
     def read(self) -> dict[str, Trace]:
-        found: dict[str, Trace] = {}
-        for place in notes.places(self._folder):
-            try:
-                found[place.name] = Trace.model_validate_json(place.read_text())
-            except (OSError, ValueError) as error:
-                log.error("%s is not read as a note of a pod that was to leave: %s", place, error)
-        return found
+        return self._notes.all()
 
     def _write(self, pod_uid: str, trace: Trace) -> None:
-        try:
-            notes.write(self._folder, pod_uid, trace.model_dump_json())
-        except OSError as error:
-            log.error("%s leaves without a note of it: %s", trace.pod, error)
+        self._notes.write(pod_uid, trace, f"{trace.pod} leaves")

@@ -112,7 +112,7 @@ class GpuView:
     node: str
     uuid: str
     health: Literal["Healthy", "Unhealthy", "Unknown"]
-    shares: int
+    shares: int  # that trials can have: those of guests (pods that are no trials) are not among them
     holder: TrialKey | None = None
     holder_since: float | None = None
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
@@ -121,7 +121,7 @@ class GpuView:
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0
-    memory_reserved: int = 0  # declared by the trials on it; of those that are moved off it the largest only
+    memory_reserved: int = 0  # declared by all on it; of trials that are moved off it the largest only
     memory_moved: int = 0  # by that largest one
     draining: bool = False  # its node is to become empty
     exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet

@@ -128,7 +128,7 @@ def reading(gpu: GpuStatus) -> GpuReading:
         uuid=gpu.uuid,
         product=gpu.product,
         memory_total=gpu.memory_total,
-        memory_reserved=gpu.memory_reserved + sum(guest.memory for guest in gpu.guests),
+        memory_reserved=gpu.memory_claimed,
         memory_moved=gpu.memory_moved,
         memory_used=gpu.memory_used,
         sm_utilization=gpu.sm_utilization,

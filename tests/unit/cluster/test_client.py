@@ -31,6 +31,32 @@ def test_a_proxys_page_is_an_error_of_the_api() -> None:
     assert (error.reason, error.transient) == ("NotJson", True)
 
 
+def test_a_server_that_does_not_answer_in_time_is_an_error_of_ours() -> None:
+    """One that takes the connection: where a limit ends a TLS handshake instead, asyncio closes that connection only
+    later, and a test that is over by then is told of an unclosed transport.
+    """
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    gone = asyncio.Event()
+
+    async def play() -> ApiError:
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            async with kube_client.ApiClient(kube_client.Configuration(host=f"http://127.0.0.1:{port}")) as client:
+                with pytest.raises(ApiError, match=r"GET /version took longer than 0.05 s") as raised:
+                    await Api(client, 0.05).version()
+            await asyncio.wait_for(gone.wait(), 10)
+        return raised.value
+
+    error = asyncio.run(play())
+    assert (error.status, error.reason, error.transient) == (0, "Timeout", True)
+
+
 @pytest.mark.parametrize(
     ("status", "transient"), [(0, True), (429, True), (503, True), (403, False), (404, False), (409, False)]
 )

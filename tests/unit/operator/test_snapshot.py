@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
+from podium.domain.actions import CreatePod
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
+from podium.planning.planner import plan
+from podium.schema.gpunode import GpuStatus
 from podium_operator.observed import observe
 from podium_operator.snapshot import build_snapshot
 
@@ -162,6 +165,18 @@ def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
     gpus = [gpu.model_copy(update={"exclusive": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     assert [gpu.exclusive for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
+
+
+@pytest.mark.parametrize(("guests", "free"), [((), 3), ((0,), 2), ((5, 7), 1), ((0, 0, 0), 0), ((0,) * 9, 0)])
+def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...], free: int) -> None:
+    """Else a pod would be made that finds no share, or one would be moved to where its memory does not fit."""
+    there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(guests)]
+    node = make_node(trials={"other-0": "Running"})
+    gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"guests": there}) for gpu in node.status.gpus]
+    crowded = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
+    snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), crowded)
+    assert [(gpu.free_shares, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]
+    assert sum(isinstance(action, CreatePod) for action in plan(snapshot).actions) == free
 
 
 def test_what_is_being_deleted_is_not_planned_for() -> None:
