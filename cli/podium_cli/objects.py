@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
+from podium.schema.manifests import ManifestError, parse_manifests
 from podium.schema.trial import HyperParamTrial
 from podium_cli.exits import CliError, Exit
 from podium_cli.picture import JobPicture, of_job
 
 Payload = Mapping[str, Any]
+STDIN = Path("-")
 
 
 def picture_of(payloads: Iterable[Payload], name: str | None, namespace: str | None, now: datetime) -> JobPicture:
@@ -49,17 +49,17 @@ def read_folder(folder: Path) -> list[Payload]:
 
 
 def read_file(path: Path) -> list[Payload]:
+    """All objects of a file as kubectl reads it, `-` being the standard input."""
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".json":
-            documents: list[Any] = [json.loads(text)]
-        else:
-            documents = list(YAML(typ="safe", pure=True).load_all(text))  # YAML 1.2: 1e-4 is a number
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
+        return list(parse_manifests(text, str(path)))
     except OSError as error:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}") from error
-    except (YAMLError, ValueError) as error:
-        raise CliError(Exit.FAILED, "FileMalformed", f"{path}: {' '.join(str(error).split())}") from error
-    return [document for document in documents if isinstance(document, Mapping)]
+    except ManifestError as error:
+        raise CliError(Exit.FAILED, "FileMalformed", str(error)) from error
+    except UnicodeDecodeError as error:
+        message = f"{path}: not UTF-8 text (byte {error.start}); save it as YAML or JSON"
+        raise CliError(Exit.FAILED, "FileMalformed", message) from error
 
 
 def saved_at(payloads: Iterable[Payload]) -> datetime:

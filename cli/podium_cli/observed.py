@@ -1,7 +1,7 @@
 """A job's additional metrics as commands and report show them. Pure.
 
-Called by `podium get trials`, `podium explain trial`, `podium summary` and the report. Which there are is said by the
-job; a trial that has not printed one yet shows a dash.
+Called by `podium watch --metrics`, `podium get trials`, `podium explain trial`, `podium summary` and the report. Which
+there are is said by the job; a trial that has not printed one yet shows a dash.
 """
 
 from __future__ import annotations

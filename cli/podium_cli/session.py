@@ -39,7 +39,7 @@ class Session:
     def of(cls, arguments: argparse.Namespace) -> Session:
         kubeconfig = Path(arguments.kubeconfig) if arguments.kubeconfig else None
         if kubeconfig is not None and not kubeconfig.is_file():
-            raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: there is no such file")
+            raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
         namespace = arguments.namespace or _namespace_of(kubeconfig, arguments.context)
         return cls(namespace, kubeconfig, arguments.context)
 
@@ -54,7 +54,7 @@ class Session:
         try:
             api = await opened.__aenter__()
         except Exception as error:  # whatever a kubeconfig can be wrong in: the sentence of its reader is what helps
-            message = f"{error}; name a cluster with --kubeconfig or $KUBECONFIG"
+            message = f"{_what_is_wrong(settings, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
             raise CliError(Exit.CLUSTER, "NoCluster", message) from error
         try:
             yield api
@@ -123,9 +123,7 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
 
 def _namespace_of(kubeconfig: Path | None, context: str | None) -> str:
     """The namespace of the context in use, as kubectl takes it; `default` where none is set."""
-    told = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    files = [kubeconfig] if kubeconfig else [Path(one) for one in told.split(os.pathsep) if one]
-    for path in files:
+    for path in _kubeconfigs(kubeconfig):
         try:
             content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
             wanted = context or content.get("current-context")
@@ -135,3 +133,22 @@ def _namespace_of(kubeconfig: Path | None, context: str | None) -> str:
         except (OSError, YAMLError, AttributeError, KeyError, TypeError):
             continue  # the client, which needs the file, will say what is wrong with it
     return "default"
+
+
+def _kubeconfigs(given: Path | None) -> list[Path]:
+    """The files in which the cluster is looked for: kubectl's."""
+    told = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    return [given] if given else [Path(one) for one in told.split(os.pathsep) if one]
+
+
+def _what_is_wrong(settings: ClusterSettings, error: Exception) -> str:
+    """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
+    if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return f"this pod's own account: {error}"
+    files = _kubeconfigs(settings.kubeconfig)
+    named = os.pathsep.join(map(str, files))
+    if not any(path.is_file() for path in files):
+        return f"there is no kubeconfig at {named}"
+    if isinstance(error, (AttributeError, TypeError, KeyError)):
+        return f"{named} is no kubeconfig"
+    return f"{named}: {' '.join(str(error).split())}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
@@ -11,7 +13,7 @@ from rich.text import Text
 from podium.domain.phase import TrialPhase
 from podium.schema.gpunode import GPUNode, GpuStatus, TrialState
 from podium.schema.trial import HyperParamTrial
-from podium_cli import texts
+from podium_cli import observed, texts
 from podium_cli.picture import JobPicture
 
 PHASE_STYLE = {
@@ -29,12 +31,16 @@ HEALTH_STYLE = {"Healthy": "green", "Unhealthy": "bold red"}
 STALE_AFTER = 90.0  # seconds without a word (bookmarks come once a minute) before the header says so
 
 
-def view(picture: JobPicture, *, rows: int | None = None, silent_for: float = 0.0) -> RenderableType:
-    """The whole screen; `rows` is how many trials the terminal holds, `silent_for` the age of what is shown."""
+def view(
+    picture: JobPicture, *, rows: int | None = None, silent_for: float = 0.0, metrics: bool = False
+) -> RenderableType:
+    """The whole screen; `rows` is how many trials the terminal holds, `silent_for` the age of what is shown, `metrics`
+    whether each additional metric has a column.
+    """
     parts: list[RenderableType] = [header(picture, silent_for), progress(picture)]
     if picture.gpus:
         parts.append(gpu_lines(picture))
-    parts.append(trial_table(picture, rows))
+    parts.append(trial_table(picture, rows, observed.names(picture.job) if metrics else ()))
     return Group(*parts)
 
 
@@ -140,12 +146,13 @@ def waiting(node: GPUNode, gpu: GpuStatus) -> Text:
     return text
 
 
-def trial_table(picture: JobPicture, rows: int | None = None) -> Table:
+def trial_table(picture: JobPicture, rows: int | None = None, metrics: Sequence[str] = ()) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="bold", expand=True)
-    for name in ("TRIAL", "PHASE", "GPU", "RANK", "STEP", "VALUE", "BEST", "WHY"):
-        right = name in ("RANK", "STEP", "VALUE", "BEST")
+    figures = ("RANK", "STEP", "VALUE", "BEST", *map(texts.clean, metrics))
+    for name in ("TRIAL", "PHASE", "GPU", *figures, "WHY"):
+        right = name in figures
         table.add_column(
-            name,
+            Text(name),
             justify="right" if right else "left",
             no_wrap=True,
             overflow="ellipsis",
@@ -153,14 +160,14 @@ def trial_table(picture: JobPicture, rows: int | None = None) -> Table:
         )
     shown = picture.by_rank if rows is None else picture.by_rank[: max(rows, 1)]
     for trial in shown:
-        table.add_row(*trial_row(picture, trial))
+        table.add_row(*trial_row(picture, trial, metrics))
     hidden = len(picture.by_rank) - len(shown)
     if hidden > 0:
         table.add_row(Text(f"and {hidden} more", style="dim"))
     return table
 
 
-def trial_row(picture: JobPicture, trial: HyperParamTrial) -> tuple[Text, ...]:
+def trial_row(picture: JobPicture, trial: HyperParamTrial, metrics: Sequence[str] = ()) -> tuple[Text, ...]:
     status = trial.status
     is_best = picture.best is not None and picture.best.metadata.name == trial.metadata.name
     return (
@@ -171,6 +178,7 @@ def trial_row(picture: JobPicture, trial: HyperParamTrial) -> tuple[Text, ...]:
         Text(texts.step(status.last_step)),
         Text(texts.number(status.last_value)),
         Text(texts.number(status.best.value if status.best else None), style="bold cyan" if is_best else ""),
+        *(Text(observed.latest(trial, metric)) for metric in metrics),
         Text(why(trial), style="dim"),
     )
 

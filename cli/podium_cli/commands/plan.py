@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +24,7 @@ from podium_cli.commands.validate import problems
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 
+DAY = 86_400.0  # a longer step would be simulated for hours
 # what keeps a trial where it is, and whether its memory stays on the GPU: the first of these that the job names
 IN_PLACE: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
 
@@ -60,8 +60,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
         raise CliError(Exit.USAGE, "ManyCurves", text)
-    if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds < math.inf:
-        text = f"--step-seconds: {arguments.step_seconds:g} is no time; give more than 0"
+    if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds <= DAY:
+        text = f"--step-seconds: {arguments.step_seconds:g} is no time of a step; give more than 0, {DAY:g} at most"
         raise CliError(Exit.USAGE, "BadTime", text)
     try:
         made = forecast(view, found[0], where, arguments.seeds, arguments.step_seconds)

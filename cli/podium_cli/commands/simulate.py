@@ -26,6 +26,8 @@ from podium_cli.commands.get import show
 from podium_cli.exits import CliError, Exit
 from podium_cli.report import simulation
 
+MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
+
 
 def add(commands: Commands) -> None:
     parser = command(
@@ -154,6 +156,9 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     for name in ("gpus", "trials", "seeds", "nodes", "shares"):
         if getattr(arguments, name, 1) < 1:
             raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
+        if getattr(arguments, name, 1) > MOST:
+            text = f"--{name}: {getattr(arguments, name)} is too many to simulate; give {MOST} at most"
+            raise CliError(Exit.USAGE, "TooMany", text)
     for name in ("suspend", "resume", "load"):
         if not 0.0 <= getattr(arguments, name, 0.0) <= 3600.0:
             text = f"--{name}: {getattr(arguments, name):g} seconds is no cost; give 0 to 3600"

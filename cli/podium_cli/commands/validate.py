@@ -18,10 +18,13 @@ def add(commands: Commands) -> None:
         "validate",
         _run,
         says="check HyperParamJobs in files, without a cluster",
-        examples="podium validate examples/digits/job.yaml",
+        examples="""
+            podium validate examples/digits/job.yaml
+            helm template my-searches | podium validate -
+        """,
         cluster=False,
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML or JSON; -: standard input")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
@@ -37,7 +40,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
             print("\n".join(f"{path}: {name}: {trouble}" for trouble in troubles or _accepted(payload)))
     if not found:
         named = ", ".join(str(path) for path in arguments.files)
-        raise CliError(Exit.FAILED, "NothingToValidate", f"no HyperParamJob in {named}")
+        message = f"no HyperParamJob in {named}; it begins with apiVersion: podium.dev/v1alpha1, kind: HyperParamJob"
+        raise CliError(Exit.FAILED, "NothingToValidate", message)
     return Exit.FAILED if wrong else Exit.OK
 
 

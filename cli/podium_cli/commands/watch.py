@@ -39,6 +39,7 @@ class Options:
     until_done: bool
     timeout: float | None
     lines: bool
+    metrics: bool = False
 
 
 @dataclass(slots=True)
@@ -74,6 +75,7 @@ def add(commands: Commands) -> None:
         examples="""
             podium watch digits
             podium watch digits --until-done && podium report digits
+            podium watch digits --metrics
             podium watch digits -n research --until-done --timeout 3600 | tee digits.log
         """,
     )
@@ -81,10 +83,12 @@ def add(commands: Commands) -> None:
     parser.add_argument("--until-done", action="store_true", help="end with the job: 0 Succeeded, 1 Failed or Refused")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long (exit code 5)")
     parser.add_argument("--lines", action="store_true", help="a line per change even on a terminal")
+    text = "in the table a column for each of objective.additionalMetrics: its latest value"
+    parser.add_argument("--metrics", action="store_true", help=text)
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    options = Options(arguments.job, arguments.until_done, arguments.timeout, arguments.lines)
+    options = Options(arguments.job, arguments.until_done, arguments.timeout, arguments.lines, arguments.metrics)
     return carry_out(watch(Session.of(arguments), options, Console()))
 
 
@@ -110,8 +114,9 @@ async def _show_live(session: Session, options: Options, console: Console, eyes:
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         async for picture in _pictures(session, options, eyes):
             rows = max(3, console.height - FIXED_LINES - len(picture.gpus))
-            live.update(view(picture, rows=rows, silent_for=eyes.jobs.age()), refresh=True)
-        live.update(view(picture), refresh=True)  # what stays on the screen is whole
+            shown = view(picture, rows=rows, silent_for=eyes.jobs.age(), metrics=options.metrics)
+            live.update(shown, refresh=True)
+        live.update(view(picture, metrics=options.metrics), refresh=True)  # what stays on the screen is whole
     return picture
 
 

@@ -27,6 +27,7 @@ __all__ = ["Refusal", "check", "notes", "parse_job", "problems"]
 
 AVAILABLE_SOURCES = frozenset({"stdout"})
 _KIND = "HyperParamJob"
+_OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def parse_job(manifest: Mapping[str, Any]) -> HyperParamJob | Refusal:
@@ -41,7 +42,7 @@ def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
     if not isinstance(parsed, HyperParamJob):
         return parsed
     whole = judge([rule for rule in JOB_RULES if not rule.path], parsed)
-    return (*whole, *check(parsed.spec))
+    return (*_name(parsed.metadata.name), *whole, *check(parsed.spec))
 
 
 def check(spec: JobSpec) -> tuple[Refusal, ...]:
@@ -108,6 +109,15 @@ def _parse(manifest: Mapping[str, Any]) -> HyperParamJob | tuple[Refusal, ...]:
     except ValidationError as error:
         return sentences.refusals(error, JobStatus, "status")
     return HyperParamJob(metadata=metadata, spec=spec, status=status)
+
+
+def _name(name: str) -> Iterator[Refusal]:
+    """The API server's own rule for names, which is in no schema."""
+    if not _OBJECT_NAME.fullmatch(name):
+        message = (
+            f"{json.dumps(name, ensure_ascii=False)} will not do: lower-case letters, digits, - and ., such as vit-3"
+        )
+        yield Refusal("InvalidValue", "metadata.name", message)
 
 
 def _metrics(spec: JobSpec) -> Iterator[Refusal]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from datetime import timedelta
 from pathlib import Path
@@ -106,6 +107,8 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     ("change", "code", "told"),
     [
         (("", ""), Exit.OK, "valid"),
+        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" will not do'),
+        (("name: sweep, ", ""), Exit.FAILED, "metadata.name: is required"),
         (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
         (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),
         (("trials:", "policy: {name: hermes, settings: {nope: 1}}\n  trials:"), Exit.FAILED, "UnknownPolicySetting"),
@@ -124,13 +127,65 @@ def test_validate(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [("a: [", "FileMalformed"), ("kind: Pod\nmetadata: {name: x}\n", "NothingToValidate")]
+    ("content", "told"),
+    [
+        (b"a: [", "FileMalformed"),
+        (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
+        (b"\xff\xfe", "FileMalformed: {path}: not UTF-8 text (byte 0)"),
+        (b"", "NothingToValidate: no HyperParamJob in {path}; it begins with apiVersion: podium.dev/v1alpha1"),
+        (b"kind: Pod\nmetadata: {name: x}\n", "NothingToValidate"),
+    ],
 )
-def test_validate_what_is_no_job(content: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_validate_what_is_no_job(content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.yaml"
-    path.write_text(content)
+    path.write_bytes(content)
     assert run(["validate", str(path)]) is Exit.FAILED
-    assert told in capsys.readouterr().err
+    assert told.format(path=path) in capsys.readouterr().err
+
+
+def test_validate_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(JOB))
+    assert run(["validate", "-"]) is Exit.OK
+    assert capsys.readouterr().out == "-: sweep: valid\n"
+
+
+@pytest.mark.parametrize("word", ["017", "yes", "1_0"])
+def test_validate_reads_numbers_and_words_as_kubectl_does(
+    word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB.replace("max: 8,", f"max: {word},"))
+    taken = run(["validate", str(path)])
+    assert (taken is Exit.OK) is (word != "yes"), capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "NoCluster: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
+        ("", "NoCluster: {path} is no kubeconfig; "),
+        ("[1, 2]", "NoCluster: {path} is no kubeconfig; "),
+        ("a: [b", "NoCluster: {path}: while parsing"),
+        ("clusters: []", "NoCluster: {path}: Invalid kube-config file. Expected key current-context"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named(
+    content: str | None,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    given = [] if content is None else ["--kubeconfig", str(path)]  # its reader knows $KUBECONFIG of the start only
+    assert run(["watch", "x", *given]) is Exit.CLUSTER
+    said = capsys.readouterr().err
+    assert told.format(path=path) in said
+    assert said.count("\n") == 1
 
 
 def test_sort_orders_hold_every_trial_once() -> None:

@@ -20,10 +20,12 @@ from podium_cli.commands.get import trials_table
 from podium_cli.picture import JobPicture
 from podium_cli.report import page
 from podium_cli.report.model import build
+from podium_cli.watch_view import view
 
 Picture = Callable[..., JobPicture]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}
 EVIL = "<b>[red]\x1b"
+EVIL_SHOWN = "<b>[red]"
 
 
 @pytest.fixture
@@ -53,6 +55,19 @@ def test_a_column_for_each_before_those_that_hold_spaces(beside: Callable[..., J
     assert shown["digits-9"] == ["0.125", "–"]
     assert shown["digits-3"] == ["–", "–"]
     assert printed(beside([]))[0][9:] == ["SUSP", "PARAMETERS", "WHY"]
+
+
+@pytest.mark.parametrize(("metrics", "more"), [(True, ["loss", EVIL_SHOWN]), (False, [])])
+def test_watch_shows_them_where_it_is_asked_to(
+    metrics: bool, more: list[str], beside: Callable[..., JobPicture]
+) -> None:
+    out = StringIO()
+    Console(file=out, width=200).print(view(beside(["loss", EVIL], LOSS), metrics=metrics))
+    lines = out.getvalue().splitlines()
+    heads = next(line for line in lines if line.split()[:2] == ["TRIAL", "PHASE"]).split()
+    assert heads[7:] == [*more, "WHY"]
+    best = next(line.split() for line in lines if line.strip().startswith("digits-9 "))
+    assert ("0.125" in best) is metrics
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_how_trials_make_room_is_the_jobs_own_way(
 
 
 NOS = [
+    (["--gpus", "99999999999"], "TooMany: --gpus: 99999999999 is too many to simulate; give 10000 at most"),
+    (["--step-seconds", "1e300"], "BadTime: --step-seconds: 1e+300 is no time of a step; give more than 0, 86400"),
     (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
     (["--step-seconds", "inf"], "BadTime: --step-seconds: inf is no time"),
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
