@@ -86,5 +86,6 @@ class Hyperband:
         if came + lost < expected:
             waiting |= there
             return expected
-        promoted |= there & top(values, self.eta, least=1)
+        if there.any():
+            promoted |= there & top(values, self.eta, least=1)
         return max(1, int(came / self.eta))
