@@ -39,7 +39,7 @@ def test_make_targets_exist(page: Path) -> None:
     assert named <= TARGETS, f"no such target: {sorted(named - TARGETS)}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"`[^`\n]*`(?!\])", "", page.read_text())  # regular expressions in code look like links
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
@@ -70,6 +70,16 @@ def has_help(words: list[str]) -> bool:
 def test_a_word_that_is_no_command_has_no_help() -> None:
     assert not has_help(["nonsense"])
     assert not has_help(["explain", "nonsense"])
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    """Merges bring back what another branch replaced: a heading that stands twice, a line in an older wording."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    for version in text.split("\n## ")[1:]:
+        headings = re.findall(r"^### .*", version, re.MULTILINE)
+        lines = [line[:100] for line in re.findall(r"^- .*", version, re.MULTILINE)]
+        assert sorted(headings) == sorted(set(headings))
+        assert sorted(lines) == sorted(set(lines))
 
 
 def test_the_last_resort_thaws(tmp_path: Path) -> None:
