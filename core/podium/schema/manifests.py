@@ -2,7 +2,8 @@
 
 kubectl's YAML is neither 1.1 nor 1.2: numbers as in 1.2 and then some (1e-4, 0o17, 017, 1_000), yes and on are true as
 in 1.1, a moment in time stays text. Then it goes through JSON, where 1.0 is 1. An integration test holds this reader
-against kubectl. Used by the CLI and by the tests.
+against kubectl. What is JSON is read as JSON: objects saved from a cluster are megabytes, for which the YAML reader
+takes hundreds of times as long, and it knows no characters written as two. Used by the CLI and by the tests.
 """
 
 from __future__ import annotations
@@ -38,17 +39,40 @@ def read_manifests(paths: Iterable[Path]) -> list[Manifest]:
 
 def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
     """All objects in one text; empty documents are skipped."""
+    if text.lstrip()[:1] == "{" and isinstance(found := _read_json(text), dict):
+        return [found]
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Constructor = _Resolver, _Constructor
     try:
         documents = list(reader.load_all(text))
-    except YAMLError as error:
+    except RecursionError as error:
+        raise ManifestError(f"{name}: nested too deeply to be a manifest") from error
+    except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, or thousands of digits
         raise ManifestError(f"{name}: {' '.join(str(error).split())}") from error
     found = [_json(document) for document in documents if document is not None]
     for number, document in enumerate(found, start=1):
         if not isinstance(document, dict):
             shown = json.dumps(document, default=str)[:60]
             raise ManifestError(f"{name}: document {number} is {shown}, not an object with apiVersion and kind")
+    return found
+
+
+def _read_json(text: str) -> Any:
+    """None where it is none: a mapping of YAML may begin with a brace as well."""
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=_no_json, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_json(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Manifest:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("duplicate key")  # the YAML reader will say which and where
     return found
 
 
@@ -72,7 +96,11 @@ def _int(_: SafeConstructor, node: ScalarNode) -> int:
 
 
 def _float(_: SafeConstructor, node: ScalarNode) -> float | int:
-    value = float(str(node.value).replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+    return _number(str(node.value).replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
     # JSON has one kind of number: kubectl sends 1.0 as 1
     return int(value) if math.isfinite(value) and value.is_integer() and abs(value) < 1e21 else value
 
@@ -84,7 +112,7 @@ def _null(_: SafeConstructor, __: ScalarNode) -> None:
 _TAG = "tag:yaml.org,2002:"
 _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (  # in this order: 017 is an int before it is a float
     ("bool", re.compile(f"^({'|'.join(sorted(_TRUE | _FALSE))})$")),
-    ("int", re.compile(r"^[-+]?(0b[01_]+|0o[0-7_]+|0[0-7_]*|0x[0-9a-fA-F_]+|[1-9][0-9_]*)$")),
+    ("int", re.compile(r"^[-+]?(0b_*[01][01_]*|0o_*[0-7][0-7_]*|0[0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|[1-9][0-9_]*)$")),
     ("float", re.compile(r"^[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")),
     ("float", re.compile(r"^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$")),
     ("null", re.compile(r"^(~|null|Null|NULL|)$")),

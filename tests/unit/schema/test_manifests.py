@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from podium.schema import manifests
 from podium.schema.manifests import ManifestError, parse_manifests, read_manifests
 
 
@@ -20,6 +21,9 @@ from podium.schema.manifests import ManifestError, parse_manifests, read_manifes
         ("1_000", 1000),
         ("010", 8),
         ("0x1F", 31),
+        ("0x_", "0x_"),
+        ("0o_", "0o_"),
+        ("0b_", "0b_"),
         ("yes", True),
         ("off", False),
         ("'yes'", "yes"),
@@ -49,8 +53,31 @@ def test_several_documents_in_several_files(tmp_path: Path) -> None:
     assert found == [{"kind": "A"}, {"kind": "B"}, {"kind": "C", "on": 1}]
 
 
+def test_json_is_read_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects saved from a cluster are megabytes: the YAML reader is not asked."""
+    monkeypatch.setattr(manifests, "YAML", None)
+    text = '\n{\t"a": [1.0, 1e-4, 1E3, 7], "b": "\\ud83d\\ude00", "c": null}\n'
+    assert parse_manifests(text) == [{"a": [1, 1e-4, 1000, 7], "b": "\U0001f600", "c": None}]
+    assert type(parse_manifests(text)[0]["a"][0]) is int
+
+
+@pytest.mark.parametrize("text", ["{a: 1, b: yes}", "{a: 1, b: yes} # said\n", '{"a": 1, "b": yes}\n---\n'])
+def test_a_brace_may_begin_yaml(text: str) -> None:
+    assert parse_manifests(text) == [{"a": 1, "b": True}]
+
+
 @pytest.mark.parametrize(
-    ("text", "words"), [("a: [", "f.yaml: .*line"), ("- 1", "document 1 is \\[1\\]"), ("a: 1\na: 2", "duplicate key")]
+    ("text", "words"),
+    [
+        ("a: [", "f.yaml: .*line"),
+        ("- 1", "document 1 is \\[1\\]"),
+        ("a: 1\na: 2", "duplicate key"),
+        ('{"a": 1, "a": 2}', "duplicate key"),
+        ("a: !!int x", "f.yaml: invalid literal"),
+        (f"a: {'9' * 5000}", "f.yaml: Exceeds the limit"),
+        (f"a: {'[' * 3000}", "f.yaml: nested too deeply"),
+        (f'{{"a": {"[" * 3000}{"]" * 3000}}}', "f.yaml: nested too deeply"),
+    ],
 )
 def test_what_is_no_manifest(text: str, words: str) -> None:
     with pytest.raises(ManifestError, match=words):
