@@ -313,6 +313,7 @@ def main() -> None:
         bench = Bench(driver, method, parked, folder, uuid, total)
         command, where = " ".join(["python benchmarks/bench_gpu.py", *sys.argv[1:]]), machine(bench)
         path = RESULTS / f"bench-gpu-{product.lower().replace(' ', '-')}.md"
+        result_sections.read(path)  # what it would overwrite is said before the measurement, not after
         last = ""
         for part, run in measures(bench, options, say).items():
             if part not in (options.only or PARTS):

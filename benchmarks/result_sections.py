@@ -25,12 +25,17 @@ class Section:
 
 
 def read(path: Path) -> dict[str, Section]:
-    """By part; empty where there is no file."""
+    """By part; empty where there is no file. ValueError where there is one without sections, written by hand or before
+    there were any: it would be overwritten.
+    """
     if not path.exists():
         return {}
-    return {
+    found = {
         name: Section(json.loads(result), text.strip()) for name, result, text in _SECTION.findall(path.read_text())
     }
+    if not found:
+        raise ValueError(f"{path}: no sections of parts; move it away, it would be overwritten")
+    return found
 
 
 def write(path: Path, head: Iterable[str], sections: Mapping[str, Section], order: Sequence[str]) -> str:

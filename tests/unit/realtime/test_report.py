@@ -35,6 +35,12 @@ def test_a_repeated_part_replaces_its_own_section(report: ModuleType, tmp_path: 
     assert "| promises kept in 3 sets | 1 broken | DOES NOT HOLD |" in path.read_text()
 
 
+def test_a_file_without_sections_is_not_overwritten(report: ModuleType) -> None:
+    """The H100's figures were written by hand."""
+    with pytest.raises(ValueError, match="no sections of parts; move it away"):
+        report.result_sections.read(BENCHMARKS / "results" / "bench-gpu-nvidia-h100-80gb-hbm3.md")
+
+
 def test_a_crowded_machine_is_not_judged(report: ModuleType) -> None:
     held, failed = report.bars({"cpu": CPU})[-2:]
     assert held.endswith("| holds |")
