@@ -73,6 +73,7 @@ class Actuator:
         self._rules = rules
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
+        self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being made
         self._refused: dict[TrialKey, _RefusedPod] = {}
         self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
         self._uncarried: dict[TrialKey, str] = {}
@@ -132,7 +133,7 @@ class Actuator:
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
         try:
-            async with self._slots:
+            async with self._order_slots if isinstance(action, Order) else self._slots:
                 end = await self._do(world, action)
         except ApiError as error:
             self._metrics.failed.labels(kind).inc()
@@ -231,7 +232,12 @@ class Actuator:
         spec = GpuNodeSpec(epoch=order.epoch, gpus=gpus)
         # the others are podium-cli's fields: applying them here would take them away
         body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, mode="json")
-        await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
+        try:
+            await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
+        except ApiError as error:
+            if error.transient:
+                self._mirror.unanswered(order.node, spec.epoch)
+            raise
         self._mirror.ordered(order.node, spec)
 
     async def _create_trial(self, job: HyperParamJob, action: CreateTrial) -> None:

@@ -129,6 +129,9 @@ class Cycle:
         answering = asyncio.create_task(self._answer_agents(over))
         try:
             yield
+        except asyncio.CancelledError:
+            answering.cancel()  # there is no next cycle, and the API server may be away
+            raise
         finally:
             over.set()
             self._agents_spoke.set()

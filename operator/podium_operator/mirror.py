@@ -9,6 +9,7 @@ trials and pods are deterministic, and statuses are applied whole.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,6 +102,13 @@ class Mirror:
         """Remember an order that was just written, until the cache shows it."""
         found = self._nodes.get("", node)
         self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
+
+    def unanswered(self, node: str, epoch: int) -> None:
+        """An order that may be written, or may be yet: the cache tells. The next one does not share its epoch, so that
+        one that comes late is refused (the rule `EpochBack`) and does not replace it.
+        """
+        found = self._nodes.get("", node)
+        self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)
 
     def world(self) -> World:
         nodes = tuple(self._fresh(node) for node in self._nodes.values())

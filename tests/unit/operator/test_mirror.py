@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 import pytest
 from model_api import Server
 from model_operator import Clock, ModelMirror
 from operator_builders import ended, pod_payload
 
+from podium.domain.actions import Order
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder
+from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS
 from podium_operator import mirror as mirror_module
+from podium_operator.actuator import Actuator
+from podium_operator.metrics import Metrics
+from podium_operator.pods import PodRules
+from podium_operator.snapshot import build_snapshot
 
 
 @pytest.fixture
@@ -42,6 +49,26 @@ def test_a_cache_that_stays_behind_is_believed_but_no_epoch_is_given_twice(clock
     clock.now += 60.0
     (node,) = mirror.world().nodes
     assert (node.spec.epoch, node.spec.gpus) == (5, [])
+
+
+@pytest.mark.parametrize(("status", "next_epoch"), [(0, 6), (504, 6), (422, 5)], ids=["timeout", "gateway", "refused"])
+def test_an_order_without_an_answer_shares_its_epoch_with_none(clock: Clock, status: int, next_epoch: int) -> None:
+    """It may be written, or come after the next one: what is in force is what the cache shows."""
+
+    class Mute:
+        async def apply(self, *_: Any, **__: Any) -> None:
+            raise ApiError(status, "Timeout", "no answer")
+
+    server = Server(clock.time)
+    gpus = [{"uuid": "GPU-0", "order": []}]
+    server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4, "gpus": gpus}, "status": {}})
+    mirror = ModelMirror(server, ())
+    actuator = Actuator(cast(Api, Mute()), mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
+    seen = mirror.world()
+    asyncio.run(actuator.order_alone(seen, [Order("node-0", 5, (("GPU-1", ()),))]))
+    snapshot = build_snapshot(mirror.world(), {})
+    assert snapshot.epochs["node-0"] + 1 == next_epoch
+    assert [gpu.uuid for node in mirror.world().nodes for gpu in node.spec.gpus] == ["GPU-0"]
 
 
 def test_what_a_person_sets_meanwhile_is_seen(clock: Clock) -> None:

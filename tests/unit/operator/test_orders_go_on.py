@@ -7,11 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import UUID, make_job, make_node, make_pod, make_trial, make_world
 
+from podium.domain.actions import CreateTrial, Order
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, Resource
-from podium_operator.actuator import Actuator
+from podium_operator.actuator import PARALLEL_CALLS, Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
 from podium_operator.last_words import LastWords
@@ -146,3 +147,54 @@ def test_an_error_between_two_cycles_ends_neither(monkeypatch: pytest.MonkeyPatc
         await failed.wait()
 
     assert play(monkeypatch, world(False, False), then) == [["sweep-0", "sweep-1"]]
+
+
+def test_no_order_waits_for_pods_that_are_being_made() -> None:
+    """As a large search begins there are far more of them than calls at a time."""
+
+    class Full(SlowServer):
+        async def create(self, *_: Any, **__: Any) -> dict[str, Any]:
+            self.writes.set()
+            await self.may_write.wait()
+            return {}
+
+    async def run() -> None:
+        server = Full()
+        api, seen = cast(Api, server), world(False, True)
+        actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+        (job,) = seen.job_by_key
+        many = [CreateTrial(job, number, "Free", "") for number in range(2 * PARALLEL_CALLS)]
+        making = asyncio.create_task(actuator.create(seen, many))
+        async with asyncio.timeout(LIMIT):
+            await server.writes.wait()
+            await actuator.order_alone(seen, [Order("node-1", 2, ((UUID, ()),))])
+            assert (server.orders, making.done()) == ([[]], False)
+            server.may_write.set()
+            await making
+
+    asyncio.run(run())
+
+
+def test_who_is_to_stop_waits_for_no_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server may be away: the operator would be killed before it stops."""
+
+    async def run() -> bool:
+        stage = Stage(monkeypatch, world(False, False))
+        asked = asyncio.Event()
+
+        async def no_answer(*_: Any, **__: Any) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        cycle = asyncio.create_task(stage.cycle.once())
+        async with asyncio.timeout(LIMIT):
+            await stage.server.writes.wait()
+            monkeypatch.setattr(stage.server, "apply", no_answer)
+            stage.world = world(False, True, order=("sweep-0", "sweep-1"), epoch=2)
+            stage.agents_speak()
+            await asked.wait()
+        cycle.cancel()
+        await asyncio.wait([cycle], timeout=LIMIT)
+        return cycle.cancelled()
+
+    assert asyncio.run(run())
