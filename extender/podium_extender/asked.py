@@ -49,7 +49,7 @@ class Reader:
 
     def answered(self, listed: bytes, names: tuple[str, ...]) -> None:
         """The next question is about these, if it is the same scheduler's about the same pod."""
-        self._names = [*self._names[-1:], (listed, names)]
+        self._names = [*self._names[:1], (listed, names)]
 
     def _cut(self, body: bytes) -> Asked | None:
         """None: it is not of the form that is known. What comes before the first `_BETWEEN` is a whole pod or no JSON,

@@ -1,12 +1,11 @@
 """What kube-scheduler's own scores may go by although the pod in question does not say it: nodes with a taint
 `PreferNoSchedule`, and pods on nodes whose affinities mean this one. Kept by watches; `narrow` goes by it.
 
-A cluster has few different affinities, however many pods: what an answer costs does not grow with these.
+What an answer costs grows neither with the pods nor with the affinities that do not concern the one in question.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
@@ -14,6 +13,7 @@ from podium.placement.affinity import AffinityTerm
 from podium.placement.cpus import Machine
 from podium.schema.pod import Pod
 from podium_cluster.watch import Key, WatchCache
+from podium_extender.filed_terms import FiledTerms
 
 
 class OnNode(Protocol):
@@ -33,7 +33,7 @@ class Preferences:
         self._caches = [*([nodes] if nodes is not None else ()), *pods]
         self._nodes = nodes
         self._shunned: set[str] = set()
-        self._terms: Counter[AffinityTerm] = Counter()
+        self._terms = FiledTerms()
         if nodes is not None:
             nodes.follow(self._node_changed)
         for cache in pods:
@@ -54,7 +54,7 @@ class Preferences:
         if not all(cache.synced for cache in self._caches):
             return True
         meta = pod.metadata
-        return any(term.may_mean(meta.namespace, meta.labels) for term in self._terms)
+        return self._terms.any_may_mean(meta.namespace, meta.labels)
 
     def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
         if after is not None and after.shunned:
@@ -67,8 +67,7 @@ class Preferences:
         come = after.terms if after is not None and after.node else ()
         if gone == come:
             return
-        self._terms.update(come)
+        for term in come:
+            self._terms.add(term)
         for term in gone:
-            self._terms[term] -= 1
-            if self._terms[term] <= 0:
-                del self._terms[term]
+            self._terms.remove(term)

@@ -58,7 +58,7 @@ class Verbs:
         self._reader = Reader()
         self._rows = Rows()
         self._read: tuple[Pod, PodNeed, PlacedPod] | None = None
-        self._handed: tuple[str, Handed] | None = None  # by the pod's uid: what prioritize will ask of
+        self._handed: tuple[Pod, Handed] | None = None  # what prioritize will ask of, about this pod
 
     def answer(self, verb: str, body: bytes, began: float) -> bytes:
         """One of VERBS; raises RequestError. `began`: time.perf_counter() when the request's first bytes were there."""
@@ -118,7 +118,7 @@ class Verbs:
             found = narrowed(ranking, passed, views, self._scored, preferences.shunned)
             why = "best" if found is not None else "no_favourite"
         self._metrics.handed_on.labels(why).inc()
-        self._handed = None if found is None else (args.pod.metadata.uid, found)
+        self._handed = None if found is None else (args.pod, found)
         return passed if found is None else found.names
 
     def _filtered(self, args: Asked, decided: Filtered) -> bytes:
@@ -140,7 +140,7 @@ class Verbs:
     def _prioritize(self, args: Asked) -> bytes:
         self._warm()
         handed, self._handed = self._handed, None
-        if handed is not None and (handed[0], handed[1].names) == (args.pod.metadata.uid, args.names):
+        if handed is not None and handed[1].names == args.names and handed[0] == args.pod:
             self._expect(args, handed[1].favourite)
             return self._rows.write(args.names, handed[1].scores)
         try:

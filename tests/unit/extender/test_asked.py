@@ -89,3 +89,14 @@ def test_the_names_that_were_answered_are_known_when_they_are_asked_next() -> No
 @pytest.mark.parametrize("names", [(), ("a",), ("a", "b")])
 def test_names_are_written_as_the_scheduler_writes_them(names: tuple[str, ...]) -> None:
     assert write_names(names) == json.dumps(names, separators=(",", ":")).encode()
+
+
+def test_the_names_that_are_asked_of_every_pod_are_read_once() -> None:
+    """Each pod's question is of all nodes, and the next one of the few that were handed on for it."""
+    reader = Reader()
+    every = reader.read(question("p0", "a", "b", "c")).names
+    for i in range(3):
+        few = ("a", "bc"[i % 2])
+        assert reader.read(question(f"p{i}", "a", "b", "c")).names is every
+        reader.answered(write_names(few), few)
+        assert reader.read(question(f"p{i}", *few)).names is few

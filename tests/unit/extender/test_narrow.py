@@ -346,3 +346,14 @@ def test_a_pod_that_fits_nowhere_is_refused_everywhere(play: Callable[..., None]
         assert sorted(answer["FailedAndUnresolvableNodes"]) == NAMES
 
     play(story, {GPUNODES: [gpunode(name, health="Unhealthy") for name in NAMES], PODS: []})
+
+
+def test_what_was_kept_for_a_pod_is_not_said_of_it_when_it_says_something_else(play: Callable[..., None]) -> None:
+    """As no kube-scheduler does, and whoever else may ask."""
+    bad = pod("p") | {"spec": {"containers": [{"name": "c", "resources": {"requests": {"podium.dev/gpu": "many"}}}]}}
+
+    async def story(scheduler: Scheduler) -> None:
+        best = scheduler.filter(pod("p"))["NodeNames"]
+        assert scheduler.prioritize(bad, best) == dict.fromkeys(best, 5)
+
+    play(story)
