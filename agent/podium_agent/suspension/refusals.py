@@ -11,8 +11,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-LOST_SECONDS = 60.0  # from the first refusal on
-LOST_TRIES = 5  # and at least so many: its turn may come but once in that time
+LOST_SECONDS = 60.0  # of trying
+LONGEST_GAP = 15.0  # between two refusals that counts: in between its turn may have been over for hours
 
 
 class Refusals:
@@ -20,16 +20,17 @@ class Refusals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._seen: dict[str, tuple[float, int]] = {}  # when the first was, and how many there were
+        self._seen: dict[str, tuple[float, float, int]] = {}  # when the last was, seconds of trying, how many
 
     def lost(self, containers: Iterable[str]) -> str:
         """One more, of a trial with these containers. Why it is given up, as a sentence; empty: it is tried again."""
         now = self._clock()
         for container in containers:
-            since, tries = self._seen.get(container, (now, 0))
-            self._seen[container] = since, tries + 1
-            if now - since >= LOST_SECONDS and tries + 1 >= LOST_TRIES:
-                return f"refused {tries + 1} times in {now - since:.0f} s with the memory free; its last save is left"
+            last, tried, count = self._seen.get(container, (now, 0.0, 0))
+            tried += min(LONGEST_GAP, now - last)
+            self._seen[container] = now, tried, count + 1
+            if tried >= LOST_SECONDS:
+                return f"refused {count + 1} times with the memory free; its last save is left"
         return ""
 
     def forget(self, containers: Iterable[str]) -> None:

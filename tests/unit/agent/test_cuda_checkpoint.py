@@ -127,7 +127,7 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     trial.node.no_stranger(0)
     trial.method = trial.fresh()
     assert trial.standing is Standing.TORN
-    for _ in range(refusals.LOST_TRIES + 1):
+    for _ in range(6):
         assert trial.resume().code == "RestoreRefused"
         assert (trial.standing, trial.held()) == (Standing.PARKED, 0), "the minute is not over"
     monkeypatch.setattr(refusals, "LOST_SECONDS", 0.0)
@@ -140,13 +140,13 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     assert not list((trial.folder / "parked").iterdir())
 
 
-def test_refusals_are_counted_from_the_last_time_that_it_worked() -> None:
-    times = iter((*range(0, 60, 5), 1000, 1100, 1200, 1300, 1400))
+def test_refusals_are_counted_over_the_seconds_of_trying_since_it_last_worked() -> None:
+    times = iter((*range(0, 60, 5), 1000, 1100, 1105, 4700, 4705, 9000, 9100))
     seen = refusals.Refusals(lambda: float(next(times)))
     assert not any(seen.lost(["a"]) for _ in range(12)), "the minute is not over"
     seen.forget(["a"])
-    assert not any(seen.lost(["a"]) for _ in range(4)), "its turn came four times only"
-    assert seen.lost(["a"]).startswith("refused 5 times in 400 s")
+    assert not any(seen.lost(["a"]) for _ in range(6)), "the hours between its turns count a quarter of a minute each"
+    assert seen.lost(["a"]).startswith("refused 7 times")
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
