@@ -115,6 +115,7 @@ class LocalRunner:
             gpus=() if trial.core is None else (trial.core,),
             gpu_seconds=trial.held + running,
             switch=fmean(trial.out) + fmean(trial.back) if trial.back else None,
+            parameters=tuple(trial.parameters.items()),
         )
 
     def _core(self, core: str) -> GpuView:

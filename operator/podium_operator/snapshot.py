@@ -130,6 +130,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         carried_to=trial.status.carrying.target if trial.status.carrying and carrying else None,
         moves=trial.status.levelled.count if trial.status.levelled else 0,
         bound_for=bound_for(trial, sight),
+        parameters=tuple(trial.spec.parameters.items()),
     )
 
 

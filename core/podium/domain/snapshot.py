@@ -100,6 +100,7 @@ class TrialView:
     carried_to: str | None = None  # the node that it goes to, or came to
     moves: int = 0  # times that it was moved to level the GPUs
     bound_for: str | None = None  # the node that it is on its way to, if Podium chose one
+    parameters: tuple[tuple[str, Scalar], ...] = ()  # what it tries
 
     @property
     def on_its_way(self) -> bool:

@@ -4,7 +4,8 @@
 2. A deficit counts as much as it is large against what is still gained there in a doubling of training. While
    everything moves, nobody is judged and the order is that of fifo; on flat curves losers are put off at once.
 3. A trial's index is its probability of being the best over what it still has to train. A trial that has not been
-   opened has the value of what the opened ones turned out to be, with the option to drop it after a look.
+   opened has the value of what the opened ones turned out to be, with the option to drop it after a look, and more or
+   less as those of them did whose parameters are like its own (`curves/kin.py`).
 4. Trials that have completed tell whether early order means anything here, and whose curves look like those that ended
    best (`curves/alike.py`), each with what it is worth among themselves. As far as neither says anything, all are worth
    the same.
@@ -30,6 +31,7 @@ from podium.curves.alike import alike
 from podium.curves.board import Board, Floats, board
 from podium.curves.equal_training import EqualTraining, Standings, equal_training, middle
 from podium.curves.final_value import Forecast, forecasts, width
+from podium.curves.kin import company
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 from podium.policies.base import Ranking, shortest_turn
 from podium.policies.horizon import horizon
@@ -107,7 +109,8 @@ class Envelope:
         handover = (snapshot.costs.suspend + snapshot.costs.resume) / (pace * length)
         left = 1.0 - np.minimum(trained / length, 0.999)
         index = chance / (left + np.where(seen.running, 0.0, handover))
-        index[~opened] = option_value(chance[opened], looked)
+        new = live & ~opened
+        index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
         overdue = self._overdue(seen, live, snapshot, gap * pace)
         if overdue is not None:
@@ -120,7 +123,10 @@ class Envelope:
             if levels[row] == LOOK:
                 return "FirstLook", "is looked at before it is judged."
             if not opened[row]:
-                return "NotOpened", "is new: it counts as much as those that were opened before turned out to be worth."
+                return (
+                    "NotOpened",
+                    "is new: it counts as much as those opened before it, above all those alike, turned out.",
+                )
             share = 5 * int(20.0 * trained[row] / length)
             text = f"will be the best of those opened with probability {odds(float(chance[row]))}"
             return "Envelope", f"{text} and has trained {share} % or more."

@@ -57,7 +57,16 @@ class SimTrial:
         old = self.view
         points = old.curve if curve is None else curve
         self.view = TrialView(
-            old.key, old.job, old.number, 0.0, phase, points, 0, 0, old.pod, old.node, (), self.trained
+            old.key,
+            old.job,
+            old.number,
+            0.0,
+            phase,
+            points,
+            pod=old.pod,
+            node=old.node,
+            gpu_seconds=self.trained,
+            parameters=old.parameters,
         )
 
     def start_anew(self) -> None:
@@ -123,7 +132,15 @@ def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> Wor
 
 def _trial(number: int, pool: Pool) -> SimTrial:
     recorded, name = pool.trials[number], f"pool-{number}"
-    view = TrialView(TrialKey(JOB.namespace, name, name), JOB, number, 0.0, TrialPhase.GATED, pod=f"{name}-0")
+    view = TrialView(
+        TrialKey(JOB.namespace, name, name),
+        JOB,
+        number,
+        0.0,
+        TrialPhase.GATED,
+        pod=f"{name}-0",
+        parameters=tuple(recorded.hparams.items()),
+    )
     return SimTrial(number, recorded.seconds, recorded.values, view)
 
 

@@ -121,6 +121,7 @@ def make_trial(
     carried_to: str | None = None,
     moves: int = 0,
     bound_for: str | None = None,
+    parameters: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
     name = f"{job}-{number}"
@@ -152,6 +153,7 @@ def make_trial(
         carried_to=carried_to,
         moves=moves,
         bound_for=bound_for,
+        parameters=tuple(parameters.items()),
     )
 
 

@@ -154,7 +154,8 @@ class Operator:
         namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
         key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
         curve = job.spec.curves[number % len(job.spec.curves)]
-        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING)
+        tries = tuple(curve.hparams.items())
+        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING, parameters=tries)
         self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
         insort(self._by_key, self.trials[key], key=attrgetter("key"))
 

@@ -187,4 +187,5 @@ class Trial:
             pod_since=self.pod_since,
             saved=saved,
             switch=self.written.switch,
+            parameters=old.parameters,
         )
