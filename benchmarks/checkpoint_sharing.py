@@ -1,12 +1,14 @@
 """Two programs that hold 60 % of one GPU's memory each take turns at the planner's quantum. Used by `bench_checkpoint`.
 
 The quantum is what `podium.planning.quantum` makes of the hand-overs measured so far. What sharing costs is the steps
-that both did in the shared time against the steps that the same programs do in as long when nobody takes turns.
+that both did in the shared time against those of as long a time at the rate of the second halves of their turns, which
+no hand-over disturbs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import time
 from contextlib import ExitStack
@@ -18,14 +20,13 @@ from podium.planning.quantum import OVERHEAD, shortest_run
 from podium_agent.cgroups import Freezer
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 
-ALONE = 10.0  # seconds of each alone, before and after
 FLOOR = 1.0  # seconds that a trial keeps its GPU anyway
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """`hand_over`: seconds from the last step of the one until the other may do its next; `overhead`: share of the
-    steps that were not done; `seconds`: of the shared time.
+    """`hand_over`: seconds from the order until the other may do its next step; `overhead`: share of the steps that
+    were not done; `seconds`: of the shared time.
     """
 
     seconds: float
@@ -39,26 +40,24 @@ class Shared:
         return self.overhead <= OVERHEAD
 
 
-def _count(program: Program) -> int:
-    return len(program.steps())
-
-
-async def _rate(program: Program) -> float:
-    """Steps a second of one that has the GPU for itself."""
-    before, begin = _count(program), time.perf_counter()
-    await asyncio.sleep(ALONE)
-    elapsed = time.perf_counter() - begin
-    return (_count(program) - before) / elapsed
+def _steps(program: Program) -> int:
+    """By its last whole line: all of them are millions."""
+    with program.output.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 64))
+        return int(file.read().rpartition(b"\n")[0].rpartition(b"\n")[2] or 0)
 
 
 @dataclass(slots=True)
 class Pair:
-    """The two, of which `holder` works; `costs`: seconds of each hand-over so far."""
+    """The two, of which `holder` works; `costs`: seconds of each hand-over so far, `rates`: steps a second in the
+    second half of each turn.
+    """
 
     method: CudaCheckpoint
     programs: tuple[Program, Program]
     freezers: tuple[Freezer, Freezer]
     costs: list[float]
+    rates: list[float]
     holder: int = 0
 
     async def hand_over(self) -> None:
@@ -70,13 +69,17 @@ class Pair:
         assert back.ok, back
         self.costs.append(time.perf_counter() - begin)
 
-    async def alone(self) -> list[float]:
-        """The rate of each; the first has the GPU again."""
-        rates = []
-        for _ in range(2):
-            rates.append(await _rate(self.programs[self.holder]))
-            await self.hand_over()
-        return rates
+    async def turn(self) -> None:
+        """One quantum and the hand-over. The rate beside which the steps are judged is of the same seconds: a machine
+        that becomes slower or faster in the minutes of a run is no cost of sharing.
+        """
+        quantum = shortest_run(statistics.median(self.costs), FLOOR)
+        await asyncio.sleep(quantum / 2)
+        before, begin = _steps(self.programs[self.holder]), time.perf_counter()
+        await asyncio.sleep(quantum / 2)
+        after, end = _steps(self.programs[self.holder]), time.perf_counter()
+        self.rates.append((after - before) / (end - begin))
+        await self.hand_over()
 
 
 async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, seconds: float) -> Shared:
@@ -89,18 +92,16 @@ async def share(node: CudaNode, method: CudaCheckpoint, size: int, speed: int, s
         second = node.start(size)
         node.fault(f"pid={second.pid}", f"speed={speed}")
         two = stack.enter_context(container(second.pid))
-        pair = Pair(method, (first, second), (one, two), [], holder=1)
-        await pair.hand_over()
-        rates = await pair.alone()
-        alone_until = len(pair.costs)
-        before = sum(map(_count, pair.programs))
-        begin = time.perf_counter()
-        while (elapsed := time.perf_counter() - begin) < seconds or (len(pair.costs) - alone_until) % 2:
-            await asyncio.sleep(shortest_run(statistics.median(pair.costs), FLOOR))
+        pair = Pair(method, (first, second), (one, two), [], [], holder=1)
+        for _ in range(3):  # what the planner begins with: some hand-overs that were measured
             await pair.hand_over()
+        unmeasured = len(pair.costs)
+        before, begin = sum(map(_steps, pair.programs)), time.perf_counter()
+        while time.perf_counter() - begin < seconds or len(pair.rates) % 2:
+            await pair.turn()
         elapsed = time.perf_counter() - begin
-        done = sum(map(_count, pair.programs)) - before
-        rates += await pair.alone()
-    cost = statistics.median(pair.costs)
-    expected = statistics.mean(rates) * elapsed
-    return Shared(elapsed, len(pair.costs) - alone_until, cost, shortest_run(cost, FLOOR), 1 - done / expected)
+        done = sum(map(_steps, pair.programs)) - before
+        for program in pair.programs:
+            program.steps()  # none lost, none done twice
+    cost, expected = statistics.median(pair.costs), statistics.mean(pair.rates) * elapsed
+    return Shared(elapsed, len(pair.costs) - unmeasured, cost, shortest_run(cost, FLOOR), 1 - done / expected)

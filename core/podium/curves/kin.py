@@ -21,7 +21,7 @@ from podium.domain.snapshot import Scalar
 
 MOST = 128  # opened trials that are asked, evenly spaced over the rows
 WIDTH = 0.1  # of the kernel, in shares of the values that are tried
-KAPPA = 1.0  # a trial alike counts as 1, what any trial is worth as so much
+KAPPA = 1.0  # a completed trial alike counts as 1, what any trial is worth as so much
 _MISSING = -9.0  # a place that is as far from every other as can be
 
 Rows = NDArray[np.intp]
@@ -73,9 +73,11 @@ def places(parameters: Sequence[Parameters]) -> Floats:
     return np.array(found).reshape(len(found), len(given)).T
 
 
-def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], worth: Floats) -> Floats:
+def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], worth: Floats, trained: Floats) -> Floats:
     """Of each new row, in their order: what those that were opened with a configuration like its own are worth, over
-    what all are worth; 1 where none was like it. `worth`: by row, of those that are `opened`.
+    what all are worth; 1 where none was like it. By row, of those that are `opened`: `worth`, and `trained`, the share
+    of its whole training. So much it counts: where good trials start slowly,
+    first values would keep all that are like them from being opened.
     """
     rows, asked = np.flatnonzero(new), np.flatnonzero(opened)
     if len(asked) > MOST:
@@ -86,6 +88,6 @@ def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], wort
     if mean <= 0.0:
         return np.ones(len(rows))
     kin = seen.keep("kin", lambda: Kin([() if view is None else view.parameters for view in seen.views]))
-    weights = kin.weights(rows, asked)
+    weights = kin.weights(rows, asked) * trained[asked]
     found: Floats = (weights @ worth[asked] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
     return found

@@ -110,7 +110,7 @@ class Envelope:
         left = 1.0 - np.minimum(trained / length, 0.999)
         index = chance / (left + np.where(seen.running, 0.0, handover))
         new = live & ~opened
-        index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance)
+        index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
         overdue = self._overdue(seen, live, snapshot, gap * pace)
         if overdue is not None:

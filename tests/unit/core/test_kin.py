@@ -23,20 +23,30 @@ def opened(number: int, tries: Tries) -> TrialView:
     return make_trial(number, values=[0.5], phase=TrialPhase.SUSPENDED, gpu_seconds=1.0, parameters=tries)
 
 
-def asked(old: Sequence[Tries], worth: Sequence[float], new: Sequence[Tries]) -> list[float]:
-    """Of each new trial, beside opened ones of such worth."""
+def asked(
+    old: Sequence[Tries], worth: Sequence[float], new: Sequence[Tries], trained: Sequence[float] = ()
+) -> list[float]:
+    """Of each new trial, beside opened ones of such worth, which are through unless told otherwise."""
     trials = [opened(i, tries) for i, tries in enumerate(old)]
     trials += [make_trial(len(old) + i, phase=TrialPhase.GATED, parameters=tries) for i, tries in enumerate(new)]
     job, board = make_job(), Board(maximize=True)
     board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
     values = np.array([*worth, *[0.0] * len(new)])
-    return company(board, ~board.opened, board.opened, values).tolist()
+    shares = np.array([*(trained or [1.0] * len(old)), *[0.0] * len(new)])
+    return company(board, ~board.opened, board.opened, values, shares).tolist()
 
 
 def test_a_repeat_is_worth_what_its_likes_were_and_a_stranger_what_all_were() -> None:
     old: list[Tries] = [{"optimizer": "adam"}, {"optimizer": "adam"}, {"optimizer": "sgd"}]
     found = asked(old, [0.9, 0.9, 0.0], [{"optimizer": "adam"}, {"optimizer": "sgd"}, {"optimizer": "lion"}])
     assert found == pytest.approx([(2 * 1.5 + KAPPA) / (2 + KAPPA), KAPPA / (1 + KAPPA), 1.0])
+
+
+def test_one_that_has_just_begun_says_little_of_its_kin() -> None:
+    old: list[Tries] = [{"a": 1}, {"a": 2}]
+    new: list[Tries] = [{"a": 2}]
+    assert asked(old, [0.9, 0.0], new) == pytest.approx([KAPPA / (1 + KAPPA)])
+    assert asked(old, [0.9, 0.0], new, [1.0, 0.05]) == pytest.approx([KAPPA / (0.05 + KAPPA)])
 
 
 def test_near_numbers_are_alike_on_any_scale() -> None:
