@@ -68,6 +68,17 @@ def test_usage_errors_are_argparses(arguments: list[str]) -> None:
     assert caught.value.code == Exit.USAGE
 
 
+@pytest.mark.parametrize("time", ["-1", "nan", "5m"])
+@pytest.mark.parametrize("arguments", [["drain", "n", "--wait"], ["thaw", "n", "--wait"], ["watch", "x", "--timeout"]])
+def test_a_time_that_is_none_is_refused_by_its_option(
+    arguments: list[str], time: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run([*arguments, time])
+    assert caught.value.code == Exit.USAGE
+    assert f"argument {arguments[-1]}: {time} is no time; give seconds, 0 or more" in capsys.readouterr().err
+
+
 def test_help_of_every_command_teaches_by_examples_and_lists_exit_codes() -> None:
     choices = next(action.choices for action in parser()._actions if action.dest == "command" or action.choices)
     assert choices is not None
