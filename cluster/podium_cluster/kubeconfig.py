@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -23,7 +24,7 @@ def kubeconfigs(given: Path | None) -> list[Path]:
 
 def context_of(files: Sequence[Path], wanted: str | None) -> tuple[str | None, str]:
     """The context, `wanted` or the current one, and its namespace: of several files the first that says it counts."""
-    namespaces: dict[str, str] = {}
+    namespaces: dict[str, Any] = {}
     for path in files:
         try:
             content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
