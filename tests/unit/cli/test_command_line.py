@@ -38,7 +38,7 @@ spec:
         (["report"], Exit.USAGE, "JobNotNamed"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
-        (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "ReportNotWritten"),
+        (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
         (["report", "--sample", "other"], Exit.NOT_FOUND, "JobNotFound"),
         (["validate", "/nowhere/job.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
     ],
