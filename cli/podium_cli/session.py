@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cluster.client import Api, ApiError, connect
+from podium_cluster.kubeconfig import context_of, kubeconfigs
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -32,29 +31,28 @@ class Session:
     """Which cluster and namespace a command speaks to."""
 
     namespace: str
-    kubeconfig: Path | None
-    context: str | None
+    settings: ClusterSettings
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
         kubeconfig = Path(arguments.kubeconfig) if arguments.kubeconfig else None
         if kubeconfig is not None and not kubeconfig.is_file():
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
-        namespace = arguments.namespace or _namespace_of(kubeconfig, arguments.context)
-        return cls(namespace, kubeconfig, arguments.context)
-
-    @asynccontextmanager
-    async def api(self) -> AsyncIterator[Api]:
-        given = {"kubeconfig": self.kubeconfig, "context": self.context}
+        given = {"kubeconfig": kubeconfig, "context": arguments.context}
         try:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "SettingsInvalid", f"PODIUM_* in the environment: {error}") from error
-        opened = connect(settings)
+        _, namespace = context_of(kubeconfigs(settings.kubeconfig), settings.context)
+        return cls(arguments.namespace or namespace, settings)
+
+    @asynccontextmanager
+    async def api(self) -> AsyncIterator[Api]:
+        opened = connect(self.settings)
         try:
             api = await opened.__aenter__()
         except Exception as error:  # whatever a kubeconfig can be wrong in: the sentence of its reader is what helps
-            message = f"{_what_is_wrong(settings, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
+            message = f"{_what_is_wrong(self.settings, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
             raise CliError(Exit.CLUSTER, "NoCluster", message) from error
         try:
             yield api
@@ -121,31 +119,13 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
         raise CliError(Exit.CLUSTER, error.reason, message) from error
 
 
-def _namespace_of(kubeconfig: Path | None, context: str | None) -> str:
-    """The namespace of the context in use, as kubectl takes it; `default` where none is set."""
-    for path in _kubeconfigs(kubeconfig):
-        try:
-            content = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-            wanted = context or content.get("current-context")
-            for entry in content.get("contexts") or []:
-                if entry["name"] == wanted:
-                    return str((entry.get("context") or {}).get("namespace") or "default")
-        except (OSError, YAMLError, AttributeError, KeyError, TypeError):
-            continue  # the client, which needs the file, will say what is wrong with it
-    return "default"
-
-
-def _kubeconfigs(given: Path | None) -> list[Path]:
-    """The files in which the cluster is looked for: kubectl's."""
-    told = os.environ.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
-    return [given] if given else [Path(one) for one in told.split(os.pathsep) if one]
-
-
 def _what_is_wrong(settings: ClusterSettings, error: Exception) -> str:
     """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
     if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return f"this pod's own account: {error}"
-    files = _kubeconfigs(settings.kubeconfig)
+    files = kubeconfigs(settings.kubeconfig)
+    if not files:
+        return f'$KUBECONFIG, "{os.environ["KUBECONFIG"]}", names no file'
     named = os.pathsep.join(map(str, files))
     if not any(path.is_file() for path in files):
         return f"there is no kubeconfig at {named}"

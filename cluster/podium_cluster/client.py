@@ -17,6 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
 
+from podium_cluster.kubeconfig import context_of, kubeconfigs
 from podium_cluster.resources import Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -242,9 +243,10 @@ async def connect(settings: ClusterSettings) -> AsyncIterator[Api]:
     if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         kube_config.load_incluster_config(client_configuration=configuration)
     else:
+        files = kubeconfigs(settings.kubeconfig)
         await kube_config.load_kube_config(
-            config_file=str(settings.kubeconfig) if settings.kubeconfig else None,
-            context=settings.context,
+            config_file=os.pathsep.join(map(str, files)),
+            context=context_of(files, settings.context)[0],
             client_configuration=configuration,
         )
     async with kube_client.ApiClient(configuration) as client:

@@ -55,7 +55,7 @@ class Metrics:
         )
         self.handed_on = Counter(
             "podium_extender_handed_on",
-            "answers to filter by what they leave: the best nodes, or all that fit and why (few, wish, no_favourite)",
+            "answers to filter: the best nodes, all that fit and why (few, wish, no_favourite), or none",
             ["nodes"],
             registry=self.registry,
         )

@@ -99,6 +99,7 @@ class Verbs:
                 self._expect(args, decided.passed[0])
         except BadPodError as error:
             decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
+            self._metrics.handed_on.labels("none").inc()
         for code, count in Counter(why.code for why in decided.failed.values()).items():
             self._metrics.rejections.labels(code).inc(count)
         return decided
@@ -109,7 +110,9 @@ class Verbs:
         """The best of those that may take it, of which prioritize will be asked, or all of them."""
         preferences = self._telemetry.preferences
         found: Handed | None = None
-        if len(passed) <= self._scored:
+        if not passed:
+            why = "none"
+        elif len(passed) <= self._scored:
             why = "few"
         elif others_say(args.pod, preferences):
             why = "wish"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -41,3 +42,14 @@ def command(
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def seconds(text: str) -> float:
+    """The time that an option is given, for argparse's `type`."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not found >= 0.0:
+        raise argparse.ArgumentTypeError(f"{text} is no time; give seconds, 0 or more")
+    return found

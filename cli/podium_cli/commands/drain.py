@@ -22,7 +22,7 @@ from podium.schema.base import ObjectMeta, StatusModel
 from podium.schema.job import HyperParamJob
 from podium.schema.saving import can_save, carries, saves_at
 from podium.schema.trial import HyperParamTrial
-from podium_cli.commands.base import Commands, command
+from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
@@ -88,7 +88,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("node", help="name of the node")
     parser.add_argument(
-        "--wait", type=float, default=300.0, metavar="SECONDS", help="how long to wait (default 300; 0: not)"
+        "--wait", type=seconds, default=300.0, metavar="SECONDS", help="how long to wait (default 300; 0: not)"
     )
     parser.add_argument(
         "--lose-steps", action="store_true", help="end trials that cannot be saved, too: they begin further back"

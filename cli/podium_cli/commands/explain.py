@@ -13,9 +13,9 @@ from podium.schema.trial import Carrying, HyperParamTrial
 from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
-from podium_cli.commands.get import show
 from podium_cli.exits import Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
+from podium_cli.output import show
 from podium_cli.picture import JobPicture
 from podium_cli.session import Session, carry_out, fetch, gpu_nodes
 from podium_cluster.resources import JOBS, TRIALS

@@ -18,6 +18,7 @@ from podium.simulation.recorded import RecordedTrial, Recording, lines
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.report import picture, source
 from podium_cli.exits import CliError, Exit
+from podium_cli.output import write
 from podium_cli.picture import JobPicture
 
 
@@ -43,11 +44,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
         text = f"none of the {len(seen.trials)} trials of {found.task} was trained to its end and has shown a value yet"
         raise CliError(Exit.FAILED, "NothingToExport", f"{text}; wait until some have")
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
-    try:
-        output.write_text("".join(f"{line}\n" for line in lines(found)), encoding="utf-8")
-    except OSError as error:
-        message = f"{output}: {error.strerror}; name another file with --output"
-        raise CliError(Exit.FAILED, "CurvesNotWritten", message) from error
+    write(output, "".join(f"{line}\n" for line in lines(found)))
     left = len(seen.trials) - len(found.trials)
     print(f"{output}: {len(found.trials)} trials; {left} that were not trained to their end are left out.")
     return Exit.OK

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -15,6 +14,7 @@ from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node
+from podium_cli.output import show
 from podium_cli.picture import JobPicture
 from podium_cli.session import Session, carry_out
 from podium_cli.watch_view import HEALTH_STYLE, utilization, why
@@ -111,15 +111,6 @@ async def _gpus(session: Session) -> Exit:
             )
     show(table)
     return Exit.OK
-
-
-def show(table: RenderableType) -> None:
-    """As wide as it is: a terminal wraps, a pipe must not lose a column."""
-    console = Console()
-    if console.is_terminal:
-        console.print(table)
-    else:
-        Console(width=10_000, highlight=False).print(table)
 
 
 def _plain(*heads: str) -> Table:

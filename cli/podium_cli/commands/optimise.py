@@ -13,8 +13,8 @@ from types import ModuleType
 
 from podium_cli import optimise_view
 from podium_cli.commands.base import Commands, command
-from podium_cli.commands.get import show
 from podium_cli.exits import CliError, Exit
+from podium_cli.output import show, write
 
 MISSING = "OptimisersNotInstalled"
 ALL = "all"
@@ -110,7 +110,7 @@ def _makespan(arguments: argparse.Namespace) -> Exit:
         show(optimise_view.machines(instance, found[0]))
         print(optimise_view.summary(instance, found[0]))
     else:
-        _write(Path(output), optimise_view.page(instance, found[0]))
+        write(Path(output), optimise_view.page(instance, found[0]))
         print(f"{optimise_view.summary(instance, found[0])}\n{output}")
     return Exit.OK
 
@@ -132,11 +132,3 @@ def _text(path: Path) -> str:
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", message) from error
     except UnicodeDecodeError as error:
         raise CliError(Exit.FAILED, "BadTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error
-
-
-def _write(path: Path, content: str) -> None:
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        message = f"{path}: {error.strerror}; name another file with --output"
-        raise CliError(Exit.FAILED, "ReportNotWritten", message) from error

@@ -19,10 +19,10 @@ from podium.simulation.system.scenario import SimulationError
 from podium_cli import plan_view
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
-from podium_cli.commands.get import show
 from podium_cli.commands.validate import problems
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, read_file
+from podium_cli.output import show
 
 DAY = 86_400.0  # a longer step would be simulated for hours
 # what keeps a trial where it is, and whether its memory stays on the GPU: the first of these that the job names

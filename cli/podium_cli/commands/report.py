@@ -10,6 +10,7 @@ from podium_cli import samples, summary
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import picture_of, read_folder, saved_at
+from podium_cli.output import write
 from podium_cli.picture import JobPicture
 from podium_cli.report import model, page
 from podium_cli.session import Session, carry_out
@@ -51,12 +52,7 @@ def source(parser: argparse.ArgumentParser) -> None:
 def _report(arguments: argparse.Namespace) -> Exit:
     output: Path = arguments.output
     report = model.build(picture(arguments))
-    content = page.render(report)
-    try:
-        output.write_text(content, encoding="utf-8")
-    except OSError as error:
-        message = f"{output}: {error.strerror}; name another file with --output"
-        raise CliError(Exit.FAILED, "ReportNotWritten", message) from error
+    write(output, page.render(report))
     print(summary.last_line(report, str(output)))
     return Exit.OK
 

@@ -22,8 +22,8 @@ from podium.simulation.system.scenario import Faults, Method, SimulationError, T
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
-from podium_cli.commands.get import show
 from podium_cli.exits import CliError, Exit
+from podium_cli.output import show, write
 from podium_cli.report import simulation
 
 MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
@@ -110,7 +110,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
-        write(arguments.report, simulation.render(found))
+        write(arguments.report, simulation.render(found), "--report")
     if arguments.output == "json":
         print(system_view.as_json(found))
         return Exit.OK
@@ -142,14 +142,6 @@ def _memory(size: str | None) -> int:
         return to_bytes(size)
     except ValueError as error:
         raise CliError(Exit.USAGE, "BadSize", f"--gpu-memory: {error}") from error
-
-
-def write(path: Path, content: str) -> None:
-    try:
-        path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        text = f"{path}: {error.strerror}; name another file"
-        raise CliError(Exit.FAILED, "ReportNotWritten", text) from error
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:

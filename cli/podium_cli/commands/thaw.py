@@ -10,7 +10,7 @@ import asyncio
 import time
 
 from podium.schema.gpunode import GPUNode, TrialState
-from podium_cli.commands.base import Commands, command
+from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node
 from podium_cli.session import MANAGER, Session, carry_out, kind_missing
@@ -37,7 +37,7 @@ def add(commands: Commands) -> None:
     which.add_argument("node", nargs="?", help="name of the node")
     which.add_argument("--all", action="store_true", dest="everywhere", help="every node that has a GPUNode")
     parser.add_argument(
-        "--wait", type=float, default=60.0, metavar="SECONDS", help="how long to wait (default 60; 0: not)"
+        "--wait", type=seconds, default=60.0, metavar="SECONDS", help="how long to wait (default 60; 0: not)"
     )
     parser.add_argument("--undo", action="store_true", help="let Podium suspend again")
 

@@ -16,7 +16,7 @@ from rich.live import Live
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
-from podium_cli.commands.base import Commands, command
+from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exits import CliError, Exit
 from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cli.session import Session, carry_out, fetch
@@ -81,7 +81,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("job", help="name of the HyperParamJob")
     parser.add_argument("--until-done", action="store_true", help="end with the job: 0 Succeeded, 1 Failed or Refused")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after so long (exit code 5)")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up after so long (exit code 5)")
     parser.add_argument("--lines", action="store_true", help="a line per change even on a terminal")
     text = "in the table a column for each of objective.additionalMetrics: its latest value"
     parser.add_argument("--metrics", action="store_true", help=text)

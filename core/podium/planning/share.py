@@ -144,6 +144,9 @@ class _Free:
                 f"None of {len(self._gpus)} GPUs is healthy, stays, and fits ({asked}, {job.memory or 0} bytes).",
             )
         total = sum(g.shares for g in usable)
+        if total == 0:
+            text = f"None of {len(usable)} fitting GPUs has a share for trials: other pods have them all."
+            return "NoFreeShare", text
         if job.gpus_per_trial > 1:
             text = f"No node has free shares of {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
             return "NoFreeShare", text

@@ -38,7 +38,7 @@ spec:
         (["report"], Exit.USAGE, "JobNotNamed"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
-        (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "ReportNotWritten"),
+        (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
         (["report", "--sample", "other"], Exit.NOT_FOUND, "JobNotFound"),
         (["validate", "/nowhere/job.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
     ],
@@ -66,6 +66,17 @@ def test_usage_errors_are_argparses(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == Exit.USAGE
+
+
+@pytest.mark.parametrize("time", ["-1", "nan", "5m"])
+@pytest.mark.parametrize("arguments", [["drain", "n", "--wait"], ["thaw", "n", "--wait"], ["watch", "x", "--timeout"]])
+def test_a_time_that_is_none_is_refused_by_its_option(
+    arguments: list[str], time: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run([*arguments, time])
+    assert caught.value.code == Exit.USAGE
+    assert f"argument {arguments[-1]}: {time} is no time; give seconds, 0 or more" in capsys.readouterr().err
 
 
 def test_help_of_every_command_teaches_by_examples_and_lists_exit_codes() -> None:
@@ -181,11 +192,40 @@ def test_a_kubeconfig_that_is_none_is_named(
         path.write_text(content)
     monkeypatch.setenv("KUBECONFIG", str(path))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    given = [] if content is None else ["--kubeconfig", str(path)]  # its reader knows $KUBECONFIG of the start only
-    assert run(["watch", "x", *given]) is Exit.CLUSTER
+    assert run(["watch", "x"]) is Exit.CLUSTER
     said = capsys.readouterr().err
     assert told.format(path=path) in said
     assert said.count("\n") == 1
+
+
+def test_kubeconfig_that_names_nothing_is_told_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", ":")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert run(["watch", "x"]) is Exit.CLUSTER
+    told = 'NoCluster: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
+    assert capsys.readouterr().err == f"podium: {told}\n"
+
+
+def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, name in enumerate(("first", "second"), 1):
+        content = {
+            "current-context": name,
+            "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{number}"}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
+            "users": [{"name": name, "user": {"token": "t"}}],
+        }
+        (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    for options, space, port in (([], "of-first", 1), (["--context", "second"], "of-second", 2)):
+        assert run(["get", "trials", "x", *options]) is Exit.CLUSTER
+        said = capsys.readouterr().err
+        assert f"/namespaces/{space}/" in said
+        assert f"127.0.0.1:{port} " in said
 
 
 def test_sort_orders_hold_every_trial_once() -> None:

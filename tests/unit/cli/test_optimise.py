@@ -86,7 +86,7 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["--cpus", "100000000"], Exit.FAILED, "TooManyMachines: cpus: 100000000"),
         (["--gpus", "-1"], Exit.FAILED, "NoMachines: gpus: -1"),
         (["--cpus", "0"], Exit.FAILED, "FitsNowhere: task prep: cpu, gpu"),
-        (["-o", "/nowhere/gantt.html"], Exit.FAILED, "ReportNotWritten: /nowhere/gantt.html"),
+        (["-o", "/nowhere/gantt.html"], Exit.FAILED, "FileNotWritten: /nowhere/gantt.html"),
     ],
 )
 def test_every_no_has_a_code_and_a_sentence(

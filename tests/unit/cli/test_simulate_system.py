@@ -85,7 +85,7 @@ def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
-    (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "ReportNotWritten"),
+    (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "FileNotWritten"),
 ]
 
 

@@ -35,6 +35,14 @@ def test_at_most_as_many_pods_as_shares_and_parallel(
         assert why(made, f"job-{trials - 1}") in ("NoFreeShare", "ParallelReached")
 
 
+@pytest.mark.parametrize("width", [1, 2])
+def test_gpus_that_other_pods_have_wholly_are_said_to_be_theirs(width: int) -> None:
+    gpus = [make_gpu(shares=0), make_gpu("gpu-1", shares=0)]
+    made = sound(make_snapshot(jobs=[make_job(gpus_per_trial=width)], trials=[make_trial(0)], gpus=gpus))
+    told = next(place.message for place in made.ranks if place.trial.name == "job-0")
+    assert told.endswith("None of 2 fitting GPUs has a share for trials: other pods have them all.")
+
+
 def test_auto_creates_trials_only_for_shares() -> None:
     snapshot = make_snapshot(jobs=[make_job(parallel=None)], gpus=[make_gpu(shares=2), make_gpu("gpu-1", shares=1)])
     assert numbers(sound(snapshot)) == [0, 1, 2]

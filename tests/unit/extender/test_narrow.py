@@ -296,6 +296,18 @@ def test_few_are_all_handed_on(play: Callable[..., None], names: Sequence[str]) 
     play(story)
 
 
+@pytest.mark.parametrize("memory", ["1000", "much"])
+def test_a_pod_that_every_node_refuses_is_counted_by_itself(play: Callable[..., None], memory: str) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        asked = pod("p")
+        asked["metadata"]["annotations"] = {"podium.dev/gpu-memory": memory}
+        assert scheduler.filter(asked)["NodeNames"] == []
+        assert scheduler.handed_on("none") == 1
+        assert scheduler.handed_on("few") is None
+
+    play(story)
+
+
 def test_a_burst_over_equal_nodes_is_even(play: Callable[..., None]) -> None:
     """Nobody sees a binding: each pod counts where it was to go."""
 
