@@ -76,6 +76,7 @@ class Actuator:
         self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being made
         self._refused: dict[TrialKey, _RefusedPod] = {}
         self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
+        self._stays: set[TrialKey] = set()
         self._uncarried: dict[TrialKey, str] = {}
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
@@ -90,7 +91,7 @@ class Actuator:
             there = {pod.uid for pod in world.pods}
             self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
         self._settling.forget(world)
-        self._uncarried = {}
+        self._uncarried, self._stays = {}, set()
         now = time.monotonic()
         self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
@@ -117,6 +118,10 @@ class Actuator:
     def refused(self) -> Mapping[TrialKey, str]:
         """Trials whose pod cannot be made for now, with the server's sentence."""
         return {key: refusal.message for key, refusal in self._refused.items()}
+
+    def stays(self) -> Collection[TrialKey]:
+        """Who was to be requeued in this cycle, and surely was not."""
+        return self._stays
 
     def uncarried(self) -> Mapping[TrialKey, str]:
         """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
@@ -191,6 +196,7 @@ class Actuator:
             return
         before = self._kept.get(pod.uid)
         if before is not None and time.monotonic() < before.again_at:
+            self._stays.add(action.trial)
             return  # what is written and taken back below would wake the next cycle at once, for ever
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
         try:
@@ -198,6 +204,7 @@ class Actuator:
         except ApiError as error:
             if error.not_found or error.conflict or error.status == INVALID:
                 return  # it is gone, or another pod of that name: the next cycle looks again
+            self._stays.add(action.trial)
             raise
         trial = world.trial_by_key[action.trial]
         await emit(self._api, TRIALS, trial.metadata, LEAVES, f"{action.message} {trial.unsaved.sentence}")
@@ -206,6 +213,7 @@ class Actuator:
         except ApiError as error:
             if error.status:
                 self._kept[pod.uid] = _refused(before, error.message)
+                self._stays.add(action.trial)
                 # it lives on: ended by others some day, it must not say that this was why
                 back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
                 with suppress(ApiError):

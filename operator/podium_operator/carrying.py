@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
-from podium.domain.carrying import OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import DRAINS, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
 from podium.domain.levelling import LEVELLING
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
@@ -168,6 +168,7 @@ def _facts(
         trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
         target=any(one.metadata.name == stored.target for one in world.nodes),
         takes=takes(world, stored.target),
+        waits=stored.code == DRAINS,
         room=room,
         bound=new is not None and new.facts.node is not None,
     )

@@ -181,7 +181,7 @@ class Cycle:
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            levelled = self._leveller.levelled(world)
+            levelled = self._leveller.levelled(world, self._actuator.stays())
             await self._statuses.write(
                 world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled
             )

@@ -84,8 +84,13 @@ class Leveller:
                 self._noted[action.trial] = _next(trial, sight, action.target, world.now)
         return tuple(kept)
 
-    def levelled(self, world: World) -> Mapping[TrialKey, Levelled]:
-        """What is to be stored: of this cycle, or as it is."""
+    def levelled(self, world: World, stays: Iterable[TrialKey] = ()) -> Mapping[TrialKey, Levelled]:
+        """What is to be stored: of this cycle, or as it is. `stays`: who was told to go and could not be taken away: it
+        was not moved, and has no claim on its target.
+        """
+        for key in stays:
+            self._noted.pop(key, None)
+            self._told.pop(key, None)
         self._noted = {key: one for key, one in self._noted.items() if key in world.trial_by_key}
         found: dict[TrialKey, Levelled] = {}
         for trial in world.trials:

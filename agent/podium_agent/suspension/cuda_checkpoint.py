@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 Targets = tuple[Freezer, ...]
 NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
 ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
+NOT_ALL_OFF = "NotAllOff"  # code: of those that are to go to other GPUs some are at work; no refusal of the driver's
 _TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
 
 
@@ -82,14 +83,9 @@ class CudaCheckpoint:
             return Outcome(False, 0.0, "NoWayBack", full)
         self._settle(targets, states)
         self._note(targets, states, before)
-        # nobody is asked again how he stands after a step: who did not make it has said so, and the proof covers all
-        for step, begun in (
-            (Step.LOCK, (ProcessState.RUNNING,)),
-            (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
-        ):
-            trouble = await self._processes.make(step, _in_state(states, *begun))
-            if trouble is not None:
-                return Outcome(False, 0.0, trouble.code, trouble.message)
+        trouble = await self._take_off(states)
+        if trouble is not None:
+            return Outcome(False, 0.0, trouble.code, trouble.message)
         frozen = await self._freeze.suspend(targets)
         if not frozen.ok:
             return frozen
@@ -99,6 +95,18 @@ class CudaCheckpoint:
             return Outcome(False, 0.0, "NotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint")
         self._aim(targets, NOWHERE)
         return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
+
+    async def _take_off(self, states: Mapping[int, ProcessState]) -> Trouble | None:
+        """Lock all, then checkpoint all. Nobody is asked again how he stands after a step: who did not make it has said
+        so."""
+        for step, begun in (
+            (Step.LOCK, (ProcessState.RUNNING,)),
+            (Step.CHECKPOINT, (ProcessState.RUNNING, ProcessState.LOCKED)),
+        ):
+            trouble = await self._processes.make(step, _in_state(states, *begun))
+            if trouble is not None:
+                return trouble
+        return None
 
     async def resume(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> Outcome:
         """`onto`: for each GPU (uuid) that it was on the one, of the same product, that it is to have instead (driver
@@ -136,12 +144,12 @@ class CudaCheckpoint:
         trouble = await self._bring_back(targets, onto)
         if trouble is None:
             return Outcome(True, 0.0, "Moved" if onto else "Thawed")
-        if not trouble.pending and trouble.code == f"{Step.RESTORE}Refused":
-            lost = self._refusals.lost(target.path.name for target in targets)
-            if lost:
-                trouble = Trouble(LOST, f"{trouble.message}; {lost}")
-            else:
-                await self._park_again(targets)
+        no = not trouble.pending and trouble.code == f"{Step.RESTORE}Refused"
+        lost = self._refusals.lost(target.path.name for target in targets) if no else ""
+        if lost:
+            trouble = Trouble(LOST, f"{trouble.message}; {lost}")
+        elif no or trouble.code == NOT_ALL_OFF:
+            await self._park_again(targets)
         if trouble.code == LOST:
             await self._kill(targets)
         return Outcome(False, 0.0, trouble.code, trouble.message)
@@ -214,7 +222,7 @@ class CudaCheckpoint:
         trouble = self._processes.waiting_for(states)
         back = _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
         if trouble is None and onto and back and not self._aimed(targets):
-            trouble = Trouble("RestoreRefused", f"process {min(back)} is back on its own GPUs; the rest has to follow")
+            trouble = Trouble(NOT_ALL_OFF, f"process {min(back)} is back on its own GPUs: it is taken off again first")
         if trouble is None:
             self._aim(targets, onto)  # so that the next agent, too, knows where those are that are back
             trouble = await self._restore_and_unlock(targets, states, onto)
@@ -289,10 +297,11 @@ class CudaCheckpoint:
             return f"not undone yet: {error}"
 
     async def _park_again(self, targets: Targets) -> None:
-        """A restore was refused and its process is as before: those that are back go out again, and all are frozen."""
+        """A restore was refused and its process is as before: those that are back, or at work even (an earlier try let
+        them go on), go out again, and then all are frozen."""
         states = await self._processes.of(targets)
         self._settle(targets, states)
-        if await self._processes.make(Step.CHECKPOINT, _in_state(states, ProcessState.LOCKED)) is None:
+        if await self._take_off(states) is None:
             frozen = await self._freeze.suspend(targets)
             if frozen.ok:
                 self._aim(targets, NOWHERE)

@@ -36,6 +36,7 @@ NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be c
 PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
 REST_SECONDS = 5.0
 DRAINED_SECONDS = 1800.0  # for which an image, all that is left of the trial, waits for a node that drains
+DRAINS = "TargetDrains"  # code of `Pushed` while it does so: the phase is then as old as that
 UNDONE = "Its node takes trials again: it goes on there."
 
 
@@ -45,9 +46,9 @@ class CarryFacts:
     attempt is there in any state; `rejected`: its kubelet did not take it, so that nothing of it ever ran; `refusal`:
     (code, sentence) of the agent, or of the API server for the new pod; `pushed`: the agent named the image; `printed`:
     the new pod has printed a value; `broken`: why the new pod cannot start, empty: it can; `trying`: seconds for which
-    its containers could begin; `target`: the node that it goes to is there; `takes`: and does not drain; `room`: and
-    the share that it was promised there is no other's; `bound`: the new pod has its node; `age`: seconds since the
-    phase began."""
+    its containers could begin; `target`: the node that it goes to is there; `takes`: and does not drain; `waits`: it is
+    stored that it drains; `room`: and the share that it was promised there is no other's; `bound`: the new pod has its
+    node; `age`: seconds since the phase began."""
 
     age: float = 0.0
     over: bool = False  # the trial has ended
@@ -63,13 +64,14 @@ class CarryFacts:
     trying: float = 0.0
     target: bool = True
     takes: bool = True
+    waits: bool = False
     room: bool = True
     bound: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """`code` and `message` say why, where it fell back."""
+    """`code` and `message` say why, where it fell back or waits."""
 
     phase: CarryPhase
     code: str = ""
@@ -86,6 +88,14 @@ def _back(code: str, message: str, when: Callable[[CarryFacts], bool]) -> _Rule:
 
 def _to(phase: CarryPhase, when: Callable[[CarryFacts], bool]) -> _Rule:
     return lambda facts: Moved(phase) if when(facts) else None
+
+
+def _drains(facts: CarryFacts) -> Moved | None:
+    """The time for which it waits begins as its target drains, however long the image has been there."""
+    if facts.takes is not facts.waits:
+        return None
+    told = () if facts.takes else (DRAINS, "Its image waits for that node to take trials again.")
+    return Moved(CarryPhase.PUSHED, *told)
 
 
 def _refused(facts: CarryFacts) -> Moved | None:
@@ -110,7 +120,7 @@ _SILENT = _back(
 _NO_TARGET = _back(
     "TargetGone",
     "The node that it was to go to takes no trials any more.",
-    lambda f: not f.takes and (f.old_pod or not f.target or f.age >= DRAINED_SECONDS),
+    lambda f: not f.takes and (f.old_pod or not f.target or (f.waits and f.age >= DRAINED_SECONDS)),
 )
 _FULL = _back(
     "TargetFull",
@@ -130,7 +140,7 @@ TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
             *(_to(CarryPhase.PUSHED, lambda f: f.pushed), _GONE, _SILENT),
         ),
         # its old pod may be gone by now: the image is all that is needed
-        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL),
+        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL, _drains),
         CarryPhase.CREATED: (
             *(_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER),
             # the image is as it was: another pod goes on from it (its agent was away for a moment, say)

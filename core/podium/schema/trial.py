@@ -164,7 +164,7 @@ class Carrying(StatusModel):
     """The way of a live trial to another node (container-checkpoint, experimental)."""
 
     phase: CarryPhase = Field(description="how far it is; FellBack: it is not carried, code and message say why")
-    since: datetime = Field(description="when that phase began")
+    since: datetime = Field(description="when that phase began, or that code was set")
     pod_uid: str = Field(description="uid of the pod that it leaves")
     attempt: int = Field(description="number of the pod that it goes on in")
     node: str = Field(description="that it leaves")
@@ -172,7 +172,7 @@ class Carrying(StatusModel):
     reason: str = Field("NodeDraining", description="CamelCase word: why it goes; Levelling: fewer trials a GPU there")
     image: str = Field("", description="of its memory, by digest; empty: not made yet")
     arrives: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/arrives")
-    code: str = Field("", description="CamelCase word: why it fell back")
+    code: str = Field("", description="CamelCase word: why it fell back; TargetDrains: what its image waits for")
     message: str = Field("", description="the same as a sentence")
 
 

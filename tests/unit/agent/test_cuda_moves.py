@@ -114,6 +114,27 @@ def test_a_way_home_that_fails_in_the_middle_is_known_as_well(trial: Trial) -> N
     assert trial.all_work()
 
 
+@pytest.mark.parametrize("onto", ["home", "away"])
+def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, onto: str) -> None:
+    """Suspended is who holds nothing: a process that was let go on before another was refused is none of the rest."""
+    home, away = trial.two_gpus()
+    assert trial.suspend().ok
+    driver = CudaDriver(trial.node.library)
+    for target in trial.targets:
+        target.ask(False)
+    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    driver.restore(trial.programs[0].pid)
+    driver.unlock(trial.programs[0].pid)
+    if onto == "home":
+        trial.fault("fail=restore")
+    assert not trial.resume(NOWHERE if onto == "home" else {home: away}).ok
+    assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
+    trial.node.clear_faults()
+    assert trial.resume(NOWHERE if onto == "home" else {home: away}).ok
+    assert [set(gpus) for gpus in trial.on()] == [{home if onto == "home" else away}] * 2
+    assert trial.all_work()
+
+
 @pytest.mark.parametrize("order", ["resume", "suspend"])
 def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) -> None:
     """The first process is on the other GPU, the second was not asked yet."""

@@ -255,6 +255,33 @@ def test_it_looks_by_the_clock_however_long_a_look_takes(
     write(scene)
 
 
+def test_one_that_ends_as_its_node_stalls_gets_its_time_for_the_last_lines(
+    write: Callable[..., TrialServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer hears of the end after its look was due and before it looks: containerd may still be copying then."""
+    every, ended, closed = 0.4, list[float](), list[float]()
+
+    async def scene(writing: Writing) -> None:
+        loop, book = asyncio.get_running_loop(), begun(pod())
+        book.follow(RUNNING, ("G",), time.time())
+
+        def ends() -> None:
+            ended.append(loop.time())
+            end(book)
+
+        async def stalls(_: SaveWatch) -> None:
+            if not ended:  # of what is due together the loop calls first what was due first
+                loop.call_at(loop.time() + every - 0.01, time.sleep, 0.01 + 0.9 * every)
+                loop.call_at(loop.time() + every, ends)
+
+        monkeypatch.setattr(SaveWatch, "look", stalls)
+        await asyncio.wait_for(writing.start(book, log_seconds=every), 300)
+        closed.append(loop.time())
+
+    write(scene)
+    assert closed[0] - ended[0] >= every
+
+
 def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: Callable[..., TrialServer]) -> None:
     """Suspended, deleted and thawed for its SIGTERM: while its hold stands as closed, the next attempt would begin."""
 

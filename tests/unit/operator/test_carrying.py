@@ -6,6 +6,7 @@ All is derived from the objects, so each step is as an operator sees it that has
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from carrying_builders import (
@@ -92,7 +93,7 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "RestoreFailed",
     ),
     ("its target drains", drained(world(pod(), **PUSHED)), "FellBack", "TargetGone"),
-    ("its target drains, the image is all that is left", drained(world(**PUSHED)), "Pushed", ""),
+    ("its target drains, the image is all that is left", drained(world(**PUSHED)), "Pushed", "TargetDrains"),
     ("its target is gone", world(pod(), target=False, **PUSHED), "FellBack", "TargetGone"),
     ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "Created", ""),
     ("its node is not heard of", world(NEW_POD, target=False, **way("Created")), "Created", ""),
@@ -185,6 +186,19 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     then = world(pod(2, carried=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
     assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.CREATED, True, "node-2")
+
+
+def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
+    """It had waited for a share for an hour already."""
+    waits: dict[str, Any] = PUSHED
+    told = []
+    for seconds, drains in ((3600, True), (5399, True), (5400, False), (5500, True), (7299, True), (7300, True)):
+        seen = world(**waits, now=NOW + seconds)
+        stored = after(drained(seen) if drains else seen)
+        assert stored is not None
+        waits = {"carrying": stored.model_dump(mode="json", by_alias=True)}
+        told.append(stored.code or stored.phase.value)
+    assert told == ["TargetDrains", "TargetDrains", "Pushed", "TargetDrains", "TargetDrains", "TargetGone"]
 
 
 def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> None:

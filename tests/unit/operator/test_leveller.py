@@ -14,7 +14,10 @@ from podium.domain.actions import Action, Carry, DeletePod, Requeue
 from podium.domain.levelling import LEVELLING
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
+from podium_operator.actuator import Actuator
 from podium_operator.leveller import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
 from podium_operator.observed import observe
 from podium_operator.pods import PodRules
 from podium_operator.pods import make_pod as new_pod
@@ -148,6 +151,34 @@ def test_a_move_is_told_until_the_status_shows_it_and_counted_once() -> None:
     admit(one, later, move(later))
     assert one.levelled(later)[trial_key(later.trials[0])].count == 2
     assert one.levelled(make_world(JOB)) == {}
+
+
+REFUSED = ApiError(403, "Forbidden", "a webhook keeps it")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "verb", "moves"),
+    [
+        (None, "", 1),
+        (REFUSED, "patch", 0),
+        (REFUSED, "delete", 0),
+        (ApiError(0, "Unreachable", "no answer"), "delete", 1),  # it may be gone
+    ],
+)
+def test_a_move_that_the_api_server_refuses_is_none(refusal: ApiError | None, verb: str, moves: int) -> None:
+    class Wire:
+        def __getattr__(self, name: str) -> Any:
+            async def call(*_: Any, **__: Any) -> None:
+                if name == verb and refusal is not None:
+                    raise refusal
+
+            return call
+
+    world, one, api = suspended(), leveller(Cluster(ROOM)), cast(Api, Wire())
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    for _ in range(2):  # the second time it is not even tried
+        asyncio.run(actuator.order(world, admit(one, world, move(world))))
+        assert len(one.levelled(world, actuator.stays())) == moves
 
 
 def way(attempt: int = 1) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""The moments of a hand-over as the agent reports them: in none of them is the decision taken back at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from plans import FAST, RUN, SLOW, P, holding, on_gpu, orders, sound, why
+
+from podium.domain.snapshot import Snapshot
+
+OLD, NEW = 0, 1
+# phases of old and new, who is reported as the holder, and since when, whether the order is reported as carried out
+MOMENTS: dict[str, tuple[P, P, int | None, float | None, bool]] = {
+    "ordered": (RUN, P.SUSPENDED, OLD, 900.0, False),
+    "ordered, its first turn": (RUN, P.GATED, OLD, 900.0, False),
+    "old on its way out": (P.SUSPENDING, P.SUSPENDED, OLD, 900.0, False),
+    "old off": (P.SUSPENDED, P.SUSPENDED, None, None, False),
+    "new on its way in": (P.SUSPENDED, P.RESUMING, NEW, 1000.0, False),
+    "new in": (P.SUSPENDED, RUN, NEW, 1000.0, True),
+    "new in, not yet told": (P.SUSPENDED, RUN, NEW, 1000.0, False),
+    # the kubelet tells of a gate that was passed before the agent does
+    "new starts, the agent is late": (P.SUSPENDED, RUN, None, None, False),
+    "new starts, the agent is later": (RUN, RUN, OLD, 900.0, False),
+}
+
+
+def moment(policy: str, name: str, now: float = 1000.5) -> Snapshot:
+    """The old holder has just printed its best value: by rank it is to go first again."""
+    *phases, holder, since, in_effect = MOMENTS[name]
+    trials = [replace(trial, phase=phase) for trial, phase in zip(on_gpu(FAST, SLOW), phases, strict=True)]
+    base = holding(trials)
+    key = None if holder is None else trials[holder].key
+    order = (trials[NEW].key, trials[OLD].key)
+    gpu = replace(base.gpus[0], holder=key, holder_since=since, order=order, in_effect=in_effect)
+    return replace(base, now=now, gpus=(gpu,), jobs=(replace(base.jobs[0], policy=policy),))
+
+
+@pytest.mark.parametrize("policy", ["hermes", "best_so_far", "envelope"])
+@pytest.mark.parametrize("name", MOMENTS)
+def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
+    made = sound(moment(policy, name))
+    assert orders(made) == {}
+    assert why(made, "job-0") == "MinimumRun"
+
+
+@pytest.mark.parametrize("name", [name for name, (*_, holder, _, _) in MOMENTS.items() if holder == NEW])
+def test_until_it_has_had_it(name: str) -> None:
+    assert orders(sound(moment("hermes", name, now=1010.0))) == {"gpu-0": ["job-0", "job-1"]}
