@@ -22,7 +22,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "extender"))
 
-from bench_extender import Live
+from made_up import Live
 from malformed import GOLDEN, malformed, recorded, send, wrong_with
 
 from podium.placement.registry import DEFAULT, placement_policy

@@ -26,9 +26,9 @@ from pathlib import Path
 import httpx
 import matplotlib
 import numpy as np
-from bench_extender import gpunode
 from control_plane import open_world
 from extender_world import TRIAL_LABEL, World, free_port, now
+from made_up import gpunode
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS

@@ -1,10 +1,11 @@
 """Records what a real kube-scheduler asks the extender, and the answers, for tests/unit/extender/test_schedulers.py.
 
     PODIUM_TEST_SCHEDULER=1.34.4 python tools/record_scheduler.py     (root; without: the cluster's version)
+    ... --scenes crowded                                              (the others stay as they are recorded)
 
-A few scenes on Node objects without a kubelet, each with node names and with whole nodes (`nodeCacheCapable: false`).
-With each question goes what the extender had heard of by then, so that it can be asked again anywhere. Writes
-tests/golden/extender/schedulers/VERSION.json.
+A few scenes on Node objects without a kubelet, each with node names and with whole nodes (`nodeCacheCapable: false`;
+not the one of a crowd, whose nodes would take 200 KB). With each question goes what the extender had heard of by then,
+so that it can be asked again anywhere. Writes tests/golden/extender/schedulers/VERSION.json.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,6 +28,7 @@ from extender_world import ROOT, World, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_extender.head import SCORED
 
 FOLDER = ROOT / "tests" / "golden" / "extender" / "schedulers"
 FORMS = {"names": True, "nodes": False}
@@ -115,6 +117,20 @@ def placing(world: World, pod: str, *, trial: bool) -> Json:
     return before
 
 
+def crowding(world: World, pod: str) -> Json:
+    """More nodes than filter hands on; the earlier their names come the busier they are."""
+    crowd = [f"n{i:02d}" for i in range(SCORED + 8)]
+    world.add_nodes({short: [gpu(i, smUtilization=2.0 * (len(crowd) - i))] for i, short in enumerate(crowd)})
+    world.add_pod("first", on=crowd[0])
+    world.bound("first")
+    settled(world)
+    world.wait(lambda: world.handed_on(crowd) == crowd[-SCORED:], "filter hands on the best")
+    before = known(world)
+    world.add_pod(pod, among=crowd)
+    world.bound(pod)
+    return before
+
+
 def preempting(world: World, pod: str) -> Json:
     """Three trials have all shares; of the last two one has just saved."""
     world.add_node("idle", gpu(1), shares=3)
@@ -133,7 +149,9 @@ SCENES = {
     "searching": lambda world: placing(world, "searching", trial=True),
     "plain": lambda world: placing(world, "plain", trial=False),
     "urgent": lambda world: preempting(world, "urgent"),
+    "crowded": lambda world: crowding(world, "crowded"),
 }
+BY_NAMES_ALONE = {"crowded"}
 
 
 @contextmanager
@@ -145,14 +163,16 @@ def asking(world: World, relay: Relay, by_name: bool) -> Iterator[None]:
         world.kill("scheduler")
 
 
-def record(world: World) -> Sequence[Json]:
+def record(world: World, scenes: Collection[str]) -> list[Json]:
     found: list[Json] = []
     world.start_extender()
     for form, by_name in FORMS.items():
         relay = Relay(world.extender_port)
         with asking(world, relay, by_name):
-            for scene, play in SCENES.items():
-                objects = play(world)
+            for scene in scenes:
+                if not by_name and scene in BY_NAMES_ALONE:
+                    continue
+                objects = SCENES[scene](world)
                 for call in relay.first_about(scene):
                     found.append({"scene": scene, "form": form, "objects": objects, **call})
                     print(f"{scene}, {form}: {call['verb']}", flush=True)
@@ -163,11 +183,14 @@ def record(world: World) -> Sequence[Json]:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    with open_world(scheduler="podium-golden") as world:
-        found = record(world)
-    FOLDER.mkdir(exist_ok=True)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
+    scenes = parser.parse_args().scenes
     path = FOLDER / f"{scheduler_version()}.json"
+    kept = [call for call in json.loads(path.read_text()) if call["scene"] not in scenes] if path.exists() else []
+    with open_world(scheduler="podium-golden") as world:
+        found = kept + record(world, scenes)
+    FOLDER.mkdir(exist_ok=True)
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(f"{len(found)} questions in {path.relative_to(ROOT)}")
 

@@ -13,6 +13,7 @@ import pytest
 
 from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import Resource
+from podium_cluster.watch import wait_all_synced
 from podium_extender.announcements import Announcements
 from podium_extender.app import create_app
 from podium_extender.decide import Judge
@@ -62,9 +63,9 @@ async def _ask(
     announced: Announcements | None = None,
 ) -> httpx.Response:
     telemetry = _caches(objects)
-    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()] if warm else []
-    if warm:
-        await asyncio.gather(*(cache.wait_synced() for cache in telemetry.caches.values()))
+    watched = [*telemetry.caches.values(), *telemetry.more_caches.values()] if warm else []
+    runs = [asyncio.create_task(cache.run()) for cache in watched]
+    await wait_all_synced(watched)
     judge = Judge(placement_policy(placement), 60.0)
     metrics = metrics or Metrics()
     app = create_app(

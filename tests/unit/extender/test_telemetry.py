@@ -7,13 +7,17 @@ import random
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_caches import Live
 
+from podium.placement.views import NodeView
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
+from podium_extender import telemetry
+from podium_extender.main import when_warm
 from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.trials import parse_trial
 
@@ -114,6 +118,33 @@ async def _compare(seed: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_events_lead_to_what_a_new_start_would_see(seed: int) -> None:
-    asyncio.run(_compare(seed))
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, telemetry.BACKLOG]))
+def test_events_lead_to_what_a_new_start_would_see(seed: int, backlog: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(telemetry, "BACKLOG", backlog)
+        asyncio.run(_compare(seed))
+
+
+def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a quiet minute every node of a cluster has changed, and kube-scheduler waits for one second."""
+    names = [f"n{i:03d}" for i in range(3 * telemetry.BACKLOG)]
+    chance = random.Random(0)
+    made: list[str] = []
+
+    async def main() -> None:
+        servers = {resource: Live(resource, {}) for resource in (PODS, LEASES, TRIALS)}
+        servers[GPUNODES] = Live(GPUNODES, {name: gpunode(chance, name) for name in names})
+        live = World(servers)
+        try:
+            warm = when_warm(live.telemetry, live.telemetry.caches.values())
+            await asyncio.gather(warm, live.settle())
+            for name in names:
+                servers[GPUNODES].put(name, gpunode(chance, name))
+            await live.settle()
+            monkeypatch.setattr(telemetry, "view", lambda name, *_: made.append(name) or NodeView(name, (), None))
+            live.telemetry.views()
+        finally:
+            live.stop()
+
+    asyncio.run(main())
+    assert len(made) < telemetry.BACKLOG
