@@ -28,7 +28,7 @@ class KilledError(BaseException):
 
 
 class Server:
-    """`fuse`: calls until the caller is killed (None: never)."""
+    """`fuse`: calls until the caller is killed (None: never); `mute`: writes until one is done and its answer lost."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -37,6 +37,7 @@ class Server:
         self._parts: dict[tuple[str, str, str], dict[str, Object]] = {}  # (kind, uid, part) > manager > fields
         self.log: list[tuple[str, Key, Object | None]] = []
         self.fuse: int | None = None
+        self.mute: int | None = None
         self.losses_told = 0
 
     # what everybody may look at
@@ -64,7 +65,7 @@ class Server:
         self._burn()
         if resource is EVENTS:
             self.losses_told += manifest["reason"] == "StepsLost"
-            return
+            return self._answer(None)
         meta = manifest["metadata"]
         if self.find(resource, meta["name"], meta.get("namespace", "")) is not None:
             raise ApiError(409, "AlreadyExists", f"{resource.kind} {meta['name']}")
@@ -73,12 +74,14 @@ class Server:
         if resource is PODS:
             made["status"] = {"phase": "Pending"}
         self.put(resource, made)
+        return self._answer(None)
 
     async def delete(
         self, resource: Resource, name: str, namespace: str, *, uid: str | None = None, grace_seconds: int | None = None
     ) -> None:
         self._burn()
         self.end(name, uid=uid, grace=grace_seconds)
+        return self._answer(None)
 
     async def patch(self, resource: Resource, name: str, namespace: str, patch: Any, **_: Any) -> None:
         self._burn()
@@ -90,12 +93,13 @@ class Server:
         meta = found["metadata"]
         notes = {**meta.get("annotations", {}), **patch["metadata"].get("annotations", {})}
         self.put(resource, {**found, "metadata": {**meta, "annotations": notes}})
+        return self._answer(None)
 
     async def apply(self, resource: Resource, manifest: Mapping[str, Any], *, manager: str) -> Object:
-        return self._apply(resource, manifest, manager, "spec")
+        return self._answer(self._apply(resource, manifest, manager, "spec"))
 
     async def apply_status(self, resource: Resource, manifest: Mapping[str, Any], *, manager: str) -> Object:
-        return self._apply(resource, manifest, manager, "status")
+        return self._answer(self._apply(resource, manifest, manager, "status"))
 
     # what happens in the cluster
 
@@ -159,6 +163,14 @@ class Server:
             self.fuse -= 1
             if self.fuse < 0:
                 raise KilledError
+
+    def _answer(self, answer: T) -> T:
+        if self.mute is not None:
+            self.mute -= 1
+            if self.mute < 0:
+                self.mute = None
+                raise ApiError(0, "Unreachable", "no answer came in time")
+        return answer
 
 
 def _places(spec: Object) -> list[tuple[str, list[str]]]:

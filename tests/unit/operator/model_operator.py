@@ -94,9 +94,9 @@ class Operator:
             Leveller(api, _LEVELS if levels else _SETTINGS),
         )
 
-    def cycle(self, dies_after: int | None = None) -> bool:
-        """One cycle; False if it was killed after so many calls of the server."""
-        self._server.fuse = dies_after
+    def cycle(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
+        """One cycle; False if it was killed after so many calls of the server. One answer is lost after so many."""
+        self._server.fuse, self._server.mute = dies_after, mute_after
         try:
             with self._at_this_time():
                 self._loop.run_until_complete(self._cycle.once())
@@ -105,7 +105,7 @@ class Operator:
                 self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
             return False
         finally:
-            self._server.fuse = None
+            self._server.fuse = self._server.mute = None
         return True
 
     @contextmanager

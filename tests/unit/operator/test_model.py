@@ -2,8 +2,8 @@
 
 The operator is the real one (its whole cycle: observe, snapshot, plan, actuator, statuses), with a server of plain
 objects; agents decide with the real arbiter. Both sides see the world late, each part as late as the test likes; they
-die at any moment, the operator also between two calls of one cycle; pods are deleted with and without grace, processes
-crash, a node is lost for good, nodes are drained. What must hold:
+die at any moment, the operator also between two calls of one cycle, and answers to what it wrote are lost; pods are
+deleted with and without grace, processes crash, a node is lost for good, nodes are drained. What must hold:
 
 - at most one trial works on a GPU (but for the last call of one that is about to be killed);
 - a trial never has two pods that work, unless one was taken from the API by force;
@@ -49,6 +49,7 @@ POLICIES: list[dict[str, Any]] = [
     {"name": "round_robin", "settings": {"quantum": 2.0}},
 ]
 A_NODE = st.sampled_from(NODES)
+AFTER_CALLS = st.sampled_from([None, None, None, 0, 1, 2, 4])
 SEEN = st.sampled_from([0, 1, 3, None])  # changes that a watch brings; None: all there are
 
 
@@ -90,12 +91,15 @@ class PodiumModel(RuleBasedStateMachine):
 
     # who decides
 
-    @rule(seen=st.tuples(SEEN, SEEN, SEEN), dies_after=st.sampled_from([None, None, None, 0, 1, 2, 4]))
-    def operator_plans(self, seen: tuple[int | None, int | None, int | None], dies_after: int | None) -> None:
-        """One cycle after some news; or one in the middle of which the operator is killed, and another begins."""
+    @rule(seen=st.tuples(SEEN, SEEN, SEEN), dies_after=AFTER_CALLS, mute_after=AFTER_CALLS)
+    def operator_plans(
+        self, seen: tuple[int | None, int | None, int | None], dies_after: int | None, mute_after: int | None = None
+    ) -> None:
+        """One cycle after some news; or one in the middle of which a write is done and its answer lost, or the operator
+        is killed, and another begins."""
         for view, most in zip(self.operator.mirror.views, (None, *seen), strict=True):
             view.see(most)
-        if not self.operator.cycle(dies_after):
+        if not self.operator.cycle(dies_after, mute_after):
             self.operator = Operator(self.server, self.clock, self.loop, self.noticed, self.levels)
 
     @rule(
