@@ -16,8 +16,9 @@ class Exit(IntEnum):
 
 
 EXIT_CODES_HELP = (
-    "exit codes: 0 done | 1 the job failed or was refused, the file is not valid | 2 usage | 3 not found |\n"
-    "            4 the cluster cannot be reached or said no | 5 timed out | 130 interrupted"
+    "exit codes: 0 done | 1 the job failed or was refused, the file is not valid |\n"
+    "            2 usage | 3 not found | 4 the cluster cannot be reached or said no |\n"
+    "            5 timed out | 130 interrupted"
 )
 
 

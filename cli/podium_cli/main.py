@@ -32,7 +32,7 @@ EPILOG = f"""examples:
   kubectl apply -f examples/digits/job.yaml
   podium watch digits --until-done     the live table, until the search ends
   podium explain trial digits-3        why it runs or waits
-  podium report digits                 podium-report.html: curves, who held each GPU, every trial
+  podium report digits                 a page: curves, who held each GPU, trials
 
 {EXIT_CODES_HELP}"""
 
@@ -40,7 +40,7 @@ EPILOG = f"""examples:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         prog="podium",
-        description="Watch and steer hyper-parameter searches that Podium runs. `podium COMMAND --help` has examples.",
+        description="Watch and steer hyper-parameter searches that Podium runs.\n`podium COMMAND --help` has examples.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,8 @@
 """What kube-scheduler's own scores may go by although the pod in question does not say it: nodes with a taint
 `PreferNoSchedule`, and pods on nodes whose affinities mean this one. Kept by watches; `narrow` goes by it.
 
+A pod counts from its binding's being seen on, not while it is assumed: kube-scheduler, which assumes it too, weighs its
+wish among the nodes that are handed on, so that a few milliseconds long a preferred node may be missing there, no more.
 What an answer costs grows neither with the pods nor with the affinities that do not concern the one in question.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 else:
     Commands = argparse._SubParsersAction  # generic in the type stubs alone
 
+WIDTH = 78  # of a text that argparse shows as it is: a terminal has 80
 Run = Callable[[argparse.Namespace], Exit]
 
 
@@ -35,7 +37,7 @@ def command(
     parser = commands.add_parser(
         name,
         help=says,
-        description=says,
+        description=textwrap.fill(says, WIDTH),
         parents=[cluster_options()] if cluster else [],
         epilog=f"examples:\n{shown}\n\n{EXIT_CODES_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -33,7 +33,8 @@ def add(commands: Commands) -> None:
         says="how many GPUs keep the wait within a bound, from numbers or from a trace",
         examples="""
             podium capacity --rate 120/h --service 30m --wait 5m
-            podium capacity --rate 120/h --service 30m --wait 5m --share 0.95 --service-c2 4
+            podium capacity --rate 120/h --service 30m --wait 5m --share 0.95
+            podium capacity --rate 120/h --service 30m --wait 5m --service-c2 4
             podium capacity --offered 24 --service 1h --wait 10m -o json
             podium capacity --rate 6/min --service 30s --lost 0.01
             podium capacity --trace philly.csv.gz --wait 10m --share 0.9

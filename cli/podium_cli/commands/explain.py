@@ -40,7 +40,8 @@ def add(commands: Commands) -> None:
         help="trial: phase, reason, rank, who has its GPU, what it did so far; pod: score or refusal of each node",
     )
     parser.add_argument("name", help="name of the HyperParamTrial or of the Pod")
-    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT, help=f"of placement (default: {DEFAULT})")
+    text = f"of placement: {', '.join(POLICIES)} (default: {DEFAULT})"
+    parser.add_argument("--policy", choices=POLICIES, default=DEFAULT, metavar="NAME", help=text)
     parser.add_argument(
         "--podium-namespace",
         default="podium-system",

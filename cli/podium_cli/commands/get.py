@@ -44,9 +44,10 @@ def add(commands: Commands) -> None:
             podium get gpus
         """,
     )
-    parser.add_argument("what", choices=("trials", "gpus"))
+    parser.add_argument("what", choices=("trials", "gpus"), help="of a job, or of all nodes that have an agent")
     parser.add_argument("job", nargs="?", help="name of the HyperParamJob (trials)")
-    parser.add_argument("--sort-by", choices=tuple(ORDERS), default="rank", help="order of the trials (default: rank)")
+    text = f"order of the trials: {', '.join(ORDERS)} (default: rank)"
+    parser.add_argument("--sort-by", choices=tuple(ORDERS), default="rank", metavar="ORDER", help=text)
 
 
 def _run(arguments: argparse.Namespace) -> Exit:

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
         "makespan",
         _makespan,
         says="the earliest end of all tasks, with a certified distance from the optimum",
-        examples="podium optimise makespan tasks.csv --cpus 64 --gpus 8 --method dual -o gantt.html",
+        examples="podium optimise makespan tasks.csv --cpus 64 --gpus 8 -o gantt.html",
         cluster=False,
     )
     makespan.add_argument(

@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
         """,
         cluster=False,
     )
-    parser.add_argument("job", type=Path, metavar="JOB.yaml")
+    parser.add_argument("job", type=Path, metavar="JOB.yaml", help="one HyperParamJob")
     simulate.curves(parser, goal=None)
     text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
     parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)

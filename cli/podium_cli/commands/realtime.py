@@ -14,6 +14,7 @@ from podium.schema.manifests import ManifestError, read_manifests
 from podium_cli.commands.base import Commands, command
 from podium_cli.exits import CliError, Exit
 
+POLICIES = ("ahead", "sgprs", "single", "naive", "naive-single")
 PICTURES = (".png", ".svg", ".pdf")
 
 
@@ -33,24 +34,47 @@ def add(commands: Commands) -> None:
     )
     parser.set_defaults(parser=parser)
     inner = parser.add_subparsers(title="commands", metavar="COMMAND")
-    simulate = inner.add_parser("simulate", help="the SGPRS paper's figures on the simulated GPU")
-    simulate.add_argument("--contexts", type=_numbers(int), default=(2, 3), metavar="N,N", help="default 2,3")
-    simulate.add_argument("--oversubscription", type=_numbers(float), default=(1.0, 1.5, 2.0), metavar="X,X")
-    simulate.add_argument("--tasks", type=_span, default=tuple(range(20, 31)), metavar="A-B", help="default 20-30")
-    simulate.add_argument("--seconds", type=float, default=3.0, help="of virtual time for each point (default 3)")
-    simulate.add_argument("--seed", type=int, default=0)
+    simulate = command(
+        inner,
+        "simulate",
+        _simulate,
+        says="the SGPRS paper's figures on the simulated GPU",
+        examples="podium realtime simulate --contexts 3 --oversubscription 1.5,2 --tasks 24",
+        cluster=False,
+    )
+    text = "partitions of the GPU (default: 2,3)"
+    simulate.add_argument("--contexts", type=_numbers(int), default=(2, 3), metavar="N,N", help=text)
+    text = "what the partitions have together, in GPUs (default: 1,1.5,2)"
+    simulate.add_argument("--oversubscription", type=_numbers(float), default=(1.0, 1.5, 2.0), metavar="X,X", help=text)
+    text = "tasks at once (default: 20-30)"
+    simulate.add_argument("--tasks", type=_span, default=tuple(range(20, 31)), metavar="A-B", help=text)
+    text = "of virtual time for each point (default: 3)"
+    simulate.add_argument("--seconds", type=float, default=3.0, metavar="SECONDS", help=text)
+    simulate.add_argument("--seed", type=int, default=0, metavar="N", help="of the tasks' first releases (default: 0)")
     simulate.add_argument("--plot", type=Path, metavar="FILE", help="also draw them (PNG, SVG or PDF)")
-    simulate.set_defaults(run=_simulate)
-    admit = inner.add_parser("admit", help="would these tasks keep their deadlines together? (PeriodicTaskSet)")
-    admit.add_argument("file", type=Path, metavar="FILE")
-    admit.set_defaults(run=_admit)
-    run = inner.add_parser("run", help="run real networks on this machine's partitions for some seconds")
-    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu")
-    run.add_argument("--policy", choices=("ahead", "sgprs", "single", "naive", "naive-single"), default="ahead")
-    run.add_argument("--tasks", type=int, default=4)
-    run.add_argument("--fps", type=float, default=10.0, help="of each task")
-    run.add_argument("--seconds", type=float, default=5.0)
-    run.set_defaults(run=_run)
+    admit = command(
+        inner,
+        "admit",
+        _admit,
+        says="would these tasks keep their deadlines together?",
+        examples="podium realtime admit cameras.yaml",
+        cluster=False,
+    )
+    admit.add_argument("file", type=Path, metavar="FILE", help="YAML with PeriodicTaskSets")
+    run = command(
+        inner,
+        "run",
+        _run,
+        says="run real networks on this machine's partitions for some seconds",
+        examples="podium realtime run --tasks 6 --fps 20 --policy ahead",
+        cluster=False,
+    )
+    run.add_argument("--backend", choices=("cpu", "cuda"), default="cpu", help="what they run on (default: cpu)")
+    text = f"who goes first: {', '.join(POLICIES)} (default: ahead)"
+    run.add_argument("--policy", choices=POLICIES, default="ahead", metavar="NAME", help=text)
+    run.add_argument("--tasks", type=int, default=4, metavar="N", help="networks at once (default: 4)")
+    run.add_argument("--fps", type=float, default=10.0, metavar="X", help="frames a second of each task (default: 10)")
+    run.add_argument("--seconds", type=float, default=5.0, metavar="SECONDS", help="how long (default: 5)")
 
 
 def _help(arguments: argparse.Namespace) -> Exit:

@@ -27,12 +27,19 @@ def add(commands: Commands) -> None:
         examples="""
             podium report digits
             podium report digits -o digits.html
-            kubectl get hpj,hpt,gpunodes -o yaml > saved/all.yaml && podium report digits --from-files saved
+            kubectl get hpj,hpt,gpunodes -o yaml > saved/all.yaml
+            podium report digits --from-files saved
             podium report --sample -o sample.html
         """,
     )
     source(parser)
-    parser.add_argument("-o", "--output", type=Path, default=Path("podium-report.html"), help="file to write")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("podium-report.html"),
+        help="file to write (default: podium-report.html)",
+    )
     short = command(
         commands,
         "summary",

@@ -40,7 +40,8 @@ def add(commands: Commands) -> None:
             podium simulate --gpus 8 --policy envelope --policy asha
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
-            podium simulate search.csv --goal minimize --system --nodes 2 --report simulation.html
+            podium simulate search.csv --goal minimize --system --nodes 2
+            podium simulate --gpus 8 --nodes 2 --report simulation.html
         """,
         cluster=False,
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -79,13 +81,24 @@ def test_a_time_that_is_none_is_refused_by_its_option(
     assert f"argument {arguments[-1]}: {time} is no time; give seconds, 0 or more" in capsys.readouterr().err
 
 
-def test_help_of_every_command_teaches_by_examples_and_lists_exit_codes() -> None:
-    choices = next(action.choices for action in parser()._actions if action.dest == "command" or action.choices)
-    assert choices is not None
-    for name, command in dict(choices).items():  # type: ignore[call-overload]
+def every(command: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """It and all commands under it."""
+    yield command
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from every(inner)
+
+
+def test_help_of_every_command_teaches_by_examples_and_fits_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for command in every(parser()):
         text = command.format_help()
-        assert f"  podium {name}" in text or "&& podium" in text
+        assert f"  {command.prog}" in text or f"&& {command.prog}" in text
         assert "exit codes:" in text
+        assert [line for line in text.splitlines() if len(line) > 80] == []
+        unsaid = [one.metavar or one.dest for one in command._actions if not one.help and not one.choices]
+        assert unsaid == [], command.prog
 
 
 def test_sample_report_and_summary_need_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

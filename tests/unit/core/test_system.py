@@ -18,11 +18,12 @@ from podium.domain.actions import Plan
 from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, SavesAt, Snapshot
+from podium.placement.views import NodeView
 from podium.planning.planner import plan
 from podium.policies.registry import NAMES
 from podium.simulation.pools import Pool
 from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system import operator
+from podium.simulation.system import operator, scheduler
 from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
@@ -36,6 +37,7 @@ from podium.simulation.system.scenario import (
     SimulationError,
     Timing,
 )
+from podium.simulation.system.truth import Node
 from podium.testing.builders import make_job
 
 AT_ONCE = Timing(
@@ -55,6 +57,23 @@ def job(*curves: RecordedTrial, policy: str = "fifo", name: str = "job", **more:
 
 def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:
     return [(s.number, s.use, s.start, s.end) for s in outcome.spans]
+
+
+def test_of_empty_nodes_that_are_alike_one_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By name the first is taken, as if each had been: a node is some 20 us, and a cluster may have 10,000."""
+    looked: list[str] = []
+    view = scheduler._view
+
+    def look(node: Node) -> NodeView:
+        looked.append(node.spec.name)
+        return view(node)
+
+    monkeypatch.setattr(scheduler, "_view", look)
+    nodes = (*(NodeSpec(f"n{i:03}", 1) for i in reversed(range(100))), NodeSpec("a", 1, memory=8), NodeSpec("m", 1, 2))
+    of = job(curve(0.1), curve(0.2), curve(0.3))
+    outcome = simulate(Scenario(nodes, (replace(of, facts=(PodFacts(), PodFacts("m"), PodFacts())),), AT_ONCE))
+    assert {span.number: span.gpu for span in outcome.spans} == {0: "a-gpu0", 1: "m-gpu0", 2: "n000-gpu0"}
+    assert len(looked) < 20
 
 
 def test_fifo_by_hand() -> None:

@@ -15,25 +15,38 @@ from podium.simulation.system.truth import Gpu, Job, Node, Trial
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
-    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. O(GPUs log GPUs)."""
+    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. O(GPUs log GPUs) of the nodes
+    that have trials, and of one of those without any that are alike: of these there may be thousands.
+    """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
-    best: tuple[float, str, Node, NodeView] | None = None
+    empty: dict[tuple[int, int, int], float | None] = {}
+    best: tuple[float, str, Node] | None = None
     for node in nodes:
         if not node.up or (known and known != node.spec.name):
             continue
-        view = _view(node)
-        if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
-            continue
-        cost = LOAD_BALANCE.cost(Question(need), view)
-        found = (0.0 if cost is None else cost, node.spec.name, node, view)
-        if best is None or found[:2] < best[:2]:
-            best = found
+        if node.trials:
+            cost = _cost(need, node)
+        else:
+            kind = node.spec.gpus, node.spec.shares, node.spec.memory
+            if kind not in empty:
+                empty[kind] = _cost(need, node)
+            cost = empty[kind]
+        if cost is not None and (best is None or (cost, node.spec.name) < best[:2]):
+            best = cost, node.spec.name, node
     if best is None:
         return ()
-    _, _, node, view = best
-    chosen = sorted(_open(need, view), key=lambda gpu: (gpu.trials, gpu.uuid))[: need.gpus]
+    node = best[2]
+    chosen = sorted(_open(need, _view(node)), key=lambda gpu: (gpu.trials, gpu.uuid))[: need.gpus]
     names = {gpu.uuid for gpu in chosen}
     return tuple(gpu for gpu in node.gpus if gpu.uuid in names)
+
+
+def _cost(need: PodNeed, node: Node) -> float | None:
+    """None: there is no room."""
+    view = _view(node)
+    if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
+        return None
+    return LOAD_BALANCE.cost(Question(need), view) or 0.0
 
 
 def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
