@@ -278,6 +278,27 @@ def test_what_a_pod_must_have_was_seen_to_before(play: Callable[..., None], spec
     play(story)
 
 
+def test_a_node_that_a_pod_was_to_have_twice_and_did_not_get_is_left_out(play: Callable[..., None]) -> None:
+    """Something after all filters fails there, such as its volume; by our scores it would be that node for ever."""
+
+    async def story(scheduler: Scheduler) -> None:
+        places = [scheduler.place(pod("p")) for _ in range(2 * len(NAMES) + 2)]
+        assert places == [name for name in NAMES for _ in range(2)] + NAMES[:1] * 2
+        assert scheduler.filter(pod("p"))["NodeNames"][0] == NAMES[1]
+        assert scheduler.filter(pod("other"))["NodeNames"][0] == NAMES[0], "it is that pod's trouble alone"
+
+    play(story)
+
+
+@pytest.mark.parametrize("wish", [{}, {"affinity": {"nodeAffinity": WISH}}], ids=["the best", "all"])
+def test_a_node_alone_is_handed_on_however_often(play: Callable[..., None], wish: Json) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        for _ in range(5):
+            assert scheduler.filter(pod("p", **wish), NAMES[:1])["NodeNames"] == NAMES[:1]
+
+    play(story)
+
+
 def test_where_no_node_stands_alone_all_are_handed_on(play: Callable[..., None]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"))["NodeNames"] == NAMES
