@@ -177,6 +177,14 @@ def sitting(uid: str, said: Json, namespace: str = "default", node: str = NAMES[
     return made | {"metadata": made["metadata"] | {"namespace": namespace}, "status": {"phase": "Running"}}
 
 
+def gated(made: Json) -> Json:
+    return made | {"spec": made["spec"] | {"schedulingGates": [{"name": "g"}]}}
+
+
+def over(made: Json) -> Json:
+    return made | {"status": {"phase": "Succeeded"}}
+
+
 LOUD = {"matchLabels": {"noise": "loud"}}
 TEAM = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
 
@@ -195,7 +203,9 @@ TEAM = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
         (sitting("s", affinity("avoids", LOUD), namespace="kube-system"), False),
         (sitting("s", affinity("avoids", LOUD, namespaces=["default"]), namespace="kube-system"), True),
         (sitting("s", affinity("avoids", LOUD, **TEAM), namespace="kube-system"), True),
-        (sitting("s", affinity("avoids", LOUD), node=""), False),
+        (sitting("s", affinity("avoids", LOUD), node=""), True),
+        (gated(sitting("s", affinity("avoids", LOUD), node="")), False),
+        (over(sitting("s", affinity("avoids", LOUD))), False),
     ],
     ids=[
         "avoids",
@@ -209,7 +219,9 @@ TEAM = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
         "of its own namespace",
         "of ours",
         "of some",
-        "is not there yet",
+        "waits: its binding may be seen too late",
+        "waits behind a gate",
+        "is over",
     ],
 )
 def test_whom_another_pod_prefers_to_be_near_or_away_from(
