@@ -25,6 +25,9 @@ class OnNode(Protocol):
     def node(self) -> str: ...
 
     @property
+    def waits(self) -> bool: ...
+
+    @property
     def terms(self) -> tuple[AffinityTerm, ...]: ...
 
 
@@ -65,11 +68,15 @@ class Preferences:
             self._shunned.discard(key[1])
 
     def _pod_changed(self, key: Key, before: OnNode | None, after: OnNode | None) -> None:
-        gone = before.terms if before is not None and before.node else ()
-        come = after.terms if after is not None and after.node else ()
+        gone, come = _said(before), _said(after)
         if gone == come:
             return
         for term in come:
             self._terms.add(term)
         for term in gone:
             self._terms.remove(term)
+
+
+def _said(pod: OnNode | None) -> tuple[AffinityTerm, ...]:
+    """Also of one that waits: kube-scheduler counts it on its node before its binding is seen here."""
+    return pod.terms if pod is not None and (pod.node or pod.waits) else ()

@@ -27,6 +27,7 @@ from podium_extender.narrow import Handed, narrowed, others_say
 from podium_extender.preempt import Evictor
 from podium_extender.rows import Rows
 from podium_extender.telemetry import Telemetry
+from podium_extender.tried import Tried
 from podium_extender.views import Views
 from podium_extender.waiting import WaitingRoom
 from podium_extender.wire import FilterResult, NodeList, PreemptArgs
@@ -57,6 +58,7 @@ class Verbs:
         self._scored = scored
         self._reader = Reader()
         self._rows = Rows()
+        self._tried = Tried()
         self._read: tuple[Pod, PodNeed, PlacedPod] | None = None
         self._handed: tuple[Pod, Handed] | None = None  # what prioritize will ask of, about this pod
 
@@ -94,7 +96,8 @@ class Verbs:
                     waiting.leaves(name)
                 else:
                     waiting.refused(name, question.need, args.names, now)
-            decided = replace(decided, passed=self._handed_on(args, question, decided.passed, views, now))
+            left = self._tried.without(question.pod, decided.passed, now)
+            decided = replace(decided, passed=self._handed_on(args, question, left, views, now))
             if len(decided.passed) == 1:  # then there is nothing to score
                 self._expect(args, decided.passed[0])
         except BadPodError as error:
@@ -172,6 +175,7 @@ class Verbs:
         """Whole, as the watch will show it: a preemption may name it before its binding is seen."""
         meta = args.pod.metadata
         _, seen = self._of(args.pod)
+        self._tried.named(meta.uid, node, self._telemetry.clock())
         self._telemetry.expect((meta.namespace, meta.name), replace(seen, node=node))
 
     def _question(self, args: Asked) -> Question:

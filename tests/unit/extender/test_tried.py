@@ -1,0 +1,47 @@
+"""When a node that a pod did not get is left out, and when it is tried again."""
+
+from __future__ import annotations
+
+from podium_extender.tried import FORGOTTEN, MOST, TRIES, Tried
+
+NAMES = ("a", "b", "c")
+
+
+def fail(tried: Tried, uid: str, *nodes: str, at: float = 0.0) -> None:
+    for node in nodes:
+        for _ in range(TRIES):
+            tried.named(uid, node, at)
+
+
+def test_a_node_has_so_many_tries() -> None:
+    tried = Tried()
+    tried.named("p", "a", 0.0)
+    assert tried.without("p", NAMES, 0.0) == NAMES
+    tried.named("p", "a", 0.0)
+    assert tried.without("p", NAMES, 0.0) == ("b", "c")
+    assert tried.without("q", NAMES, 0.0) == NAMES
+
+
+def test_after_each_has_had_its_tries_all_begin_anew() -> None:
+    tried = Tried()
+    fail(tried, "p", *NAMES)
+    assert tried.without("p", NAMES, 0.0) == NAMES
+    tried.named("p", "a", 0.0)
+    assert tried.without("p", NAMES, 0.0) == NAMES
+
+
+def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
+    for later in (FORGOTTEN, -1.0):
+        tried = Tried()
+        fail(tried, "p", "a", at=0.0)
+        assert tried.without("p", NAMES, FORGOTTEN - 1) == ("b", "c")
+        assert tried.without("p", NAMES, later) == NAMES
+        assert tried.without("p", NAMES, 0.0) == NAMES
+
+
+def test_no_more_than_so_many_pods_are_remembered() -> None:
+    tried = Tried()
+    fail(tried, "first", "a")
+    for number in range(MOST):
+        tried.named(str(number), "a", 0.0)
+    assert tried.without("first", NAMES, 0.0) == NAMES
