@@ -35,6 +35,7 @@ _DISRUPTIONS = frozenset(
 )
 _PATIENT = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 _WRONG_SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+_NO_START = _PATIENT | _WRONG_SPEC
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
@@ -205,12 +206,13 @@ def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
     return Observed(TrialPhase.REQUEUED, end.reason, text, own_failure=True)
 
 
+_LET_IN = (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting.")
 _AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
     "Suspending": (TrialPhase.SUSPENDING, "TurnOver", "The agent is suspending the trial."),
     "Suspended": (TrialPhase.SUSPENDED, "TurnOver", "The trial is suspended and keeps its progress."),
     "Resuming": (TrialPhase.RESUMING, "TurnCame", "The agent is resuming the trial."),
     "Running": (TrialPhase.RUNNING, "Started", "The trial trains on its GPU."),
-    "Starting": (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting."),
+    "Starting": _LET_IN,
 }
 
 
@@ -228,7 +230,7 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
     started = pod.gate in ("None", "Done") and pod.phase == "Running"
     word = _AGENT_WORDS.get(facts.agent_state or "") if facts.agent_fresh else None
     if word is not None and (started or pod.gate in ("Running", "Done")):
-        if pod.waiting_reason in _WRONG_SPEC:
+        if pod.waiting_reason in _NO_START:
             return _not_starting(word[0], pod)
         return _short(word[0], pod) if pod.short and word[0] is TrialPhase.SUSPENDED else Observed(*word)
     if started:
@@ -238,10 +240,14 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
                 facts.current, "AgentSilent", "The node's agent says nothing new; the last known phase stands."
             )
         return Observed(TrialPhase.RUNNING, "Started", "The trial's process runs.")
-    if facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
-        if pod.waiting_reason in _WRONG_SPEC:
-            return _not_starting(facts.current, pod)
-        return Observed(facts.current, "Unchanged", "The pod reports nothing new.")
+    goes_on = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
+    # who was let in has the turn that it was given, though its agent does not say so yet: a plan that took it for not
+    # there would give the GPU away again
+    if goes_on or pod.gate == "Done":
+        phase = facts.current if goes_on else TrialPhase.RUNNING
+        if pod.waiting_reason in _NO_START:
+            return _not_starting(phase, pod)
+        return Observed(phase, "Unchanged", "The pod reports nothing new.") if goes_on else Observed(*_LET_IN)
     # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
     if pod.gate == "Running" and pod.short:
         return _short(TrialPhase.GATED, pod)

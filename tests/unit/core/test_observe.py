@@ -78,6 +78,8 @@ GATE = PodFacts("Pending", node="node-a", gate="Running")
 NEW = PodFacts("Pending", node="node-a", gate="Waiting")
 NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
+STARTS = PodFacts("Pending", node="node-a", gate="Done")
+GONE_IMAGE = replace(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: Always, and the registry is away
 TOLD = replace(RUNNING, deleting=True, requeue="MakesRoom")
 FAIL1 = replace(FAILED, exit_code=1)
 EXCEEDS = replace(FAIL1, exit_message=TORCH)
@@ -102,6 +104,11 @@ PHASES = [
     ("no secret, silent agent", facts(P.RUNNING, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
     ("gate open", facts(P.GATED, GATE, agent_state="Starting"), P.RUNNING, "Started", False),
     ("no gate", facts(P.PENDING, PodFacts("Running", node="n")), P.RUNNING, "Started", False),
+    ("let in, the agent is late", facts(P.PENDING, STARTS), P.RUNNING, "Started", False),
+    ("let in from its gate, the agent is late", facts(P.GATED, STARTS), P.RUNNING, "Started", False),
+    ("let in, no secret, silent agent", facts(P.GATED, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
+    ("let in, no image", facts(P.GATED, GONE_IMAGE, agent_state="Starting"), P.RUNNING, "ErrImagePull", False),
+    ("let in, no image, silent agent", facts(P.PENDING, GONE_IMAGE), P.RUNNING, "ErrImagePull", False),
     ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
     ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TurnOver", False),
     ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "NoMemory", False),
@@ -179,7 +186,7 @@ def test_the_container_that_failed_is_named() -> None:
     assert classify_end(FAIL1).message == "The trial's process ended with exit code 1."
 
 
-PODS = [None, NEW, GATE, RUNNING, FAIL1, NO_IMAGE, NO_SECRET, *(row[1] for row in ENDS)]
+PODS = [None, NEW, GATE, RUNNING, FAIL1, NO_IMAGE, NO_SECRET, STARTS, *(row[1] for row in ENDS)]
 STATES = [None, "Gated", "Starting", "Running", "Suspending", "Suspended", "Resuming", "SomethingNew"]
 
 
