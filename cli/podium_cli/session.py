@@ -18,7 +18,7 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import context_of, kubeconfigs
+from podium_cluster.kubeconfig import by_account, context_of, kubeconfigs
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -36,7 +36,7 @@ class Session:
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
         kubeconfig = Path(arguments.kubeconfig) if arguments.kubeconfig else None
-        if kubeconfig is not None and not kubeconfig.is_file():
+        if kubeconfig is not None and not os.path.isfile(kubeconfig):
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
         given = {"kubeconfig": kubeconfig, "context": arguments.context}
         try:
@@ -121,13 +121,13 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
 
 def _what_is_wrong(settings: ClusterSettings, error: Exception) -> str:
     """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
-    if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if by_account(settings.kubeconfig, settings.context):
         return f"this pod's own account: {error}"
     files = kubeconfigs(settings.kubeconfig)
     if not files:
         return f'$KUBECONFIG, "{os.environ["KUBECONFIG"]}", names no file'
     named = os.pathsep.join(map(str, files))
-    if not any(path.is_file() for path in files):
+    if not any(os.path.exists(path) for path in files):  # Path's own raises where it may not look
         return f"there is no kubeconfig at {named}"
     if isinstance(error, (AttributeError, TypeError, KeyError)):
         return f"{named} is no kubeconfig"

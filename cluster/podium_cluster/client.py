@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
 
-from podium_cluster.kubeconfig import context_of, kubeconfigs
+from podium_cluster.kubeconfig import by_account, context_of, kubeconfigs
 from podium_cluster.resources import Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -235,12 +235,12 @@ class Api:
 
 @asynccontextmanager
 async def connect(settings: ClusterSettings) -> AsyncIterator[Api]:
-    """A client for the cluster that `settings` names: a kubeconfig, else the pod's own account, else $KUBECONFIG."""
+    """A client for the cluster that `settings` names: a kubeconfig, else $KUBECONFIG's, else the pod's own account."""
     configuration = kube_client.Configuration()
     # a scheduler talks to one API server from a few tasks: more connections than tasks are of no use
     configuration.connection_pool_maxsize = 32
     configuration.retries = None
-    if settings.kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if by_account(settings.kubeconfig, settings.context):
         kube_config.load_incluster_config(client_configuration=configuration)
     else:
         files = kubeconfigs(settings.kubeconfig)

@@ -16,7 +16,7 @@ class ClusterSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="PODIUM_", extra="ignore", frozen=True)
 
     kubeconfig: Path | None = Field(
-        None, description="kubeconfig file; else the pod's account, $KUBECONFIG, ~/.kube/config"
+        None, description="kubeconfig file; else $KUBECONFIG, ~/.kube/config, the pod's account"
     )
     context: str | None = Field(None, description="context of the kubeconfig")
     namespace: str = Field("podium-system", description="the namespace that Podium itself runs in")

@@ -19,6 +19,7 @@ from podium.schema.job import HyperParamJob
 from podium.schema.validation import parse_job
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
+from podium_cluster.kubeconfig import by_account
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_operator import finalizers
 from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
@@ -67,11 +68,11 @@ def settings() -> kopf.OperatorSettings:
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """The pod's account, else the kubeconfig: what our own client does."""
-    host = os.environ.get("KUBERNETES_SERVICE_HOST")
-    account = kopf.login_with_service_account(**arguments) if host else None
-    if account is None or host is None:
+    """The kubeconfig, else the pod's account: what our own client does."""
+    account = kopf.login_with_service_account(**arguments) if by_account(None, None) else None
+    if account is None:
         return kopf.login_with_kubeconfig(**arguments)
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
     # kopf would ask DNS for kubernetes.default.svc, which not every cluster has; the address is in every pod
     address = f"[{host}]" if ":" in host else host
     return replace(

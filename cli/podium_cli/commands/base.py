@@ -23,8 +23,9 @@ def cluster_options() -> argparse.ArgumentParser:
     """The options that every command has that speaks to a cluster."""
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("cluster")
-    group.add_argument("-n", "--namespace", help="namespace (default: that of the context)")
-    group.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig (default: $KUBECONFIG, then ~/.kube/config)")
+    group.add_argument("-n", "--namespace", help="namespace (default: that of the context, then of this pod)")
+    text = "kubeconfig (default: $KUBECONFIG, then ~/.kube/config, then a pod's own account)"
+    group.add_argument("--kubeconfig", metavar="FILE", help=text)
     group.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: the current one)")
     return parser
 

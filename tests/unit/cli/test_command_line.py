@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import certifi
 import pytest
+from kubernetes.aio.config import incluster_config
 
 from podium.domain.carrying import CarryPhase
 from podium.schema.trial import Carrying
@@ -20,6 +22,7 @@ from podium_cli.commands.thaw import frozen
 from podium_cli.exits import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
+from podium_cluster import kubeconfig
 
 JOB = """
 apiVersion: podium.dev/v1alpha1
@@ -239,6 +242,36 @@ def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
         said = capsys.readouterr().err
         assert f"/namespaces/{space}/" in said
         assert f"127.0.0.1:{port} " in said
+
+
+def test_in_a_pod_a_kubeconfig_comes_before_its_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As kubectl does. 127.0.0.1 has nobody at port 1 or 2."""
+    (tmp_path / "namespace").write_text("of-pod")
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text(Path(certifi.where()).read_text())
+    monkeypatch.setattr(kubeconfig, "ACCOUNT", tmp_path)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    content = {
+        "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x", "namespace": "of-x"}}],
+        "users": [{"name": "x", "user": {"token": "t"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(content))
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "2")
+    for file, port, space in (("config", 1, "of-x"), ("missing", 2, "of-pod")):
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / file))
+        assert run(["get", "trials", "x"]) is Exit.CLUSTER
+        said = capsys.readouterr().err
+        assert f"127.0.0.1:{port} " in said
+        assert f"/namespaces/{space}/" in said
+    assert run(["get", "trials", "x", "--context", "other"]) is Exit.CLUSTER
+    assert "there is no kubeconfig at" in capsys.readouterr().err
 
 
 def test_sort_orders_hold_every_trial_once() -> None:

@@ -1,0 +1,36 @@
+"""kopf speaks to the cluster that the operator's own client speaks to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import kopf
+import pytest
+
+from podium_operator import handlers
+
+
+def test_in_a_pod_by_its_account_unless_a_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = kopf.ConnectionInfo(server="https://kubernetes.default.svc", token="of-pod")
+    monkeypatch.setattr(kopf, "login_with_service_account", lambda **_: account)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
+    monkeypatch.delenv("KUBERNETES_SERVICE_PORT", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    given = {"settings": kopf.OperatorSettings()}
+    found = handlers._login(**given)
+    assert found is not None
+    assert found.expiration is not None
+    assert (found.server, found.token) == ("https://[fd00::1]:443", "of-pod")
+    content = {
+        "current-context": "x",
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "users": [{"name": "x", "user": {"token": "of-x"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(content))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    found = handlers._login(**given)
+    assert found is not None
+    assert (found.server, found.token) == ("http://127.0.0.1:1", "of-x")
