@@ -13,11 +13,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from kube_reads import Reads
 from script_modules import load
 
 from podium.schema.manifests import read_manifests
@@ -45,13 +47,20 @@ class Site:
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout: float = 60.0) -> str:
         return self.cluster.kubectl(*arguments, stdin=stdin, timeout=timeout)
 
+    @cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.cluster)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        """As `kubectl get WORDS -o json`, at a tenth of the price."""
+        return self._reads.get(*words)
+
     def objects(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
-        items: list[dict[str, Any]] = json.loads(self.kubectl("get", kind, "-o", "json", *arguments))["items"]
+        items: list[dict[str, Any]] = self.get(kind, *arguments)["items"]
         return items
 
     def job(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "hyperparamjob", name, "-o", "json"))
-        return found
+        return self.get("hyperparamjob", name)
 
     def example(self, name: str) -> dict[str, Any]:
         """The example's job under another name, to be changed."""

@@ -8,7 +8,6 @@ are made small for it: what leaves them has to fit into the trials' pods.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,7 +95,7 @@ def curve(scene: Scene, pod: dict[str, Any]) -> list[tuple[int, float]]:
 
 
 def one_pod(scene: Scene, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))
+    found: dict[str, Any] = scene.site.get("pod", name)
     return found
 
 
