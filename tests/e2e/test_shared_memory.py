@@ -74,7 +74,7 @@ def manifest(scene: Scene) -> dict[str, Any]:
     del found["spec"]["checkpoint"]
     pod = found["spec"]["template"]["spec"]
     pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
-    pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=240", "$(podium.args)"]
+    pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=100", "$(podium.args)"]
     pod["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     return found
 
