@@ -27,12 +27,31 @@ from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
 NODES = ("node-1", "node-2")
-# what these leave is no cluster for others: one node less, no Podium. Workers that have them have no file after them.
+HERE = Path(__file__).parent
+# workers of pytest-xdist take files in this order: the longest first, so that none is at work long after the others
+FIRST = ("test_faults.py", "test_carried.py", "test_digits.py", "test_shared_memory.py")
+# what these leave is no cluster for others: one node less, no Podium. No file of this layer comes after them.
 LAST = ("test_the_end_of_a_node.py", "test_uninstall.py")
+UP: list[Cluster] = []  # this session's cluster, while it may be ended
+
+
+def turn(path: Path) -> int:
+    """Where a file comes. The other layers are last: they have many short tests, the best to fill the ends with."""
+    if path.parent != HERE:
+        return len(FIRST) + 2
+    return FIRST.index(path.name) if path.name in FIRST else len(FIRST) + (path.name in LAST)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name in LAST)
+    items.sort(key=lambda item: turn(item.path))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """The cluster ends with the last test on it: also an idle one takes a quarter of a processor."""
+    if nextitem is not None and nextitem.path.parent != HERE:
+        while UP:
+            UP.pop().down()
 
 
 @dataclass
@@ -168,6 +187,8 @@ def site() -> Iterator[Site]:
     cluster.down()  # what a killed session left has searches of its own
     try:
         demo.install(place)
+        if not os.environ.get("PODIUM_KEEP"):
+            UP.append(cluster)
         yield Site(cluster, demo, place)
     finally:
         if not os.environ.get("PODIUM_KEEP"):
