@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 RECIPES := $(VENV)/recipes
 RIVALS := $(VENV)/rivals
 FAST := tests/unit tests/contract tests/golden
-# on real clusters two files at a time, in their order: most of it is waiting
+# on real clusters two files at a time, in the order of tests/e2e/conftest.py: half of it is waiting
 CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
 FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py

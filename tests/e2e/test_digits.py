@@ -70,7 +70,7 @@ def test_the_best_trial_is_bit_identical_to_running_alone(site: Any, digits: Any
     }
     site.kubectl("apply", "-f", "-", stdin=json.dumps(alone))
     site.kubectl("wait", "pod/alone", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=180s", timeout=190)
-    pod = json.loads(site.kubectl("get", "pod", "alone", "-o", "json"))
+    pod = site.get("pod", "alone")
     ours = site.evidence.printed(site.log_of(together, "train"), "val_acc", "epoch")
     assert site.evidence.printed(site.log_of(pod, "train"), "val_acc", "epoch") == ours
     assert best["value"] == max(value for _, value in ours)

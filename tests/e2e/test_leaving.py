@@ -98,7 +98,7 @@ def requeues(scene: Scene) -> str:
 
 
 def runs(scene: Scene, name: str) -> bool:
-    return str(json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))["status"]["phase"]) == "Running"
+    return str(scene.site.get("pod", name)["status"]["phase"]) == "Running"
 
 
 def evict(scene: Scene, pod: dict[str, Any]) -> None:

@@ -123,7 +123,7 @@ class Stage:
         return [Step(int(a), int(s), int(v), float(at), float(cpu)) for a, s, v, at, cpu in rows]
 
     def trial(self, job: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.site.kubectl("get", "hyperparamtrial", f"{job}-0", "-o", "json"))
+        found: dict[str, Any] = self.site.get("hyperparamtrial", f"{job}-0")
         return found
 
     def log(self, pod: dict[str, Any]) -> TextIO:
@@ -236,7 +236,7 @@ def stage(site: Any) -> Iterator[Stage]:
         site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     try:
         site.kubectl("wait", "pod/peer", "--for=condition=Ready", "--timeout=90s", timeout=100)
-        yield Stage(site, json.loads(site.kubectl("get", "pod", "peer", "-o", "json")))
+        yield Stage(site, site.get("pod", "peer"))
     finally:
         site.kubectl("delete", "pod/peer", "configmap/scripts", "--ignore-not-found", "--timeout=60s", timeout=70)
 

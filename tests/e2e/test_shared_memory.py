@@ -8,7 +8,6 @@ are made small for it: what leaves them has to fit into the trials' pods.
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,7 +74,7 @@ def manifest(scene: Scene) -> dict[str, Any]:
     del found["spec"]["checkpoint"]
     pod = found["spec"]["template"]["spec"]
     pod["nodeSelector"] = {"kubernetes.io/hostname": NODE}
-    pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=240", "$(podium.args)"]
+    pod["containers"][0]["command"] = ["python3", "/app/train.py", f"--epochs={EPOCHS}", "--work=100", "$(podium.args)"]
     pod["containers"][0]["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
     return found
 
@@ -96,7 +95,7 @@ def curve(scene: Scene, pod: dict[str, Any]) -> list[tuple[int, float]]:
 
 
 def one_pod(scene: Scene, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))
+    found: dict[str, Any] = scene.site.get("pod", name)
     return found
 
 

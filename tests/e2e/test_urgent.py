@@ -4,7 +4,6 @@ nothing can, one trial leaves, and loses what was announced before.
 
 from __future__ import annotations
 
-import json
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -112,7 +111,7 @@ def at_work(scene: Scene, witness: Any, name: str) -> dict[str, Any]:
     scene.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 
     def working() -> dict[str, Any] | None:
-        pod: dict[str, Any] = json.loads(scene.site.kubectl("get", "pod", name, "-o", "json"))
+        pod: dict[str, Any] = scene.site.get("pod", name)
         return pod if pod["status"]["phase"] == "Running" and lines(scene, pod) else None
 
     found: dict[str, Any] = scene.until(witness, f"{name} at work", working, 90)

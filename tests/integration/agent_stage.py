@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kube_reads import Reads
 
 from podium.schema.parking import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
@@ -78,9 +80,12 @@ class Node:
             self.agent.send_signal(number)
             self.agent.wait(20)
 
+    @cached_property
+    def _reads(self) -> Reads:
+        return Reads(self.cluster)
+
     def get(self, *words: str) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads(self.cluster.kubectl("get", *words, "-o", "json"))
-        return answer
+        return self._reads.get(*words)
 
     def gpunode(self) -> dict[str, Any]:
         return self.get("gpunode", NODE)
@@ -226,7 +231,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         environment = os.environ | {key: str(value) for key, value in settings.items()}
         node = Node(cluster, environment, folder / "agent.log")
         node.start()
-        until(lambda: node.cluster.kubectl("get", "gpunode", "-o", "name"), "GPUNode", 120)
+        until(lambda: node.get("gpunodes")["items"], "GPUNode", 120)
         gpus = until(lambda: node.gpunode().get("status", {}).get("gpus"), "a GPU in the status", 60)
         node.uuid = gpus[0]["uuid"]
         yield node

@@ -113,7 +113,9 @@ class Tail:
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files of the log, oldest first: by restart, then the rotated ones by time, the live one last."""
+    """All files of the log, oldest first: by restart, then the rotated ones by time, the live one last. Not those of
+    containers that never began (a kubelet restarted in between makes another): nothing comes into them any more.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
@@ -126,7 +128,15 @@ def _files(folder: Path) -> list[Path]:
         key = (int(number), rest.lstrip(".") or "~")  # "~" sorts after every date
         if key not in chosen or not name.endswith(".gz"):
             chosen[key] = name  # while one is being packed both exist
-    return [folder / chosen[key] for key in sorted(chosen)]
+    found = [folder / chosen[key] for key in sorted(chosen)]
+    return [path for path in found if path == found[-1] or not _empty(path)]
+
+
+def _empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False  # renamed or packed at this moment
 
 
 def _fingerprint(path: Path) -> str | None:

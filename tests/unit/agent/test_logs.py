@@ -248,6 +248,18 @@ def test_no_folder_and_no_whole_line_yet(tmp_path: Path, follow: Callable[..., T
     assert lines_of(tail) == []
 
 
+def test_a_container_that_never_began_is_passed_over(tmp_path: Path, follow: Callable[..., Tail]) -> None:
+    """A kubelet restarted after it made a container and before it started it makes another: `0.log` stays empty."""
+    write(tmp_path / "0.log", b"")
+    tail = follow(tmp_path, Position())
+    assert lines_of(tail) == []
+    write(tmp_path / "1.log", step_lines(1, 3))
+    assert len(lines_of(tail)) == 3
+    write(tmp_path / "2.log", b"")
+    write(tmp_path / "3.log", step_lines(4, 5))
+    assert len(lines_of(tail)) == 2
+
+
 def test_values_that_are_no_numbers_travel_as_diverged_and_are_counted() -> None:
     lines = [LogLine(float(n), "stdout", f'{{"epoch": {n}, "acc": {v}}}', n, n) for n, v in ((1, "0.5"), (2, "NaN"))]
     curve = extend(Curve(), lines, reader(reading()), GRID)

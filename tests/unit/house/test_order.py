@@ -1,19 +1,23 @@
-"""What ends a cluster is the last thing that is done to it."""
+"""In what order the tests on real clusters run."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_no_file_comes_after_those_that_end_their_cluster() -> None:
-    """pytest sorts files by name, and workers of xdist take them in that order."""
+def test_the_longest_come_first_and_what_ends_a_cluster_is_the_last_on_it() -> None:
+    """Workers of xdist take the files in the order in which pytest lists them."""
     options = ("--collect-only", "--quiet", "-p", "no:cacheprovider")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "tests/e2e"],
+        [sys.executable, "-m", "pytest", *options, "tests/integration", "tests/e2e"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -23,5 +27,27 @@ def test_no_file_comes_after_those_that_end_their_cluster() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     files = [line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line]
     order = list(dict.fromkeys(files))
-    assert order[-2:] == ["tests/e2e/test_the_end_of_a_node.py", "tests/e2e/test_uninstall.py"]
-    assert set(order) == {str(path.relative_to(ROOT)) for path in (ROOT / "tests/e2e").glob("test_*.py")}
+    on_e2e = [file for file in order if file.startswith("tests/e2e/")]
+    assert order[: len(on_e2e)] == on_e2e, "then those on clusters of their own"
+    assert on_e2e[:3] == [f"tests/e2e/test_{name}.py" for name in ("faults", "carried", "digits")]
+    assert on_e2e[-2:] == ["tests/e2e/test_the_end_of_a_node.py", "tests/e2e/test_uninstall.py"]
+    for layer in ("integration", "e2e"):
+        files = {str(path.relative_to(ROOT)) for path in (ROOT / "tests" / layer).glob("test_*.py")}
+        assert files <= set(order)
+
+
+def test_the_cluster_is_ended_as_soon_as_no_test_of_its_layer_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("conftest_of_e2e", ROOT / "tests/e2e/conftest.py")
+    assert spec is not None
+    assert spec.loader is not None
+    layer = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, layer)
+    spec.loader.exec_module(layer)
+    ended: list[str] = []
+    layer.UP.append(SimpleNamespace(down=lambda: ended.append("down")))
+    layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/e2e/test_urgent.py"))
+    layer.pytest_runtest_teardown(None)  # the session's end is the fixture's
+    assert ended == []
+    for _ in range(2):
+        layer.pytest_runtest_teardown(SimpleNamespace(path=ROOT / "tests/integration/test_agent.py"))
+    assert ended == ["down"]
