@@ -17,6 +17,7 @@ from typing import Literal
 
 from podium.placement.readings import PlacedPod
 from podium_cluster.watch import Key
+from podium_extender.filed_terms import FiledTerms
 
 LONGEST = 30.0  # seconds until a pod that was never seen bound is no more counted
 MOST = 20_000  # pods at once; beyond that the oldest is no more counted
@@ -32,12 +33,14 @@ class _Assumption:
 
 class Assumed:
     """By the pod's uid. Each method that ends an assumption returns the nodes that changed by it; `ended` is told how
-    each ended. `longest` in seconds; times are the caller's.
+    each ended. `longest` in seconds; times are the caller's. `terms`: what they say of other pods, which kube-scheduler
+    weighs from now on, too.
     """
 
     def __init__(self, longest: float = LONGEST, ended: Callable[[End], None] = lambda _: None) -> None:
         self._longest = longest
         self._ended = ended
+        self.terms = FiledTerms()
         self._pods: dict[str, _Assumption] = {}  # the oldest first
         self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
 
@@ -54,6 +57,8 @@ class Assumed:
             changed += self._end(next(iter(self._pods)), "expired")
         self._pods[pod.uid] = _Assumption(key, pod, now)
         self._on_node[pod.node][key] = pod
+        for term in pod.terms:
+            self.terms.add(term)
         return changed
 
     def asked_again(self, uid: str) -> list[str]:
@@ -85,6 +90,8 @@ class Assumed:
         assumption = self._pods.pop(uid, None)
         if assumption is None:
             return []
+        for term in assumption.pod.terms:
+            self.terms.remove(term)
         node = assumption.pod.node
         if (there := self._on_node[node].get(assumption.key)) is not None and there.uid == uid:  # no later namesake
             del self._on_node[node][assumption.key]

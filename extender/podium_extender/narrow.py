@@ -15,7 +15,7 @@ from podium.placement.needs import prefers
 from podium.placement.scores import Ranking
 from podium.schema.pod import Pod
 from podium_extender.head import head
-from podium_extender.preferences import Preferences
+from podium_extender.telemetry import Telemetry
 from podium_extender.views import Views
 
 
@@ -30,11 +30,11 @@ class Handed:
     favourite: str
 
 
-def others_say(pod: Pod, preferences: Preferences) -> bool:
+def others_say(pod: Pod, telemetry: Telemetry) -> bool:
     """Not our scores alone are to decide: a node that is not among our best could be the one that the pod would rather
     have, or that other pods would rather have it on.
     """
-    return prefers(pod) or preferences.may_mean(pod)
+    return prefers(pod) or telemetry.others_mean(pod)
 
 
 def narrowed(

@@ -1,8 +1,8 @@
 """What kube-scheduler's own scores may go by although the pod in question does not say it: nodes with a taint
 `PreferNoSchedule`, and pods on nodes whose affinities mean this one. Kept by watches; `narrow` goes by it.
 
-A pod counts from its binding's being seen on, not while it is assumed: kube-scheduler, which assumes it too, weighs its
-wish among the nodes that are handed on, so that a few milliseconds long a preferred node may be missing there, no more.
+A pod counts from its binding's being seen on; until then `assumed` has its affinities. One that waits does not count:
+it may wait for days, and all pods that it means would be scheduled the slow way.
 What an answer costs grows neither with the pods nor with the affinities that do not concern the one in question.
 """
 
@@ -23,9 +23,6 @@ class OnNode(Protocol):
 
     @property
     def node(self) -> str: ...
-
-    @property
-    def waits(self) -> bool: ...
 
     @property
     def terms(self) -> tuple[AffinityTerm, ...]: ...
@@ -68,15 +65,11 @@ class Preferences:
             self._shunned.discard(key[1])
 
     def _pod_changed(self, key: Key, before: OnNode | None, after: OnNode | None) -> None:
-        gone, come = _said(before), _said(after)
+        gone = before.terms if before is not None and before.node else ()
+        come = after.terms if after is not None and after.node else ()
         if gone == come:
             return
         for term in come:
             self._terms.add(term)
         for term in gone:
             self._terms.remove(term)
-
-
-def _said(pod: OnNode | None) -> tuple[AffinityTerm, ...]:
-    """Also of one that waits: kube-scheduler counts it on its node before its binding is seen here."""
-    return pod.terms if pod is not None and (pod.node or pod.waits) else ()

@@ -170,6 +170,11 @@ class Telemetry:
         """It will be on this node, as far as can be told: it counts there from now on."""
         self._changed.update(self._assumed.place(key, pod, self.clock()))
 
+    def others_mean(self, pod: Pod) -> bool:
+        """Some pod on a node, or assumed on one, may prefer to be near this one, or away from it."""
+        meta = pod.metadata
+        return self.preferences.may_mean(pod) or self._assumed.terms.any_may_mean(meta.namespace, meta.labels)
+
     def occupants(self, name: str) -> dict[str, Occupant]:
         """The scheduler's own pods on a node by uid, with what each would lose; also those of which the binding was not
         seen yet: the scheduler may propose them, and to refuse would park the pod that asks. O(pods of that node).

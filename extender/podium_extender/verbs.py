@@ -111,17 +111,16 @@ class Verbs:
         self, args: Asked, question: Question, passed: Sequence[str], views: Views, now: float
     ) -> Sequence[str]:
         """The best of those that may take it, of which prioritize will be asked, or all of them."""
-        preferences = self._telemetry.preferences
         found: Handed | None = None
         if not passed:
             why = "none"
         elif len(passed) <= self._scored:
             why = "few"
-        elif others_say(args.pod, preferences):
+        elif others_say(args.pod, self._telemetry):
             why = "wish"
         else:
             ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
-            found = narrowed(ranking, passed, views, self._scored, preferences.shunned)
+            found = narrowed(ranking, passed, views, self._scored, self._telemetry.preferences.shunned)
             why = "best" if found is not None else "no_favourite"
         self._metrics.handed_on.labels(why).inc()
         self._handed = None if found is None else (args.pod, found)

@@ -27,11 +27,6 @@ class Seat(NamedTuple):
     cpu: int
     terms: tuple[AffinityTerm, ...] = ()
 
-    @property
-    def waits(self) -> bool:
-        """Never: none is listed before it is on its node."""
-        return False
-
 
 class Machine(NamedTuple):
     """A node: thousandths of a CPU that pods may request there. `shunned`: it has a taint `PreferNoSchedule`."""

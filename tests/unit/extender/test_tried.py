@@ -36,7 +36,21 @@ def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
         fail(tried, "p", "a", at=0.0)
         assert tried.without("p", NAMES, FORGOTTEN - 1) == ("b", "c")
         assert tried.without("p", NAMES, later) == NAMES
-        assert tried.without("p", NAMES, 0.0) == NAMES
+        tried.named("p", "a", later)
+        assert tried.without("p", NAMES, later) == NAMES
+
+
+def test_a_node_is_tried_again_after_a_while_however_often_the_pod_is_asked_about_meanwhile() -> None:
+    """kube-scheduler asks every few seconds: a large cluster's nodes would have their tries for a day."""
+    many = tuple(f"n{i:03d}" for i in range(1000))
+    tried, where = Tried(), []
+    for turn in range(100):
+        now = 10.0 * turn
+        where.append(tried.without("p", many, now)[0])
+        tried.named("p", where[-1], now)
+    assert where[:4] == ["n000", "n000", "n001", "n001"]
+    assert where[61:63] == ["n000", "n000"], "ten minutes after its second try"
+    assert len(set(where)) <= FORGOTTEN / 10 / TRIES + 1
 
 
 def test_no_more_than_so_many_pods_are_remembered() -> None:
