@@ -251,5 +251,5 @@ def scene(made_scene: Any) -> Iterator[Any]:
     the GPUs of the next one.
     """
     yield made_scene
-    for name in list(made_scene.witnesses):
-        made_scene.finish(name)
+    if made_scene.witnesses:
+        made_scene.finish(*made_scene.witnesses)

@@ -92,8 +92,7 @@ def test_scripts_that_fail_in_their_own_ways(scene: Scene) -> None:
         if mode == "torn":
             assert lost == 20 - 15, "the torn save at step 20 does not count, the one at 15 does"
     scene.nothing_leaks("odd-full")
-    for witness in witnesses.values():
-        scene.finish(witness.job)
+    scene.finish(*(witness.job for witness in witnesses.values()))
 
 
 def _running_since(scene: Scene, job: str, steps: int) -> str | None:
