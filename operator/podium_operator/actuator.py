@@ -76,7 +76,7 @@ class Actuator:
         self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being made
         self._refused: dict[TrialKey, _RefusedPod] = {}
         self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
-        self._stays: set[TrialKey] = set()
+        self._stays: dict[TrialKey, str] = {}
         self._uncarried: dict[TrialKey, str] = {}
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
@@ -91,7 +91,7 @@ class Actuator:
             there = {pod.uid for pod in world.pods}
             self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
         self._settling.forget(world)
-        self._uncarried, self._stays = {}, set()
+        self._uncarried, self._stays = {}, {}
         now = time.monotonic()
         self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
@@ -119,8 +119,8 @@ class Actuator:
         """Trials whose pod cannot be made for now, with the server's sentence."""
         return {key: refusal.message for key, refusal in self._refused.items()}
 
-    def stays(self) -> Collection[TrialKey]:
-        """Who was to be requeued in this cycle, and surely was not."""
+    def stays(self) -> Mapping[TrialKey, str]:
+        """Who was to be requeued in this cycle and surely was not, with the server's sentence."""
         return self._stays
 
     def uncarried(self) -> Mapping[TrialKey, str]:
@@ -196,7 +196,7 @@ class Actuator:
             return
         before = self._kept.get(pod.uid)
         if before is not None and time.monotonic() < before.again_at:
-            self._stays.add(action.trial)
+            self._stays[action.trial] = before.message
             return  # what is written and taken back below would wake the next cycle at once, for ever
         about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
         try:
@@ -204,16 +204,16 @@ class Actuator:
         except ApiError as error:
             if error.not_found or error.conflict or error.status == INVALID:
                 return  # it is gone, or another pod of that name: the next cycle looks again
-            self._stays.add(action.trial)
+            self._stays[action.trial] = error.message
             raise
         trial = world.trial_by_key[action.trial]
         await emit(self._api, TRIALS, trial.metadata, LEAVES, f"{action.message} {trial.unsaved.sentence}")
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:
-            if error.status:
+            if error.status and not (error.not_found or error.conflict):  # those: others ended that very pod
                 self._kept[pod.uid] = _refused(before, error.message)
-                self._stays.add(action.trial)
+                self._stays[action.trial] = error.message
                 # it lives on: ended by others some day, it must not say that this was why
                 back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
                 with suppress(ApiError):

@@ -177,11 +177,16 @@ class Cycle:
             if isinstance(told, Requeue) and told.trial in places:
                 # written before the pod is gone: its phase Requeued keeps the reason
                 places[told.trial] = replace(places[told.trial], reason=told.reason, message=told.message)
+        stays = self._actuator.stays()
+        for trial, text in stays.items():
+            if trial in places:  # with a requeue's reason, the end of its pod some day would be called Podium's own
+                text = f"{places[trial].message} The API server keeps its pod: {text}"
+                places[trial] = replace(places[trial], reason="PodKept", message=text)
         for trial, text in self._actuator.refused().items():
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)
         with self._metrics.cycle.labels("report").time():
-            levelled = self._leveller.levelled(world, self._actuator.stays())
+            levelled = self._leveller.levelled(world, stays)
             await self._statuses.write(
                 world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled
             )

@@ -163,6 +163,7 @@ REFUSED = ApiError(403, "Forbidden", "a webhook keeps it")
         (REFUSED, "patch", 0),
         (REFUSED, "delete", 0),
         (ApiError(0, "Unreachable", "no answer"), "delete", 1),  # it may be gone
+        (ApiError(404, "NotFound", "no such pod"), "delete", 1),
     ],
 )
 def test_a_move_that_the_api_server_refuses_is_none(refusal: ApiError | None, verb: str, moves: int) -> None:
