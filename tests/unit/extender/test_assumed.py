@@ -14,6 +14,7 @@ import httpx
 import pytest
 import yaml
 
+from podium.placement.affinity import ANY_POD
 from podium.placement.readings import PlacedPod
 from podium.placement.registry import placement_policy
 from podium.placement.views import PodNeed
@@ -37,7 +38,7 @@ Json = Mapping[str, Any]
 
 
 def place(assumed: Assumed, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
-    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1)), at)
+    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
 
 
 ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [
@@ -56,7 +57,9 @@ def test_how_an_assumption_ends(why: str, end: Callable[[Assumed], list[str]], h
     assumed = Assumed(LONGEST, told.append)
     assert place(assumed, "a") == ["a"]
     assert [pod.uid for pod in assumed.on("a").values()] == ["p"]
+    assert assumed.terms.any_may_mean("any", {})
     assert end(assumed) == ["a"]
+    assert not assumed.terms.any_may_mean("any", {})
     assert told == [how]
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
     assert end(assumed) == []
