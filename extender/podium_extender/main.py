@@ -49,7 +49,7 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: Assumed) -> Tel
     nodes = WatchCache(api, NODES, machine_of, page=PAGE)
     other = WatchCache(api, PODS, seat_of, fields=others, page=PAGE) if settings.watch_all_pods else None
     return Telemetry(
-        WatchCache(api, GPUNODES, parse_gpunode),
+        WatchCache(api, GPUNODES, parse_gpunode, page=PAGE),
         own,
         WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
         WatchCache(api, TRIALS, parse_trial),

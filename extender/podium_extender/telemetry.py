@@ -218,6 +218,8 @@ class Telemetry:
         return self._beats.get(self._namespace, LEASE_PREFIX + name)
 
     def _node_changed(self, key: Key, before: Reported | None, after: Reported | None) -> None:
+        if before == after:  # all were listed anew
+            return
         name = key[1]
         self._changed.add(name)
         for trial in _trials_of(before) - _trials_of(after):

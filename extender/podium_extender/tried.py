@@ -2,6 +2,7 @@
 
 All filters have passed by the time a node is chosen, but what comes after may fail for it: its volume cannot be made in
 that zone, say. kube-scheduler then asks anew, and takes the node of the highest score: by us, the same one for ever.
+Which node it took nobody tells: where its own scores outvote ours (a preferred affinity), the one that failed stays.
 """
 
 from __future__ import annotations

@@ -276,9 +276,10 @@ class World:
         trial: bool = True,
         among: Sequence[str] = USUAL,
         affinity: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> None:
         """All of them at once; each is the pod of a trial of its own name, but for urgent ones or without `trial`.
-        `on`: this node alone; else one of `among`. `affinity`: beside that, to nodes or to pods.
+        `on`: this node alone; else one of `among`. `affinity`: beside that, to nodes or to pods. `more`: of the spec.
         """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
@@ -292,6 +293,7 @@ class World:
             "containers": [container],
             "priorityClassName": "system-cluster-critical" if urgent else "",
             "affinity": dict(affinity or {}),
+            **more,
         }
         only = {"requiredDuringSchedulingIgnoredDuringExecution": self.terms([on] if on else among)}
         spec["affinity"]["nodeAffinity"] = only | spec["affinity"].get("nodeAffinity", {})

@@ -20,11 +20,15 @@ sys.path.insert(0, str(Path(__file__).parent))
 from extender_world import GIB, TRIAL_LABEL, World, gpu, now
 from held_wire import HeldWire
 
-from podium_cluster.resources import EVENTS
+from podium_cluster.client import Api
+from podium_cluster.resources import EVENTS, Resource
 from podium_extender.head import SCORED
 from podium_extender.wakeups import ROOM_ANNOTATION
 
 pytestmark = pytest.mark.integration
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CHOSEN = "volume.kubernetes.io/selected-node"
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +141,41 @@ def test_a_pod_of_a_crowd_is_kept_off_nodes_with_a_soft_taint(world: World) -> N
     world.wait(lambda: world.handed_on(CROWD) == [*CROWD[:SCORED], LAST], "the extender has seen the taints")
     world.add_pod("any", among=CROWD)
     assert world.bound("any") == LAST
+
+
+def test_a_pod_whose_volume_cannot_be_made_where_it_was_to_go_is_tried_elsewhere(world: World) -> None:
+    """No filter knows of it, and our scores stay what they are: the pod would be sent to that node for ever."""
+    alike(world)
+    name = f"{world.scheduler}-late"
+
+    async def make(api: Api) -> None:
+        late = {"provisioner": "podium.dev/test", "volumeBindingMode": "WaitForFirstConsumer"}
+        await api.create(CLASSES, {"metadata": {"name": name}, **late}, manager="test")
+        wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        claim = {
+            "metadata": {"name": "data", "namespace": world.namespace},
+            "spec": wanted | {"storageClassName": name},
+        }
+        await api.create(CLAIMS, claim, manager="test")
+
+    def chosen() -> str:
+        claim = world.api(lambda api: api.get(CLAIMS, "data", world.namespace))
+        node: str = claim["metadata"].get("annotations", {}).get(CHOSEN, "")
+        return node.removeprefix(f"{world.scheduler}-")
+
+    async def refuse(api: Api) -> None:
+        """As a provisioner does for which there is no room in the zone of the node."""
+        nothing = {"metadata": {"annotations": {CHOSEN: None}}}
+        await api.patch(CLAIMS, "data", world.namespace, nothing, manager="test")
+
+    world.api(make)
+    try:
+        world.add_pod("stored", among=CROWD, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+        for node in (CROWD[0], CROWD[0], CROWD[1]):
+            assert world.wait(chosen, "a node is chosen for the volume") == node
+            world.api(refuse)
+    finally:
+        world.api(lambda api: api.delete(CLASSES, name))
 
 
 def test_a_broken_gpu_is_refused_and_the_pod_says_why(world: World) -> None:

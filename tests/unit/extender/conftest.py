@@ -61,7 +61,9 @@ async def _ask(
     placement: str = DEFAULT,
     max_requests: int = 32,
     announced: Announcements | None = None,
+    before: Sequence[tuple[str, Any]] = (),
 ) -> httpx.Response:
+    """`before`: paths and bodies that the same extender was asked earlier."""
     telemetry = _caches(objects)
     watched = [*telemetry.caches.values(), *telemetry.more_caches.values()] if warm else []
     runs = [asyncio.create_task(cache.run()) for cache in watched]
@@ -80,6 +82,8 @@ async def _ask(
     )
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://extender") as client:
+            for earlier, asked in before:
+                await client.post(earlier, json=asked)
             if isinstance(body, bytes):
                 return await client.request(method, path, content=body)
             return await client.request(method, path, json=body)

@@ -16,6 +16,7 @@ import pytest
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_devcluster import versions
+from podium_extender.head import SCORED
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender" / "schedulers"
 RECORDED: Mapping[str, list[dict[str, Any]]] = {
@@ -28,6 +29,14 @@ def _name(call: Mapping[str, Any]) -> str:
     return f"{call['scene']}-{call['form']}-{call['verb']}"
 
 
+def _filter_before(call: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """prioritize is answered with the scores among all that filter was asked about a moment ago."""
+    if call["verb"] != "prioritize":
+        return []
+    same = (one for calls in RECORDED.values() if call in calls for one in calls if one["scene"] == call["scene"])
+    return [("/filter", one["request"]) for one in same if (one["verb"], one["form"]) == ("filter", call["form"])]
+
+
 CALLS = [pytest.param(call, id=f"{version}-{_name(call)}") for version, calls in RECORDED.items() for call in calls]
 
 
@@ -35,7 +44,7 @@ CALLS = [pytest.param(call, id=f"{version}-{_name(call)}") for version, calls in
 def test_the_recorded_answer_is_given_again(ask: Callable[..., httpx.Response], call: Mapping[str, Any]) -> None:
     known = call["objects"]
     objects = {GPUNODES: known["gpunodes"], PODS: known["pods"], TRIALS: known["trials"]}
-    answer = ask(objects, f"/{call['verb']}", call["request"])
+    answer = ask(objects, f"/{call['verb']}", call["request"], before=_filter_before(call))
     assert answer.status_code == 200
     assert answer.json() == call["answer"]
 
@@ -89,3 +98,16 @@ def test_all_versions_ask_the_same_and_are_told_the_same() -> None:
     assert newer["urgent-names-preempt"] == newer["urgent-nodes-preempt"]
     victims = newer["urgent-names-preempt"]["NodeNameToMetaVictims"]["podium-golden-idle"]
     assert victims == {"Pods": [{"UID": "second"}], "NumPDBViolations": 0}
+
+
+@pytest.mark.parametrize("version", RECORDED)
+def test_of_a_crowd_the_best_are_handed_on_and_asked_about_again(version: str) -> None:
+    calls = {call["verb"]: call for call in RECORDED[version] if call["scene"] == "crowded"}
+    asked, left = calls["filter"]["request"]["NodeNames"], calls["filter"]["answer"]["NodeNames"]
+    assert sorted(asked) == [f"podium-golden-n{i:02d}" for i in range(SCORED + 8)]
+    assert left == [name for name in asked if name >= "podium-golden-n08"], "the least busy, in the order asked"
+    assert calls["filter"]["answer"]["FailedNodes"] == calls["filter"]["answer"]["FailedAndUnresolvableNodes"] == {}
+    assert calls["prioritize"]["request"]["NodeNames"] == left
+    scores = {row["Host"]: row["Score"] for row in calls["prioritize"]["answer"]}
+    assert max(scores, key=scores.__getitem__) == "podium-golden-n39"
+    assert list(scores) == left
