@@ -79,7 +79,8 @@ def test_a_pod_that_could_not_be_told_is_told_again() -> None:
 
     async def story(room: WaitingRoom, telemetry: Telemetry) -> None:
         for _ in range(2):
-            server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode("Healthy")})
+            for health in ("Unhealthy", "Healthy"):
+                server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
             assert await server.patches.get() == wake
         assert not server.errors
 
