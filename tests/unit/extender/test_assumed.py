@@ -36,6 +36,7 @@ SHARES = 4  # of a node
 CHART = Path(__file__).parents[3] / "charts" / "podium" / "values.yaml"
 Json = Mapping[str, Any]
 
+
 def place(assumed: Assumed, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
     return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
 
