@@ -25,14 +25,14 @@ MI = 1 << 20
 
 # Holds a block of GPU memory whose first word is the step: read back, counted up, written again, then printed. What is
 # printed goes on without a gap only if the memory came back as it was. The last word of the block must stay as well.
-# argv: library, bytes, GPU[,GPU...]: a context and a block on each, the one with the step on the first. SIGUSR1: once
-# more as many bytes on the first, taken at the next step.
+# argv: library, bytes, GPU[,GPU...]: a context and a block on each, the one with the step on the first; seconds of a
+# step beside its copies. SIGUSR1: once more as many bytes on the first, taken at the next step.
 PROGRAM = """
-import ctypes, signal, sys
+import ctypes, signal, sys, time
 more = []
 signal.signal(signal.SIGUSR1, lambda *_: more.append(1))
 cuda = ctypes.CDLL(sys.argv[1])
-size = int(sys.argv[2])
+size, kernel = int(sys.argv[2]), float(sys.argv[4])
 def ok(code):
     if code: sys.exit(f"CUDA error {code}")
 device, context, block = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64()
@@ -50,6 +50,7 @@ while True:
     ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(step), block, eight))
     ok(cuda.cuMemcpyDtoH_v2(ctypes.byref(last), end, eight))
     if last.value != 0x5eed: sys.exit("the block is not what it was")
+    if kernel: time.sleep(kernel)
     step.value += 1
     if more:
         more.pop()
@@ -145,10 +146,14 @@ class CudaNode:
         gpu: int | str = 0,
         container: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        kernel: float = 0.0,
     ) -> Program:
-        """A program that has begun to work; `container` is a command that runs it, `environment` comes on top."""
+        """A program that has begun to work; `container` is a command that runs it, `environment` comes on top,
+        `kernel`: seconds of a step beside its copies.
+        """
         output = self.scratch / f"program-{len(self.programs)}"
-        command = [*container, sys.executable, "-S", "-E", "-c", PROGRAM, self.library, str(size), str(gpu)]
+        command = [*container, sys.executable, "-S", "-E", "-c", PROGRAM, self.library]
+        command += [str(size), str(gpu), str(kernel)]
         with output.open("wb") as file:
             process = subprocess.Popen(command, stdout=file, env={**os.environ, **(environment or {})})
             program = Program(process, output)

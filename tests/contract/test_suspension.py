@@ -85,7 +85,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Way:
     if request.param == "freeze":
         return Way(Freeze(5.0), [sys.executable, "-c", COUNTER])
     library = request.getfixturevalue("cuda_node").library
-    program = [sys.executable, "-S", "-E", "-c", PROGRAM, library, str(4 * MIB), "0"]
+    program = [sys.executable, "-S", "-E", "-c", PROGRAM, library, str(4 * MIB), "0", "0"]
     return Way(cuda_checkpoint(tmp_path, library), program)
 
 
