@@ -194,15 +194,22 @@ def _listen() -> None:
     owner = os.getpid()
 
     def told(number: int, frame: Any) -> None:
-        if os.getpid() != owner and not callable(before):
-            # a forked worker (a data loader's): it must end when its pool ends it
-            signal.signal(number, signal.SIG_DFL if before is None else before)
+        if os.getpid() != owner and not callable(before):  # it came to a worker that was being forked
+            forked()
             os.kill(os.getpid(), number)
             return
         _state.stop_asked = True
         if callable(before):
             before(number, frame)
 
+    def forked() -> None:
+        """A worker (a data loader's) must end when its pool ends it. A handler of Python's would not do: a signal that
+        comes just before a blocking read is kept until the read is through, which may be never.
+        """
+        if signal.getsignal(signal.SIGTERM) is told:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+    os.register_at_fork(after_in_child=forked)
     signal.signal(signal.SIGTERM, told)
     _state.listening = True
 

@@ -5,11 +5,12 @@
  *     long step = podium_load(state, sizeof state);         // -1: begin anew
  *     podium_listen();
  *     ...
- *     if (podium_wanted() || step % 10 == 0) {
+ *     int stop = podium_stop;                               // read once: SIGTERM may come at any moment
+ *     if (stop || podium_wanted() || step % 10 == 0) {
  *         FILE *file = podium_begin(step);                  // NULL: no folder to save to, or errno
  *         if (file) { fwrite(...); podium_commit(step, file); }
  *     }
- *     if (podium_stop) return 143;
+ *     if (stop) return 143;
  *
  * A save is one file here. Outside of Podium nothing is saved, unless PODIUM_CHECKPOINT names a folder.
  */

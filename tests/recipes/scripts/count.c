@@ -14,11 +14,12 @@ int main(void) {
         value = (value * 31 + step) % 65521;
         printf("{\"step\": %ld, \"loss\": %ld}\n", step, value);
         fflush(stdout);
-        if (podium_wanted() || step % 10 == 0) {
+        int stop = podium_stop; /* read once: it may come between the save and the end */
+        if (stop || podium_wanted() || step % 10 == 0) {
             FILE *save = podium_begin(step);
             if (save && (fwrite(&value, sizeof value, 1, save) != 1 || podium_commit(step, save))) return 1;
         }
-        if (podium_stop) return 143;
+        if (stop) return 143;
     }
     return 0;
 }
