@@ -224,17 +224,22 @@ def test_kubeconfig_that_names_nothing_is_told_in_a_line(
     assert capsys.readouterr().err == f"podium: {told}\n"
 
 
+def write_kubeconfig(path: Path, name: str, port: int) -> None:
+    """Of one context, the current one, with a namespace of its own."""
+    content = {
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
+        "users": [{"name": name, "user": {"token": "t"}}],
+    }
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
+
+
 def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for number, name in enumerate(("first", "second"), 1):
-        content = {
-            "current-context": name,
-            "clusters": [{"name": name, "cluster": {"server": f"http://127.0.0.1:{number}"}}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": f"of-{name}"}}],
-            "users": [{"name": name, "user": {"token": "t"}}],
-        }
-        (tmp_path / name).write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **content}))
+    for port, name in enumerate(("first", "second"), 1):
+        write_kubeconfig(tmp_path / name, name, port)
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     for options, space, port in (([], "of-first", 1), (["--context", "second"], "of-second", 2)):
@@ -254,13 +259,7 @@ def test_in_a_pod_a_kubeconfig_comes_before_its_account(
     monkeypatch.setattr(kubeconfig, "ACCOUNT", tmp_path)
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    content = {
-        "current-context": "x",
-        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x", "namespace": "of-x"}}],
-        "users": [{"name": "x", "user": {"token": "t"}}],
-    }
-    (tmp_path / "config").write_text(json.dumps(content))
+    write_kubeconfig(tmp_path / "config", "x", 1)
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "2")
