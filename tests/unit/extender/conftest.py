@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from podium_extender.metrics import Metrics
 from podium_extender.preempt import Evictor
 from podium_extender.telemetry import Telemetry
 
-sys.path.insert(0, str(Path(__file__).parent))  # malformed and live_caches, which several modules use
+sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, narrowing: several modules use them
 
 from live_caches import caches_over
+from narrowing import run
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]
@@ -96,6 +98,12 @@ async def _ask(
 def caches() -> Callable[..., Telemetry]:
     """A Telemetry over these objects; running its caches is up to the test."""
     return _caches
+
+
+@pytest.fixture
+def play(caches: Callable[..., Telemetry]) -> Callable[..., None]:
+    """Runs a story with a scheduler that asks for a pod of a crowd: `narrowing.run`."""
+    return partial(run, caches)
 
 
 @pytest.fixture
