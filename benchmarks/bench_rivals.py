@@ -34,11 +34,12 @@ HERE = ROOT / "benchmarks"
 JOB = ROOT / "examples" / "digits" / "job.yaml"
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_START = 120.0  # seconds in which a contender must have started a trial
-CONTENDERS = {  # script, Podium's policy
-    "ray-asha": ("rivals_ray.py", ""),
-    "optuna": ("rivals_optuna.py", ""),
-    "podium-hermes": ("rivals_podium.py", "hermes"),
-    "podium-envelope": ("rivals_podium.py", "envelope"),
+CONTENDERS = {  # script, Podium's policy and search.algorithm
+    "ray-asha": ("rivals_ray.py", "", ""),
+    "optuna": ("rivals_optuna.py", "", ""),
+    "podium-hermes": ("rivals_podium.py", "hermes", "random"),
+    "podium-envelope": ("rivals_podium.py", "envelope", "random"),
+    "podium-envelope-tpe": ("rivals_podium.py", "envelope", "tpe"),
 }
 
 
@@ -71,10 +72,10 @@ def main() -> None:
 
 
 def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:
-    script, policy = CONTENDERS[name]
+    script, policy, search = CONTENDERS[name]
     folder = Path(tempfile.mkdtemp(prefix="rivals-", dir="/tmp"))  # short: Ray's sockets lie in it
     try:
-        setup, file = prepared(options, folder, seed, policy), folder / "setup.json"
+        setup, file = prepared(options, folder, seed, policy, search), folder / "setup.json"
         setup.write(file)
         python = sys.executable if policy else str(options.rivals)
         begun = time.monotonic()
@@ -97,7 +98,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def prepared(options: argparse.Namespace, folder: Path, seed: int, policy: str) -> Setup:
+def prepared(options: argparse.Namespace, folder: Path, seed: int, policy: str, search: str) -> Setup:
     payload = read_manifests([JOB])[0]
     spec = HyperParamJob.model_validate(payload).spec
     spec = spec.model_copy(update={"search": spec.search.model_copy(update={"seed": seed})})
@@ -109,6 +110,7 @@ def prepared(options: argparse.Namespace, folder: Path, seed: int, policy: str) 
         log=str(folder / "log.jsonl"),
         scratch=str(folder),
         policy=policy,
+        search=search,
         seed=seed,
         cores=options.cores,
         trials=options.trials,

@@ -10,22 +10,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from local_runner import LocalRunner
+from local_runner import LocalRunner, Trial
 from rivals_trial import Setup, Training
 
+from podium.curves.summary import best_point
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Scalar
 from podium.planning.job_view import job_view
 from podium.schema.job import HyperParamJob
 from podium.schema.manifests import read_manifests
-from podium_operator.searchers.random import RandomSearcher
+from podium_operator.searchers.base import Tried
+from podium_operator.searchers.registry import SEARCHERS
 
 
 def main(path: str) -> None:
     setup = Setup.read(path)
     job = HyperParamJob.model_validate(read_manifests([Path(setup.job)])[0])
-    spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update={"seed": setup.seed})})
+    search = {"seed": setup.seed, "algorithm": setup.search}
+    spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update=search)})
+    searcher = SEARCHERS[setup.search]
     view = replace(
-        job_view(job, points=None, accepted=True, finished=False, freezes=True),
+        job_view(job, points=None, accepted=True, finished=False, freezes=True, learns=searcher.learns),
         policy=setup.policy,
         settings={},
         max_trials=setup.trials,
@@ -33,20 +38,33 @@ def main(path: str) -> None:
         max_steps=float(setup.epochs),
         memory=None,
     )
-    searcher = RandomSearcher()
 
     def propose(number: int) -> Mapping[str, Scalar]:
-        found = searcher.propose(spec, number)
-        assert found is not None, "a random search has no end"
+        found = searcher.propose(spec, number, [tried(trial) for trial in runner.trials.values()])
+        assert found is not None, "this search has no end"
         return found
 
     def launch(name: str, parameters: Mapping[str, Scalar]) -> Training:
         return Training(setup, name, parameters)
 
     shares = -(-setup.trials // setup.cores)  # all trials may be open at once, as Ray and Optuna keep none back
-    ended = LocalRunner(view, setup.cores, shares, propose, launch).run()
+    runner = LocalRunner(view, setup.cores, shares, propose, launch)
+    ended = runner.run()
     if not ended.succeeded:
         sys.exit(ended.message)
+
+
+def tried(trial: Trial) -> Tried:
+    """As the operator tells its searchers (`podium_operator.searchers.shown`)."""
+    best = best_point(trial.points, maximize=True)
+    return Tried(
+        trial.number,
+        trial.parameters,
+        step=trial.points[-1].step if trial.points else 0.0,
+        value=None if best is None else best.value,
+        completed=trial.phase is TrialPhase.SUCCEEDED,
+        failed=trial.phase is TrialPhase.FAILED,
+    )
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ class Setup:
     log: str
     scratch: str
     policy: str  # Podium's
+    search: str  # Podium's algorithm
     seed: int
     cores: int
     trials: int

@@ -19,7 +19,6 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.domain.unsaved import LEAVES
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
-from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.alone import exceeded, whole_gpu
@@ -29,6 +28,7 @@ from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
 from podium_operator.pods import CARRY_ANNOTATION, REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
 from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.searchers.shown import shown
 from podium_operator.seen import SeenPod
 from podium_operator.settling import Settling
 from podium_operator.world import World, job_key
@@ -159,7 +159,7 @@ class Actuator:
             case Order():
                 await self._order(action)
             case CreateTrial():
-                await self._create_trial(world.job_by_key[action.job], action)
+                await self._create_trial(world, action)
             case CreatePod():
                 return await self._create_pod(world, action)
             case DeletePod():
@@ -248,8 +248,11 @@ class Actuator:
             raise
         self._mirror.ordered(order.node, spec)
 
-    async def _create_trial(self, job: HyperParamJob, action: CreateTrial) -> None:
-        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number)
+    async def _create_trial(self, world: World, action: CreateTrial) -> None:
+        job = world.job_by_key[action.job]
+        searcher = SEARCHERS[job.spec.search.algorithm]
+        tried = shown(job, world.trials) if searcher.learns else ()
+        parameters = searcher.propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return

@@ -88,12 +88,14 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
+    searcher = SEARCHERS[job.spec.search.algorithm]
     return job_view(
         job,
-        points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
+        points=searcher.size(job.spec),
         accepted=is_accepted(job),
         finished=is_finished(job),
         freezes=not in_place.isdisjoint(job.spec.suspension.methods),
+        learns=searcher.learns,
     )
 
 

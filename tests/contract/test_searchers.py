@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from podium.schema.job import JobSpec
+from podium_operator.searchers.base import Tried
+from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
 
 LR = {"name": "lr", "min": 1e-4, "max": 1e-1, "scale": "log"}
@@ -33,7 +36,11 @@ CASES = [
     ("random", "one choice"),
     ("grid", "grid"),
     ("grid", "one choice"),
+    ("tpe", "all kinds"),
+    ("tpe", "grid"),
+    ("tpe", "one choice"),
 ]
+TRIED = 40
 
 
 def make_spec(algorithm: str, parameters: tuple[dict[str, Any], ...], seed: int = 7) -> JobSpec:
@@ -63,6 +70,16 @@ def inside(parameter: dict[str, Any], value: Any) -> bool:
     return math.isclose(steps, round(steps), abs_tol=1e-9)
 
 
+def history(spec: JobSpec) -> list[Tried]:
+    """Trials in all the states that a trial can be in, at points of the space."""
+    found = []
+    for number in range(TRIED):
+        parameters = RandomSearcher().propose(spec, number) or {}
+        one = Tried(number, parameters, step=float(number % 9), value=None if number % 9 == 0 else 1.0 / (1 + number))
+        found.append(replace(one, completed=number % 3 == 1, failed=number % 7 == 2))
+    return found
+
+
 def test_every_searcher_is_under_contract() -> None:
     assert {algorithm for algorithm, _ in CASES} == set(SEARCHERS)
 
@@ -70,8 +87,9 @@ def test_every_searcher_is_under_contract() -> None:
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
 def test_proposals_lie_in_the_space(algorithm: str, space: str) -> None:
     spec = make_spec(algorithm, SPACES[space])
+    tried = history(spec)
     for number in range(60):
-        proposal = SEARCHERS[algorithm].propose(spec, number)
+        proposal = SEARCHERS[algorithm].propose(spec, number, tried[:number])
         if proposal is None:
             assert algorithm == "grid"
             break
@@ -84,10 +102,19 @@ def test_proposals_lie_in_the_space(algorithm: str, space: str) -> None:
 def test_a_number_has_one_proposal_whatever_was_asked_before(algorithm: str, space: str) -> None:
     """A restarted operator asks for trial 5 first; one that ran asked for 0 to 4 before."""
     spec = make_spec(algorithm, SPACES[space])
-    searcher = SEARCHERS[algorithm]
-    forwards = [searcher.propose(spec, number) for number in range(12)]
-    backwards = [searcher.propose(spec, number) for number in reversed(range(12))]
+    searcher, tried = SEARCHERS[algorithm], history(spec)
+    forwards = [searcher.propose(spec, number, tried) for number in range(12)]
+    backwards = [searcher.propose(spec, number, tried) for number in reversed(range(12))]
     assert forwards == list(reversed(backwards))
+
+
+@pytest.mark.parametrize(("algorithm", "space"), CASES)
+def test_only_who_learns_goes_by_what_was_tried(algorithm: str, space: str) -> None:
+    spec = make_spec(algorithm, SPACES[space])
+    searcher, tried = SEARCHERS[algorithm], history(spec)
+    numbers = range(TRIED, TRIED + 12)
+    with_them = [searcher.propose(spec, number, tried) for number in numbers]
+    assert (with_them != [searcher.propose(spec, number) for number in numbers]) == searcher.learns
 
 
 def test_random_proposals_differ_by_number_and_seed() -> None:

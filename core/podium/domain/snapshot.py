@@ -68,6 +68,7 @@ class JobView:
     saves_at: SavesAt = "nowhere"
     carries: bool = False  # a trial may be carried to another node alive, where it would lose steps otherwise
     moves_memory: bool = False  # a suspended trial's memory is off its GPU
+    learns: bool = False  # its searcher goes by what was tried: the later a trial is made, the better
 
 
 @dataclass(frozen=True, slots=True)

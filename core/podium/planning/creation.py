@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
-from podium.planning.share import Allotment
+from podium.planning.share import Allotment, fits
+
+RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
+_BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,8 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
             else:
                 left -= 1
                 actions.append(_pod(trial, allotment))
-        actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment)
+        room = _room_to_learn(job, live, snapshot.gpus) if job.learns else None
+        actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment, room)
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
 
@@ -70,10 +74,31 @@ def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
     return CreatePod(trial.key, attempt, "Requeued" if again else "ShareFree", text)
 
 
-def _trials(job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: Allotment) -> list[Action]:
-    """With `parallel: auto` as many as there are pods allowed: a searcher that learns should choose late."""
+def _room_to_learn(job: JobView, live: Sequence[TrialView], gpus: Sequence[GpuView]) -> int:
+    """How many trials a searcher that learns may add: one for each place where nobody works, and one in `RESERVE`
+    places beside them, so that a pod is there when the policy wants to open another; less those that nobody has opened.
+    """
+    if job.gpus_per_trial == 0:
+        return job.max_trials
+    fitting = [gpu for gpu in gpus if fits(job, gpu)]
+    idle = sum(gpu.holder is None for gpu in fitting) // job.gpus_per_trial
+    reserve = max(1, len(fitting) // (RESERVE * job.gpus_per_trial))
+    return max(idle, reserve) - sum(_unopened(trial) for trial in live)
+
+
+def _unopened(trial: TrialView) -> bool:
+    """One that its owner keeps off the GPU would keep it idle."""
+    return not trial.suspend and not trial.curve and not trial.gpu_seconds and trial.phase in _BEFORE_WORK
+
+
+def _trials(
+    job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: Allotment, most: int | None
+) -> list[Action]:
+    """With `parallel: auto` as many as there are pods allowed. `most`: no more than so many now."""
     bound = allotment.pods if job.parallel is None else job.parallel
     room = min(bound - len(live), job.max_trials - len(mine))
+    if most is not None:
+        room = min(room, most)
     if room <= 0:
         return []
     taken = {t.number for t in mine}

@@ -9,9 +9,11 @@ from podium.schema.quantity import to_bytes
 from podium.schema.saving import can_save, carries, saves_at
 
 
-def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool) -> JobView:
+def job_view(
+    job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool, learns: bool = False
+) -> JobView:
     """`points`: how many its searcher can propose, None = any number; `freezes`: whether some method of the job keeps a
-    trial where it is, on every node that it may be on.
+    trial where it is, on every node that it may be on; `learns`: whether its searcher goes by what was tried.
     """
     spec = job.spec
     created = job.metadata.creation_timestamp
@@ -41,4 +43,5 @@ def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished
         saves_at=saves_at(spec),
         carries=carries(spec),
         moves_memory=moves_memory(spec.suspension.methods),
+        learns=learns,
     )

@@ -95,9 +95,17 @@ class Parameter(SpecModel):
 class Search(SpecModel):
     """Who proposes parameters."""
 
-    algorithm: Literal["random", "grid"] = Field("random", description="how the next trial's parameters are chosen")
+    algorithm: Literal["random", "grid", "tpe"] = Field(
+        "random",
+        description="how the next trial's parameters are chosen; tpe goes by what the trials before have shown, and so "
+        "makes each as late as it can",
+    )
     seed: int = Field(0, ge=0, le=2**32 - 1, description="the same seed proposes the same parameters")
-    settings: dict[str, Scalar] = Field(default_factory=dict, description="of the algorithm; random and grid have none")
+    settings: dict[str, Scalar] = Field(
+        default_factory=dict,
+        description="of the algorithm. tpe: startupTrials, how many must have shown a value before it chooses by "
+        "values, at random until then (default 10); random and grid have none",
+    )
 
 
 class Trials(SpecModel):

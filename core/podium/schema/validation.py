@@ -19,6 +19,7 @@ from podium.schema.base import API_VERSION, ObjectMeta
 from podium.schema.job import HyperParamJob, JobSpec, JobStatus
 from podium.schema.job_rules import JOB_RULES, PARAMETER_RULES, SPEC_RULES, TEMPLATE_RULES
 from podium.schema.rules import Refusal, judge
+from podium.schema.search_settings import setting_refusals
 from podium.schema.space import grid_points, space_refusals
 from podium.schema.template import PodTemplate
 from podium.schema.template_checks import placeholder_refusals, template_refusals
@@ -153,6 +154,4 @@ def _not_supported(spec: JobSpec) -> Iterator[Refusal]:
     if spec.queue is not None:
         message = f"there are no queues yet, so {spec.queue!r} cannot be honoured: remove queue"
         yield Refusal("NotYetSupported", "spec.queue", message)
-    for name in sorted(spec.search.settings):
-        message = f"algorithm {spec.search.algorithm} has no settings: remove {name}"
-        yield Refusal("UnknownSetting", f"spec.search.settings.{name}", message)
+    yield from setting_refusals(spec)

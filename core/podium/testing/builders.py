@@ -64,6 +64,7 @@ def make_job(
     saves_at: SavesAt | None = None,
     carries: bool = False,
     moves_memory: bool = False,
+    learns: bool = False,
 ) -> JobView:
     return JobView(
         key=job_key(name),
@@ -91,6 +92,7 @@ def make_job(
         saves_at=saves_at or ("anywhere" if saves else "nowhere"),
         carries=carries,
         moves_memory=moves_memory,
+        learns=learns,
     )
 
 

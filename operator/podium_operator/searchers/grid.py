@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from podium.schema.job import JobSpec, Parameter, ParameterType, Scalar
 from podium.schema.space import grid_points
-from podium_operator.searchers.base import Proposal
+from podium_operator.searchers.base import Proposal, Tried
 
 
 class GridSearcher:
-    def propose(self, spec: JobSpec, number: int) -> Proposal | None:
+    learns = False
+
+    def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
         choices = [(parameter.name, _points(parameter)) for parameter in spec.parameters]
         chosen: dict[str, Scalar] = {}
         rest = number

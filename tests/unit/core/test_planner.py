@@ -48,6 +48,42 @@ def test_auto_creates_trials_only_for_shares() -> None:
     assert numbers(sound(snapshot)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("opened", "unopened", "holders", "made"),
+    [
+        (0, 0, 0, 8),  # a place for each GPU that nobody works on
+        (0, 8, 0, 0),  # they are on their way
+        (8, 0, 8, 2),  # two in reserve for eight GPUs that work
+        (8, 1, 8, 1),
+        (8, 2, 8, 0),
+        (20, 0, 8, 2),  # suspended ones are opened as well
+        (8, 2, 4, 2),  # four are free: the two in reserve, and two more
+    ],
+)
+def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders: int, made: int) -> None:
+    uuids = [f"gpu-{index}" for index in range(8)]
+    old = [
+        make_trial(i, gpus=[uuids[i % 8]], phase=RUN if i < holders else P.SUSPENDED, values=[0.5])
+        for i in range(opened)
+    ]
+    new = [make_trial(opened + i, gpus=[uuids[i % 8]], phase=P.GATED) for i in range(unopened)]
+    gpus = [
+        make_gpu(uuid, shares=16, holder=old[i].key if i < holders else None, trials=[t.key for t in old[i::8]])
+        for i, uuid in enumerate(uuids)
+    ]
+    for learns in (True, False):
+        job = make_job(parallel=None, max_trials=64, learns=learns)
+        plan = sound(make_snapshot(jobs=[job], trials=[*old, *new], gpus=gpus))
+        room = made if learns else 64 - len(old) - len(new)
+        assert len(numbers(plan)) == room
+
+
+def test_a_trial_that_its_owner_keeps_off_the_gpu_does_not_keep_a_learning_search_from_going_on() -> None:
+    kept = make_trial(0, gpus=["gpu-0"], phase=P.GATED, suspend=True)
+    gpu = make_gpu(shares=4, trials=[kept.key])
+    assert numbers(sound(make_snapshot(jobs=[make_job(learns=True)], trials=[kept], gpus=[gpu]))) == [1]
+
+
 def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:
     jobs = [make_job("a", created=1.0), make_job("b", created=2.0)]
     trials = [make_trial(i, job=name) for name in ("a", "b") for i in range(8)]

@@ -57,7 +57,17 @@ def run(trial: ModuleType, local: ModuleType, tmp_path: Path) -> Callable[..., A
     script = tmp_path / "train.py"
     script.write_text(SCRIPT, encoding="utf-8")
     fixed = {"python": sys.executable, "script": str(script), "job": "", "log": str(tmp_path / "log"), "scratch": ""}
-    some = {"policy": "", "seed": 0, "cores": 1, "trials": 0, "epochs": 2, "work": 1, "space": [], "drawn": []}
+    some = {
+        "policy": "",
+        "search": "",
+        "seed": 0,
+        "cores": 1,
+        "trials": 0,
+        "epochs": 2,
+        "work": 1,
+        "space": [],
+        "drawn": [],
+    }
     setup = trial.Setup(**fixed, **some)
 
     def search(view: JobView, waits_for: list[str], last: list[float]) -> tuple[Any, list[Any]]:

@@ -1,0 +1,132 @@
+"""What `search.algorithm: tpe` makes of what the trials of a search have shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from operator_builders import make_job, make_trial
+
+from podium.schema.job import HyperParamJob
+from podium_operator.searchers.base import Proposal, Tried
+from podium_operator.searchers.registry import SEARCHERS
+from podium_operator.searchers.shown import shown
+
+LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}
+MOMENTUM = {"name": "momentum", "min": 0.0, "max": 1.0}
+ACT = {"name": "act", "values": ["relu", "tanh", "gelu"]}
+SPACE = [LR, MOMENTUM, ACT]
+
+
+def search(algorithm: str = "tpe", seed: int = 0, direction: str = "maximize", **settings: Any) -> HyperParamJob:
+    return make_job(
+        objective={"metric": "acc", "direction": direction},
+        parameters=SPACE,
+        search={"algorithm": algorithm, "seed": seed, "settings": settings},
+        trials={"max": 100, "maxSteps": 10},
+    )
+
+
+def worth(point: Proposal) -> float:
+    """Best 0, at lr 0.01, momentum 0.3, tanh."""
+    off = (math.log10(float(point["lr"])) + 2.0) ** 2 + 4.0 * (float(point["momentum"]) - 0.3) ** 2
+    return -off - (point["act"] != "tanh")
+
+
+def run(job: HyperParamJob, trials: int, told: Callable[[int, Proposal], Tried]) -> list[Proposal]:
+    """One after the other; each is told before the next is chosen."""
+    searcher, tried, points = SEARCHERS[job.spec.search.algorithm], list[Tried](), list[Proposal]()
+    for number in range(trials):
+        point = searcher.propose(job.spec, number, tried)
+        assert point is not None
+        points.append(point)
+        tried.append(told(number, point))
+    return points
+
+
+def complete(sign: float = 1.0) -> Callable[[int, Proposal], Tried]:
+    return lambda number, point: Tried(number, point, step=10.0, value=sign * worth(point), completed=True)
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_it_finds_better_points_than_chance(direction: str) -> None:
+    sign = 1.0 if direction == "maximize" else -1.0
+
+    def median_worth(algorithm: str, seed: int) -> float:
+        points = run(search(algorithm, seed, direction), 40, complete(sign))
+        return sorted(map(worth, points[20:]))[10]
+
+    gains = [median_worth("tpe", seed) - median_worth("random", seed) for seed in range(5)]
+    assert min(gains) > 0.2, gains
+
+
+def test_until_enough_have_shown_a_value_it_draws_what_random_draws() -> None:
+    points = run(search(startupTrials=15), 16, complete())
+    drawn = run(search("random"), 16, complete())
+    assert points[:15] == drawn[:15]
+    assert points[15] != drawn[15]
+
+
+def test_trials_under_way_teach_as_well() -> None:
+    """Suspended at different steps, none complete: nobody waits for the first to end."""
+
+    def looked_at(number: int, point: Proposal) -> Tried:
+        return Tried(number, point, step=2.0, value=worth(point))
+
+    points = run(search(), 40, looked_at)
+    drawn = run(search("random"), 40, looked_at)
+    assert sum(map(worth, points[20:])) > sum(map(worth, drawn[20:])) + 5.0
+
+
+def test_what_diverged_is_avoided() -> None:
+    def diverges(number: int, point: Proposal) -> Tried:
+        bad = point["act"] == "relu"
+        return Tried(number, point, step=10.0, value=None if bad else 0.5, completed=not bad)
+
+    points = run(search(), 60, diverges)
+    assert sum(point["act"] == "relu" for point in points[30:]) <= 5
+
+
+def test_failed_trials_and_points_outside_the_space_are_left_out() -> None:
+    job = search(startupTrials=3)
+    good = [Tried(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 6, complete()))]
+    strange = [
+        Tried(6, {"lr": 7.0, "momentum": 0.1, "act": "tanh"}, step=10.0, value=9.0, completed=True),
+        Tried(7, {"lr": 0.1}, step=10.0, value=9.0, completed=True),
+        Tried(8, {"lr": 0.01, "momentum": 0.3, "act": "tanh"}, step=3.0, value=9.0, failed=True),
+    ]
+    tpe = SEARCHERS["tpe"]
+    assert tpe.propose(job.spec, 9, [*good, *strange]) == tpe.propose(job.spec, 9, good)
+
+
+def test_trials_that_are_made_together_differ() -> None:
+    job = search(startupTrials=3)
+    tried = [Tried(n, p, step=10.0, value=worth(p), completed=True) for n, p in enumerate(run(job, 20, complete()))]
+    fresh: list[Tried] = []
+    for number in range(20, 28):
+        point = SEARCHERS["tpe"].propose(job.spec, number, [*tried, *fresh])
+        assert point is not None
+        fresh.append(Tried(number, point))
+    assert len({tuple(one.parameters.values()) for one in fresh}) == 8
+
+
+@pytest.mark.parametrize(
+    ("phase", "values", "expected"),
+    [
+        ("Pending", [], Tried(0, {"lr": 0.01})),
+        ("Suspended", [0.5, 0.7, 0.6], Tried(0, {"lr": 0.01}, step=3.0, value=0.7)),
+        ("Succeeded", [0.5, 0.7], Tried(0, {"lr": 0.01}, step=2.0, value=0.7, completed=True)),
+        ("EarlyStopped", [0.5], Tried(0, {"lr": 0.01}, step=1.0, value=0.5)),
+        ("Failed", [0.5], Tried(0, {"lr": 0.01}, step=1.0, value=0.5, failed=True)),
+        ("Running", [-1.7976931348623157e308], Tried(0, {"lr": 0.01}, step=1.0)),  # nan, as the wire has it
+    ],
+)
+def test_what_a_trials_status_says(phase: str, values: list[float], expected: Tried) -> None:
+    points = [{"step": i + 1.0, "value": value, "time": 0.0} for i, value in enumerate(values)]
+    status = {"phase": phase, "curve": {"points": points}, "lastStep": float(len(values)) or None}
+    others = [make_trial(1, job="other"), make_trial(2)]
+    found = shown(make_job(), [*others, make_trial(0, **status)])
+    assert found[0] == expected
+    assert [one.number for one in found] == [0, 2]
