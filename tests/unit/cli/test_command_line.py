@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +21,7 @@ from podium_cli import samples
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import frozen
+from podium_cli.contents import SAYS
 from podium_cli.exits import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
@@ -53,6 +56,25 @@ def test_every_no_has_a_code_and_a_sentence(
 ) -> None:
     assert run(arguments) is code
     assert f"podium: {told}: " in capsys.readouterr().err
+
+
+def test_the_help_of_all_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they import nearly all of Podium, which takes most of a second."""
+    monkeypatch.setenv("COLUMNS", "80")
+    program = "import sys; from podium_cli.main import run\ntry: run(sys.argv[1:])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    *shown, modules = done.stdout.splitlines()
+    assert "\n".join(shown) + "\n" == parser().format_help()
+    assert not {"pydantic", "kubernetes", "aiohttp", "rich", "numpy"} & set(modules.split())
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_for_one_command_the_options_of_that_one_are_there(name: str) -> None:
+    def options(found: argparse.ArgumentParser) -> list[str]:
+        (inner,) = [one for one in found._actions if isinstance(one, argparse._SubParsersAction)]
+        return [action.dest for action in inner.choices[name]._actions]
+
+    assert options(parser(name)) == options(parser()) != options(parser(""))
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
