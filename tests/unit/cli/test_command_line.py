@@ -262,13 +262,30 @@ def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
 ) -> None:
     for port, name in enumerate(("first", "second"), 1):
         write_kubeconfig(tmp_path / name, name, port)
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", ":".join(f"~/{name}" for name in ("missing", "empty", "first", "second")))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    for options, space, port in (([], "of-first", 1), (["--context", "second"], "of-second", 2)):
+    given = ["--kubeconfig=~/second"]
+    for options, space, port in (
+        ([], "of-first", 1),
+        (["--context", "second"], "of-second", 2),
+        (given, "of-second", 2),
+    ):
         assert run(["get", "trials", "x", *options]) is Exit.CLUSTER
         said = capsys.readouterr().err
         assert f"/namespaces/{space}/" in said
         assert f"127.0.0.1:{port} " in said
+
+
+def test_a_command_looks_at_its_kubeconfig_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the client library once more, which knows paths beside it."""
+    write_kubeconfig(tmp_path / "config", "x", 1)
+    seen: list[Path] = []
+    read = kubeconfig._read
+    monkeypatch.setattr(kubeconfig, "_read", lambda path: (seen.append(path), read(path))[1])
+    assert run(["get", "trials", "x", "--kubeconfig", str(tmp_path / "config")]) is Exit.CLUSTER
+    assert seen == [tmp_path / "config"]
 
 
 def test_in_a_pod_a_kubeconfig_comes_before_its_account(
