@@ -7,24 +7,10 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from podium import __version__
-from podium_cli.commands import (
-    capacity,
-    drain,
-    explain,
-    export,
-    get,
-    intent,
-    optimise,
-    plan,
-    realtime,
-    report,
-    simulate,
-    thaw,
-    validate,
-    watch,
-)
+from podium_cli.contents import MODULES
 from podium_cli.exits import EXIT_CODES_HELP, CliError, Exit
 from podium_cluster import logs
 
@@ -37,7 +23,8 @@ EPILOG = f"""examples:
 {EXIT_CODES_HELP}"""
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(wanted: str | None = None) -> argparse.ArgumentParser:
+    """`wanted`: the command that is to run; no module of another one is imported. None: all of them whole."""
     found = argparse.ArgumentParser(
         prog="podium",
         description="Watch and steer hyper-parameter searches that Podium runs.\n`podium COMMAND --help` has examples.",
@@ -47,28 +34,17 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--version", action="version", version=f"podium {__version__}")
     found.add_argument("--verbose", action="store_true", help="log what the client does, to standard error")
     commands = found.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for room in (
-        watch,
-        report,
-        get,
-        explain,
-        intent,
-        thaw,
-        drain,
-        validate,
-        capacity,
-        optimise,
-        plan,
-        realtime,
-        simulate,
-        export,
-    ):
-        room.add(commands)
+    for module, names in MODULES.items():
+        if wanted in names or wanted is None:
+            import_module(f"podium_cli.commands.{module}").add(commands)
+        else:
+            for name, says in names.items():
+                commands.add_parser(name, help=says)
     return found
 
 
 def run(arguments: Sequence[str]) -> Exit:
-    given = parser().parse_args(arguments)
+    given = parser(next((word for word in arguments if not word.startswith("-")), "")).parse_args(arguments)
     if given.verbose:
         logs.configure("console", "DEBUG")
     else:

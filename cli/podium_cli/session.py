@@ -18,7 +18,7 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import by_account, context_of, kubeconfigs
+from podium_cluster.kubeconfig import Told, kubeconfigs, look
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -32,10 +32,11 @@ class Session:
 
     namespace: str
     settings: ClusterSettings
+    told: Told
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
-        kubeconfig = Path(arguments.kubeconfig) if arguments.kubeconfig else None
+        (kubeconfig,) = kubeconfigs(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
         if kubeconfig is not None and not os.path.isfile(kubeconfig):
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
         given = {"kubeconfig": kubeconfig, "context": arguments.context}
@@ -43,16 +44,16 @@ class Session:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "SettingsInvalid", f"PODIUM_* in the environment: {error}") from error
-        _, namespace = context_of(kubeconfigs(settings.kubeconfig), settings.context)
-        return cls(arguments.namespace or namespace, settings)
+        told = look(settings.kubeconfig, settings.context)
+        return cls(arguments.namespace or told.namespace, settings, told)
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:
-        opened = connect(self.settings)
+        opened = connect(self.settings, self.told)
         try:
             api = await opened.__aenter__()
         except Exception as error:  # whatever a kubeconfig can be wrong in: the sentence of its reader is what helps
-            message = f"{_what_is_wrong(self.settings, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
+            message = f"{_what_is_wrong(self.told, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
             raise CliError(Exit.CLUSTER, "NoCluster", message) from error
         try:
             yield api
@@ -119,15 +120,14 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
         raise CliError(Exit.CLUSTER, error.reason, message) from error
 
 
-def _what_is_wrong(settings: ClusterSettings, error: Exception) -> str:
+def _what_is_wrong(told: Told, error: Exception) -> str:
     """Why no cluster was found, and in which file: its reader names none, and stumbles over what is no kubeconfig."""
-    if by_account(settings.kubeconfig, settings.context):
+    if told.account:
         return f"this pod's own account: {error}"
-    files = kubeconfigs(settings.kubeconfig)
-    if not files:
+    if not told.files:
         return f'$KUBECONFIG, "{os.environ["KUBECONFIG"]}", names no file'
-    named = os.pathsep.join(map(str, files))
-    if not any(os.path.exists(path) for path in files):  # Path's own raises where it may not look
+    named = os.pathsep.join(map(str, told.files))
+    if not any(os.path.exists(path) for path in told.files):  # Path's own raises where it may not look
         return f"there is no kubeconfig at {named}"
     if isinstance(error, (AttributeError, TypeError, KeyError)):
         return f"{named} is no kubeconfig"

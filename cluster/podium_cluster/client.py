@@ -17,7 +17,7 @@ import aiohttp
 from kubernetes.aio import client as kube_client
 from kubernetes.aio import config as kube_config
 
-from podium_cluster.kubeconfig import by_account, context_of, kubeconfigs
+from podium_cluster.kubeconfig import Told, look
 from podium_cluster.resources import Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -234,19 +234,21 @@ class Api:
 
 
 @asynccontextmanager
-async def connect(settings: ClusterSettings) -> AsyncIterator[Api]:
-    """A client for the cluster that `settings` names: a kubeconfig, else $KUBECONFIG's, else the pod's own account."""
+async def connect(settings: ClusterSettings, told: Told | None = None) -> AsyncIterator[Api]:
+    """A client for the cluster that `settings` names: a kubeconfig, else $KUBECONFIG's, else the pod's own account.
+    `told`: for who has looked already.
+    """
+    told = told or look(settings.kubeconfig, settings.context)
     configuration = kube_client.Configuration()
     # a scheduler talks to one API server from a few tasks: more connections than tasks are of no use
     configuration.connection_pool_maxsize = 32
     configuration.retries = None
-    if by_account(settings.kubeconfig, settings.context):
+    if told.account:
         kube_config.load_incluster_config(client_configuration=configuration)
     else:
-        files = kubeconfigs(settings.kubeconfig)
         await kube_config.load_kube_config(
-            config_file=os.pathsep.join(map(str, files)),
-            context=context_of(files, settings.context)[0],
+            config_file=os.pathsep.join(map(str, told.files)),
+            context=told.context,
             client_configuration=configuration,
         )
     async with kube_client.ApiClient(configuration) as client:

@@ -52,6 +52,7 @@ class _State:
         self.stop_asked = False
         self.stop_answered = False  # a save was made after SIGTERM
         self.asks = False  # whether the script asks should_save(), so that a request is worth waiting for
+        self.declined = False  # the last question was should_save(), its answer no, and nothing was saved since
 
 
 _state = _State()
@@ -95,16 +96,21 @@ def should_save() -> bool:
     _state.asks = True
     folder = _folder()
     requested = folder is not None and (folder / REQUEST).exists()
-    return requested or (_state.stop_asked and not _state.stop_answered)
+    wanted = requested or (_state.stop_asked and not _state.stop_answered)
+    _state.declined = folder is not None and not wanted
+    return wanted
 
 
 def stopping() -> bool:
     """Whether SIGTERM came: save, then end (`sys.exit(trial.STOPPED)`). The first call takes the signal over.
 
     Call it once before the slow imports: as a container's first process a script has no other answer to SIGTERM.
+    A signal that comes just after should_save() said no is told a call later, so that the save is asked for first.
     """
     _listen()
-    return _state.stop_asked
+    stop, declined = _state.stop_asked, _state.declined
+    _state.declined = False
+    return stop and not declined
 
 
 def save(step: float, write: Callable[[Path], object]) -> Save | None:
@@ -291,6 +297,7 @@ def _publish(folder: Path, made: Save) -> Save:
     aside.replace(folder / MARKER)
     _sync(folder)
     _state.stop_answered = _state.stop_asked
+    _state.declined = False
     _prune(folder, made.path)
     return made
 

@@ -9,19 +9,30 @@
 #
 # Outside of Podium nothing is saved, unless PODIUM_CHECKPOINT names a folder.
 
-# The shell goes on until the command that it waits for is done; then the next question is answered with yes.
+# The shell goes on until the command that it waits for is done; then the next question is answered with yes. But a
+# signal that comes just after podium_wanted said no is told a question later: the save is asked for first.
 podium_stop=
+podium_declined=
 trap 'podium_stop=1' TERM
 
-podium_stopping() { [ -n "$podium_stop" ]; }
+podium_stopping() {
+    podium_late=$podium_declined podium_declined=
+    [ -n "$podium_stop" ] && [ -z "$podium_late" ]
+}
 
 # Whether a save is wanted now.
 podium_wanted() {
-    podium_stopping || { [ -n "${PODIUM_CHECKPOINT:-}" ] && [ -e "$PODIUM_CHECKPOINT/podium-save-request" ]; }
+    podium_declined=
+    if [ -n "$podium_stop" ]; then return 0; fi
+    [ -n "${PODIUM_CHECKPOINT:-}" ] || return
+    if [ -e "$PODIUM_CHECKPOINT/podium-save-request" ]; then return 0; fi
+    podium_declined=1
+    return 1
 }
 
 # podium_save STEP COMMAND...: COMMAND gets an empty folder as its last argument and writes the state there.
 podium_save() {
+    podium_declined=
     [ -n "${PODIUM_CHECKPOINT:-}" ] || return 0
     podium_name=step-$1-attempt-${PODIUM_ATTEMPT:-0}
     podium_line="{\"step\": $1, \"path\": \"$podium_name\", \"onRequest\": true}"

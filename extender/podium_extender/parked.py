@@ -27,7 +27,7 @@ class Proposed:
 @dataclass(frozen=True, slots=True)
 class Parked:
     """`proposed` by node; none: it waits since before this process. `again_at`: when the answer may change by time.
-    `at`: when it was set aside.
+    `at`: when it was set aside. `tried`: it was woken with another since.
     """
 
     pod: PodName
@@ -36,6 +36,7 @@ class Parked:
     proposed: Mapping[str, Proposed]
     again_at: float | None = None
     at: float = 0.0
+    tried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,8 @@ Ask = Callable[[Parked, Collection[str]], Chance]  # looks at these of the propo
 
 
 class ParkingLot:
-    """At most `most` pods are remembered: each change of a node is weighed for each of them that it was proposed for.
+    """At most `most` pods are remembered, the most important: each change of a node is weighed for each of them that it
+    was proposed for.
 
     One pod a time is due, the most important: what wakes it wakes all of its priority and below (`nudges`).
     """
@@ -76,6 +78,9 @@ class ParkingLot:
             # a pod that was deleted while the scheduler was asking for it is told of by nobody
             for other in [other for other in self._pods.values() if one.at - other.at >= TRIED_AGAIN]:
                 self.leaves(other.pod)
+            least = min(self._pods.values(), key=_importance, default=one)
+            if len(self._pods) >= self._most and _importance(least) < _importance(one):
+                self.leaves(least.pod)
         if one.pod in self._pods or len(self._pods) < self._most:
             self._pods[one.pod] = one
             self._changed.pop(one.pod, None)
@@ -94,7 +99,7 @@ class ParkingLot:
     def due(self, views: Views, now: float, ask: Ask) -> tuple[Parked, str] | None:
         """Who is to be tried again now, with the node where it finds room; it leaves the lot."""
         self._look(views)
-        for one in sorted(self._pods.values(), key=lambda one: -one.preemptor.priority):
+        for one in sorted(self._pods.values(), key=_importance, reverse=True):
             timely = one.again_at is not None and now >= one.again_at
             nodes = one.proposed.keys() if timely else self._changed.get(one.pod)
             if not timely and not nodes:
@@ -112,11 +117,15 @@ class ParkingLot:
 
     def _tried_with(self, one: Parked, now: float) -> None:
         """Those of its priority and below: the scheduler asks for them now, so their own time is not come before it had
-        time to. Without this each of them would be woken by itself, in turn, after a restart.
+        time to. Of those that wait since before this process nothing else is known: whom it does not ask for after two
+        such wakes waits for something else. Without this each of them would be woken by itself, in turn, after a
+        restart, and all others with each.
         """
-        for other in self._pods.values():
-            if other.again_at is not None and other.preemptor.priority <= one.preemptor.priority:
-                self._pods[other.pod] = replace(other, again_at=max(other.again_at, now + PAUSE))
+        for other in [other for other in self._pods.values() if _importance(other) <= _importance(one)]:
+            if other.tried and not other.proposed:
+                self.leaves(other.pod)
+            elif other.again_at is not None:
+                self._pods[other.pod] = replace(other, again_at=max(other.again_at, now + PAUSE), tried=True)
 
     def again_at(self) -> float | None:
         """When `due` is worth asking although nothing changed; None: not before a change."""
@@ -139,6 +148,10 @@ class ParkingLot:
 
 def _nobody() -> None:
     """Nobody listens yet."""
+
+
+def _importance(one: Parked) -> int:
+    return one.preemptor.priority
 
 
 def _earlier(one: float | None, other: float | None) -> float | None:

@@ -10,14 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from types import UnionType
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import TrialKey
-from podium.domain.unsaved import LEAVES
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
@@ -26,7 +23,9 @@ from podium_operator.announcements import emit
 from podium_operator.carrying import arrival, asks, takes
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
-from podium_operator.pods import CARRY_ANNOTATION, REQUEUE_ANNOTATION, PodRules, make_pod, make_trial, pod_name
+from podium_operator.pauses import HeldBackError, Refusal, refused
+from podium_operator.pods import CARRY_ANNOTATION, PodRules, make_pod, make_trial, pod_name
+from podium_operator.requeuing import INVALID, Requeues
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.searchers.shown import shown
 from podium_operator.seen import SeenPod
@@ -35,27 +34,10 @@ from podium_operator.world import World, job_key
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
-INVALID = 422
 LONGEST_MESSAGE = 1024
 CARRIED_GRACE_SECONDS = 1
-FIRST_PAUSE = 1.0
-LONGEST_PAUSE = 60.0
 ECHO_SECONDS = 10.0  # in which the cache shows what was created
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _RefusedPod:
-    """A pod that a quota, Pod Security or a webhook refuses for now, or keeps; tried again ever more seldom."""
-
-    message: str
-    pause: float
-    again_at: float
-
-
-def _refused(before: _RefusedPod | None, message: str) -> _RefusedPod:
-    pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
-    return _RefusedPod(message, pause, time.monotonic() + pause)
 
 
 def _superseded(world: World) -> Iterator[SeenPod]:
@@ -74,9 +56,8 @@ class Actuator:
         self._metrics = metrics
         self._slots = asyncio.Semaphore(PARALLEL_CALLS)
         self._order_slots = asyncio.Semaphore(PARALLEL_CALLS)  # no GPU waits for pods that are being made
-        self._refused: dict[TrialKey, _RefusedPod] = {}
-        self._kept: dict[str, _RefusedPod] = {}  # by uid: told to go, and not deleted
-        self._stays: dict[TrialKey, str] = {}
+        self._refused: dict[TrialKey, Refusal] = {}
+        self._requeues = Requeues(api, MANAGER)
         self._uncarried: dict[TrialKey, str] = {}
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
@@ -87,11 +68,9 @@ class Actuator:
         """
         actions = tuple(actions)
         self._refused = {key: refusal for key, refusal in self._refused.items() if key in world.trial_by_key}
-        if self._kept:
-            there = {pod.uid for pod in world.pods}
-            self._kept = {uid: kept for uid, kept in self._kept.items() if uid in there}
+        self._requeues.begin(world)
         self._settling.forget(world)
-        self._uncarried, self._stays = {}, {}
+        self._uncarried = {}
         now = time.monotonic()
         self._sent = {key: at for key, at in self._sent.items() if now < at + ECHO_SECONDS}
         await asyncio.gather(*(self._ask(pod, target) for pod, target in asks(world)))
@@ -121,7 +100,11 @@ class Actuator:
 
     def stays(self) -> Mapping[TrialKey, str]:
         """Who was to be requeued in this cycle and surely was not, with the server's sentence."""
-        return self._stays
+        return self._requeues.stays()
+
+    def rests(self) -> Collection[str]:
+        """Pods, by uid, that the API server kept a moment ago: a requeue of them is held back."""
+        return self._requeues.rests()
 
     def uncarried(self) -> Mapping[TrialKey, str]:
         """Of those that are carried: whose new pod was refused for good in this cycle, with the server's sentence."""
@@ -133,13 +116,15 @@ class Actuator:
 
     def _refuse(self, action: CreatePod, error: ApiError) -> None:
         text = f"The API server refuses the pod for now: {error.message}"
-        self._refused[action.trial] = _refused(self._refused.get(action.trial), text)
+        self._refused[action.trial] = refused(self._refused.get(action.trial), text)
 
     async def _guarded(self, world: World, action: Action) -> EndTrial | None:
         kind = type(action).__name__
         try:
             async with self._order_slots if isinstance(action, Order) else self._slots:
                 end = await self._do(world, action)
+        except HeldBackError:
+            return None
         except ApiError as error:
             self._metrics.failed.labels(kind).inc()
             log.warning("%s not carried out: %s", action, error)
@@ -167,7 +152,7 @@ class Actuator:
                 if pod is not None and not pod.facts.deleting:
                     await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
             case Requeue():
-                await self._requeue(world, action)
+                await self._requeues.carry_out(world, action)
         return None
 
     async def _ask(self, pod: SeenPod, target: str) -> None:
@@ -186,39 +171,6 @@ class Actuator:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid, **grace)
         except ApiError as error:
             log.warning("pod %s/%s not deleted: %s", pod.namespace, pod.name, error)
-
-    async def _requeue(self, world: World, action: Requeue) -> None:
-        """The reason first: with it on the pod, whoever sees the deletion knows what it is for. Then an Event, with
-        what that may cost.
-        """
-        pod = world.latest_pod.get(action.trial.uid)
-        if pod is None or pod.facts.deleting:
-            return
-        before = self._kept.get(pod.uid)
-        if before is not None and time.monotonic() < before.again_at:
-            self._stays[action.trial] = before.message
-            return  # what is written and taken back below would wake the next cycle at once, for ever
-        about = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: action.reason}}
-        try:
-            await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": about}, manager=MANAGER)
-        except ApiError as error:
-            if error.not_found or error.conflict or error.status == INVALID:
-                return  # it is gone, or another pod of that name: the next cycle looks again
-            self._stays[action.trial] = error.message
-            raise
-        trial = world.trial_by_key[action.trial]
-        await emit(self._api, TRIALS, trial.metadata, LEAVES, f"{action.message} {trial.unsaved.sentence}")
-        try:
-            await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
-        except ApiError as error:
-            if error.status and not (error.not_found or error.conflict):  # those: others ended that very pod
-                self._kept[pod.uid] = _refused(before, error.message)
-                self._stays[action.trial] = error.message
-                # it lives on: ended by others some day, it must not say that this was why
-                back = {"uid": pod.uid, "annotations": {REQUEUE_ANNOTATION: None}}
-                with suppress(ApiError):
-                    await self._api.patch(PODS, pod.name, pod.namespace, {"metadata": back}, manager=MANAGER)
-            raise
 
     async def _order(self, order: Order) -> None:
         gpus = [
@@ -262,14 +214,14 @@ class Actuator:
         trial = world.trial_by_key[action.trial]
         job = world.job_by_key[job_key(trial)]
         before = self._refused.get(action.trial)
-        if before is not None and time.monotonic() < before.again_at:
-            return None
+        if before is not None and before.lasts:
+            raise HeldBackError
         if action.attempt and not self._settling.settled(world, trial, time.monotonic()):
-            return None
+            raise HeldBackError
         came = arrival(world, trial, action.attempt)
         if came is not None:
             if action.trial in self._sent or not takes(world, came.target):
-                return None  # a second one could be refused for the first one's sake: by a quota, say
+                raise HeldBackError  # a second one could be refused for the first one's sake: by a quota, say
             self._sent[action.trial] = time.monotonic()
         try:
             nodes = {node.metadata.name for node in world.nodes}

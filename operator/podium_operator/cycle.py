@@ -106,8 +106,9 @@ class Cycle:
             self._requeue_costs.look(world, sights)
             snapshot, decided = self._decide(world, sights)
         with self._metrics.cycle.labels("order").time():
-            decided = replace(decided, actions=await self._leveller.admit(world, sights, decided.actions))
-            await self._actuator.order(world, decided.actions)
+            actions = await self._leveller.admit(world, sights, decided.actions, self._actuator.rests())
+            decided = replace(decided, actions=actions)
+            await self._actuator.order(world, actions)
         async with self._orders_go_on():
             await self._follow_up(world, sights, snapshot, decided)
         return min((at for at in (decided.wake_at, self._lease_wake) if at is not None), default=None)

@@ -19,7 +19,7 @@ from podium.schema.job import HyperParamJob
 from podium.schema.validation import parse_job
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.kubeconfig import by_account
+from podium_cluster.kubeconfig import look
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_operator import finalizers
 from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
@@ -69,7 +69,7 @@ def settings() -> kopf.OperatorSettings:
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     """The kubeconfig, else the pod's account: what our own client does."""
-    account = kopf.login_with_service_account(**arguments) if by_account(None, None) else None
+    account = kopf.login_with_service_account(**arguments) if look(None, None).account else None
     if account is None:
         return kopf.login_with_kubeconfig(**arguments)
     host = os.environ["KUBERNETES_SERVICE_HOST"]

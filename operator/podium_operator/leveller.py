@@ -59,10 +59,15 @@ class Leveller:
         return self._full.keys()
 
     async def admit(
-        self, world: World, sights: Mapping[TrialKey, Sight], actions: Iterable[Action]
+        self,
+        world: World,
+        sights: Mapping[TrialKey, Sight],
+        actions: Iterable[Action],
+        rests: Collection[str] = (),
     ) -> tuple[Action, ...]:
         """The actions without the moves to nodes that have no room, and those that were planned without sight of the
-        one before."""
+        one before. `rests`: pods, by uid, that are not told to go again yet: whether there is room need not be asked.
+        """
         kept: list[Action] = []
         self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
         told = frozenset(self._told)
@@ -73,6 +78,9 @@ class Leveller:
             if told and action.trial not in told:
                 continue
             trial, sight = world.trial_by_key[action.trial], sights[action.trial]
+            if isinstance(action, Requeue) and sight.pod is not None and sight.pod.uid in rests:
+                kept.append(action)
+                continue
             why = None if action.target == sight.node else await self._refusal(world, trial, action.target)
             if why is not None:
                 log.info("trial %s/%s stays: %s", action.trial.namespace, action.trial.name, why)

@@ -186,3 +186,24 @@ def test_two_ranks_save_at_the_same_step(tmp_path: Path) -> None:
     second, code = trial.attempt()
     assert code == 0, trial.errors.read_text()
     assert first + second == whole
+
+
+@pytest.mark.parametrize("shell", ["sh", "busybox sh"])
+def test_sigterm_between_the_shell_recipes_questions_does_not_lose_the_step(shell: str, tmp_path: Path) -> None:
+    """Told no by podium_wanted, then yes by podium_stopping, a script would end without its save."""
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"there is no {shell.split()[0]} here")
+    script = """
+. "$RECIPES/podium.sh"
+podium_wanted && echo wanted
+kill -TERM $$
+podium_stopping && echo stops
+podium_wanted && echo wanted
+podium_stopping && echo stops
+"""
+    environment = {"PATH": os.environ["PATH"], "RECIPES": str(RECIPES)}
+    for folder, says in (({"PODIUM_CHECKPOINT": str(tmp_path)}, "wanted stops"), ({}, "stops wanted stops")):
+        done = subprocess.run(
+            [*shell.split(), "-c", script], env={**environment, **folder}, capture_output=True, text=True
+        )
+        assert done.stdout.split() == says.split(), done.stderr

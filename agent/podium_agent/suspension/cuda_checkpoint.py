@@ -298,9 +298,10 @@ class CudaCheckpoint:
 
     async def _park_again(self, targets: Targets) -> None:
         """A restore was refused and its process is as before: those that are back, or at work even (an earlier try let
-        them go on), go out again, and then all are frozen."""
-        states = await self._processes.of(targets)
+        them go on, and they may hold more by now), go out again, and then all are frozen."""
+        states, memory = await self._processes.of(targets), await self._read_memory()
         self._settle(targets, states)
+        self._note(targets, states, memory)
         if await self._take_off(states) is None:
             frozen = await self._freeze.suspend(targets)
             if frozen.ok:

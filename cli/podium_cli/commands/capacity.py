@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from podium_cli import texts
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def add(commands: Commands) -> None:
         commands,
         "capacity",
         _run,
-        says="how many GPUs keep the wait within a bound, from numbers or from a trace",
+        says=SAYS["capacity"],
         examples="""
             podium capacity --rate 120/h --service 30m --wait 5m
             podium capacity --rate 120/h --service 30m --wait 5m --share 0.95

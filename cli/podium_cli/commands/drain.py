@@ -23,6 +23,7 @@ from podium.schema.job import HyperParamJob
 from podium.schema.saving import can_save, carries, saves_at
 from podium.schema.trial import HyperParamTrial
 from podium_cli.commands.base import Commands, command, seconds
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
@@ -79,7 +80,7 @@ def add(commands: Commands) -> None:
         commands,
         "drain",
         _run,
-        says="move every trial that can save off a node, and let none come there until --undo",
+        says=SAYS["drain"],
         examples="""
             podium drain node-a
             podium drain node-a --wait 600 --lose-steps

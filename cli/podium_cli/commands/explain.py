@@ -13,6 +13,7 @@ from podium.schema.trial import Carrying, HyperParamTrial
 from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
+from podium_cli.contents import SAYS
 from podium_cli.exits import Exit
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.output import show
@@ -31,7 +32,7 @@ def add(commands: Commands) -> None:
         commands,
         "explain",
         _run,
-        says="say why a trial runs or waits, or how the nodes are judged for a pod",
+        says=SAYS["explain"],
         examples="podium explain trial digits-3\npodium explain pod digits-3-0",
     )
     parser.add_argument(

@@ -17,6 +17,7 @@ from podium.schema.trial import HyperParamTrial
 from podium.simulation.recorded import RecordedTrial, Recording, lines
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.report import picture, source
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.output import write
 from podium_cli.picture import JobPicture
@@ -27,7 +28,7 @@ def add(commands: Commands) -> None:
         commands,
         "export",
         _run,
-        says="write the learning curves of a search to a file, for `podium simulate`",
+        says=SAYS["export"],
         examples="""
             podium export digits -o digits.jsonl && podium simulate digits.jsonl
             podium export digits --from-files saved

@@ -12,6 +12,7 @@ from rich.text import Text
 from podium.schema.trial import HyperParamTrial
 from podium_cli import observed, texts
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node
 from podium_cli.output import show
@@ -37,7 +38,7 @@ def add(commands: Commands) -> None:
         commands,
         "get",
         _run,
-        says="list the trials of a job, or the GPUs of the cluster",
+        says=SAYS["get"],
         examples="""
             podium get trials digits
             podium get trials digits --sort-by value | head

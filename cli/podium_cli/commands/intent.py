@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import Exit
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.resources import JOBS, TRIALS, Resource
@@ -16,7 +17,7 @@ def add(commands: Commands) -> None:
         commands,
         "suspend",
         lambda given: _set(given, JOBS, given.job, {"suspend": True}, "is to be suspended"),
-        says="suspend a whole job: its trials give their GPUs back and keep what they have learned",
+        says=SAYS["suspend"],
         examples="podium suspend digits",
     )
     suspend.add_argument("job", help="name of the HyperParamJob")
@@ -24,7 +25,7 @@ def add(commands: Commands) -> None:
         commands,
         "resume",
         lambda given: _set(given, JOBS, given.job, {"suspend": False}, "may go on"),
-        says="let a suspended job go on",
+        says=SAYS["resume"],
         examples="podium resume digits",
     )
     resume.add_argument("job", help="name of the HyperParamJob")
@@ -38,7 +39,7 @@ def add(commands: Commands) -> None:
             {"pinned": not given.undo},
             "is ranked like the others again" if given.undo else "is ranked before all others of its job",
         ),
-        says="rank a trial before all others of its job",
+        says=SAYS["pin"],
         examples="podium pin digits-3\npodium pin digits-3 --undo",
     )
     pin.add_argument("trial", help="name of the HyperParamTrial")
@@ -47,7 +48,7 @@ def add(commands: Commands) -> None:
         commands,
         "stop",
         lambda given: _set(given, TRIALS, given.trial, {"stopped": True}, "is to end now; its result is kept"),
-        says="end a trial now and keep its result (cannot be undone)",
+        says=SAYS["stop"],
         examples="podium stop digits-7",
     )
     stop.add_argument("trial", help="name of the HyperParamTrial")

@@ -13,6 +13,7 @@ from types import ModuleType
 
 from podium_cli import optimise_view
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.output import show, write
 
@@ -25,7 +26,7 @@ def add(commands: Commands) -> None:
         commands,
         "optimise",
         _methods,  # never called: a problem is required, and has a function of its own
-        says="schedule with the optimisers: tasks of a file onto CPUs and GPUs",
+        says=SAYS["optimise"],
         examples="""
             podium optimise makespan tasks.csv --cpus 64 --gpus 8
             podium optimise makespan tasks.csv --cpus 64 --gpus 8 --method heft -o json

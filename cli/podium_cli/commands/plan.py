@@ -20,6 +20,7 @@ from podium_cli import plan_view
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.validate import problems
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 from podium_cli.output import show
@@ -34,7 +35,7 @@ def add(commands: Commands) -> None:
         commands,
         "plan",
         _run,
-        says="forecast a job before anything runs: when it ends, when it has its best, suspensions, GPU hours",
+        says=SAYS["plan"],
         examples="""
             podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75
             podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from podium.schema.manifests import ManifestError, read_manifests
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 
 POLICIES = ("ahead", "sgprs", "single", "naive", "naive-single")
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
         commands,
         "realtime",
         _help,
-        says="periodic inference with deadlines on partitions of a GPU: simulate, admit, run",
+        says=SAYS["realtime"],
         examples="""
             podium realtime simulate --contexts 3 --oversubscription 1.5
             podium realtime simulate --plot sgprs.png

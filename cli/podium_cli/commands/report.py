@@ -8,6 +8,7 @@ from pathlib import Path
 
 from podium_cli import samples, summary
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import picture_of, read_folder, saved_at
 from podium_cli.output import write
@@ -23,7 +24,7 @@ def add(commands: Commands) -> None:
         commands,
         "report",
         _report,
-        says="write one self-contained HTML file: learning curves, who held each GPU when, every trial",
+        says=SAYS["report"],
         examples="""
             podium report digits
             podium report digits -o digits.html
@@ -44,7 +45,7 @@ def add(commands: Commands) -> None:
         commands,
         "summary",
         _summary,
-        says="print the best trial, GPU-seconds by use, and what the suspensions cost",
+        says=SAYS["summary"],
         examples="podium summary digits",
     )
     source(short)

@@ -22,6 +22,7 @@ from podium.simulation.system.scenario import Faults, Method, SimulationError, T
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.report import simulation
@@ -34,7 +35,7 @@ def add(commands: Commands) -> None:
         commands,
         "simulate",
         _run,
-        says="replay every policy on recorded learning curves: which one finds good trials soonest?",
+        says=SAYS["simulate"],
         examples="""
             podium simulate
             podium simulate --gpus 8 --policy envelope --policy asha

@@ -11,6 +11,7 @@ import time
 
 from podium.schema.gpunode import GPUNode, TrialState
 from podium_cli.commands.base import Commands, command, seconds
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import parse_node
 from podium_cli.session import MANAGER, Session, carry_out, kind_missing
@@ -26,7 +27,7 @@ def add(commands: Commands) -> None:
         commands,
         "thaw",
         _run,
-        says="resume every suspended trial of a node and suspend nothing there until --undo",
+        says=SAYS["thaw"],
         examples="""
             podium thaw node-a
             podium thaw --all --wait 120

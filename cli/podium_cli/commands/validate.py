@@ -8,6 +8,7 @@ from pathlib import Path
 from podium.policies import registry
 from podium.schema import validation
 from podium_cli.commands.base import Commands, command
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
 
@@ -17,7 +18,7 @@ def add(commands: Commands) -> None:
         commands,
         "validate",
         _run,
-        says="check HyperParamJobs in files, without a cluster",
+        says=SAYS["validate"],
         examples="""
             podium validate examples/digits/job.yaml
             helm template my-searches | podium validate -

@@ -17,6 +17,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
 from podium_cli.commands.base import Commands, command, seconds
+from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cli.session import Session, carry_out, fetch
@@ -71,7 +72,7 @@ def add(commands: Commands) -> None:
         commands,
         "watch",
         _run,
-        says="show a search as it goes: who holds which GPU and why, ranks, values, progress",
+        says=SAYS["watch"],
         examples="""
             podium watch digits
             podium watch digits --until-done && podium report digits

@@ -135,6 +135,27 @@ def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, onto:
     assert trial.all_work()
 
 
+def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(trial: Trial) -> None:
+    """A restore without the memory is the end of a process: the note of how much that takes may not be an old one."""
+    assert trial.suspend().ok
+    parked, container = Parked(trial.folder / "parked"), trial.targets[0].path.name
+    held = dict(parked.read(container))
+    parked.write(container, parked.whole(container).model_copy(update={"held": dict.fromkeys(held, 1)}))
+    driver = CudaDriver(trial.node.library)
+    for target in trial.targets:
+        target.ask(False)
+    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    driver.restore(trial.programs[0].pid)
+    driver.unlock(trial.programs[0].pid)
+    trial.fault("fail=restore")
+    assert trial.resume().code == "RestoreRefused"
+    assert trial.standing is Standing.PARKED
+    assert parked.read(container) == held
+    trial.node.clear_faults()
+    assert trial.resume().ok
+    assert trial.all_work()
+
+
 @pytest.mark.parametrize("order", ["resume", "suspend"])
 def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) -> None:
     """The first process is on the other GPU, the second was not asked yet."""

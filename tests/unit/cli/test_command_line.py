@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -19,6 +21,7 @@ from podium_cli import samples
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import frozen
+from podium_cli.contents import SAYS
 from podium_cli.exits import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
@@ -53,6 +56,25 @@ def test_every_no_has_a_code_and_a_sentence(
 ) -> None:
     assert run(arguments) is code
     assert f"podium: {told}: " in capsys.readouterr().err
+
+
+def test_the_help_of_all_commands_imports_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they import nearly all of Podium, which takes most of a second."""
+    monkeypatch.setenv("COLUMNS", "80")
+    program = "import sys; from podium_cli.main import run\ntry: run(sys.argv[1:])\nfinally: print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=True)
+    *shown, modules = done.stdout.splitlines()
+    assert "\n".join(shown) + "\n" == parser().format_help()
+    assert not {"pydantic", "kubernetes", "aiohttp", "rich", "numpy"} & set(modules.split())
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_for_one_command_the_options_of_that_one_are_there(name: str) -> None:
+    def options(found: argparse.ArgumentParser) -> list[str]:
+        (inner,) = [one for one in found._actions if isinstance(one, argparse._SubParsersAction)]
+        return [action.dest for action in inner.choices[name]._actions]
+
+    assert options(parser(name)) == options(parser()) != options(parser(""))
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,13 +262,30 @@ def test_of_several_kubeconfigs_the_first_says_which_cluster_is_meant(
 ) -> None:
     for port, name in enumerate(("first", "second"), 1):
         write_kubeconfig(tmp_path / name, name, port)
-    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+    (tmp_path / "empty").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBECONFIG", ":".join(f"~/{name}" for name in ("missing", "empty", "first", "second")))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    for options, space, port in (([], "of-first", 1), (["--context", "second"], "of-second", 2)):
+    given = ["--kubeconfig=~/second"]
+    for options, space, port in (
+        ([], "of-first", 1),
+        (["--context", "second"], "of-second", 2),
+        (given, "of-second", 2),
+    ):
         assert run(["get", "trials", "x", *options]) is Exit.CLUSTER
         said = capsys.readouterr().err
         assert f"/namespaces/{space}/" in said
         assert f"127.0.0.1:{port} " in said
+
+
+def test_a_command_looks_at_its_kubeconfig_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the client library once more, which knows paths beside it."""
+    write_kubeconfig(tmp_path / "config", "x", 1)
+    seen: list[Path] = []
+    read = kubeconfig._read
+    monkeypatch.setattr(kubeconfig, "_read", lambda path: (seen.append(path), read(path))[1])
+    assert run(["get", "trials", "x", "--kubeconfig", str(tmp_path / "config")]) is Exit.CLUSTER
+    assert seen == [tmp_path / "config"]
 
 
 def test_in_a_pod_a_kubeconfig_comes_before_its_account(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from podium_cluster import kubeconfig
-from podium_cluster.kubeconfig import by_account, context_of, kubeconfigs
+from podium_cluster.kubeconfig import Told, kubeconfigs, look
 
 
 @pytest.mark.parametrize(
@@ -30,21 +31,32 @@ def test_files(told: str | None, files: list[str], monkeypatch: pytest.MonkeyPat
         monkeypatch.setenv("KUBECONFIG", told)
     assert [str(path) for path in kubeconfigs(None)] == files
     assert kubeconfigs(Path("/given")) == [Path("/given")]
+    assert kubeconfigs(Path("~/given")) == [Path("/home/me/given")]
+
+
+def told(monkeypatch: pytest.MonkeyPatch, files: Sequence[Path], wanted: str | None = None) -> Told:
+    """With $KUBECONFIG."""
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, files)) or ":")
+    return look(None, wanted)
 
 
 def test_the_first_that_says_it_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    files = [tmp_path / name for name in ("missing", "broken", "odd", "first", "second")]
+    files = [tmp_path / name for name in ("missing", "broken", "odd", "first", "second", "empty")]
     files[1].write_text("a: [b")
     files[2].write_bytes(b"\xff\xfe")
+    files[5].write_text("# nothing yet\n")
     spaces = {"x": "of-x", "y": "2", "z": None}
     for path, current, contexts in ((files[3], "x", {"y": "1"}), (files[4], "y", spaces)):
         there = [{"name": name, "context": {"namespace": space}} for name, space in contexts.items()]
         path.write_text(json.dumps({"current-context": current, "contexts": there}))
-    assert context_of(files, None) == ("x", "of-x")
-    assert context_of(files, "y") == ("y", "1")
-    assert context_of(files, "z") == ("z", "default")
-    assert context_of(files[:3], None) == (None, "default")
+    for wanted, context, namespace in ((None, "x", "of-x"), ("y", "y", "1"), ("z", "z", "default")):
+        found = told(monkeypatch, files, wanted)
+        assert (found.context, found.namespace) == (context, namespace)
+        assert found.files == tuple(files[1:5]), "those that the client has to read"
+    found = told(monkeypatch, files[:3])
+    assert (found.context, found.namespace) == (None, "default")
+    assert told(monkeypatch, [files[0], files[5]]).files == (files[0], files[5]), "all that can be named"
 
 
 @pytest.fixture
@@ -83,27 +95,32 @@ def test_a_pods_own_account_is_for_who_has_no_kubeconfig(
     usual.parent.mkdir()
     if content is not None:
         usual.write_text(content)
-    assert by_account(None, None) is account
+    assert look(None, None).account is account
     usual.write_text(CURRENT)
     if content is not None:
         named.write_text(content)
     monkeypatch.setenv("KUBECONFIG", str(named))
-    assert by_account(None, None) is account
-    assert not by_account(named, None)
-    assert not by_account(None, "x")
+    assert look(None, None).account is account
+    assert not look(named, None).account
+    assert not look(None, "x").account
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST")
-    assert not by_account(None, None)
+    assert not look(None, None).account
 
 
 def test_a_namespace_that_no_context_names_is_the_pods(pod: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = pod / "config"
     path.write_text(CURRENT)
-    assert context_of([], None) == (None, "here")
-    assert context_of([path], None) == ("x", "here")
+    found = told(monkeypatch, [])
+    assert (found.context, found.namespace) == (None, "here")
+    found = told(monkeypatch, [path])
+    assert (found.context, found.namespace) == ("x", "here")
     monkeypatch.setenv("POD_NAMESPACE", "told")
-    assert context_of([], None) == (None, "told")
+    found = told(monkeypatch, [])
+    assert (found.context, found.namespace) == (None, "told")
     path.write_text(CURRENT.replace("{}", '{"namespace": "default"}'))
-    assert context_of([path], None) == ("x", "default")
+    found = told(monkeypatch, [path])
+    assert (found.context, found.namespace) == ("x", "default")
     monkeypatch.delenv("POD_NAMESPACE")
     (kubeconfig.ACCOUNT / "namespace").unlink()
-    assert context_of([], None) == (None, "default")
+    found = told(monkeypatch, [])
+    assert (found.context, found.namespace) == (None, "default")

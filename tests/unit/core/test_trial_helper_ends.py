@@ -98,3 +98,53 @@ def test_without_the_question_sigterm_ends_a_script_as_ever(mounted: str, folder
     process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     end(process, -signal.SIGTERM)
+
+
+SIGTERM_BETWEEN = """
+import signal
+trial.stopping()
+def sigterm():
+    os.kill(os.getpid(), signal.SIGTERM)
+step = 0
+while True:
+    step += 1
+    if trial.should_save():
+        trial.save(step, lambda folder: None)
+    if step == 3:
+        {between}
+    if trial.stopping():
+        break
+print(step)
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "ends_at"),
+    [
+        ("sigterm()", 4),
+        ("trial.save(step, lambda folder: None); sigterm()", 3),
+        ("trial.save(step, lambda folder: sigterm())", 3),
+    ],
+    ids=["before the save", "after a save", "during a save"],
+)
+def test_sigterm_between_the_two_questions_does_not_lose_the_step(
+    folder: Path, mounted: str, between: str, ends_at: int
+) -> None:
+    """Told no by should_save(), then yes by stopping(), a script would end without a save; one further step is none."""
+    code = SIGTERM_BETWEEN.replace("{between}", between)
+    assert end(run(code, PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))) == f"{ends_at}\n"
+    assert trial.load() == (ends_at, folder / f"step-{ends_at}")
+
+
+@pytest.mark.parametrize("asks", ["", "trial.should_save(); trial.stopping()", "trial.should_save()"])
+def test_it_is_held_back_once_and_only_between_the_two(folder: Path, mounted: str, asks: str) -> None:
+    code = f"""
+import signal
+trial.stopping()
+{asks}
+os.kill(os.getpid(), signal.SIGTERM)
+print(trial.stopping(), trial.stopping())
+"""
+    held = asks == "trial.should_save()"
+    assert end(run(code, PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))) == f"{not held} True\n"
+    assert end(run(code, PODIUM_PYTHON=mounted)) == "True True\n", "with no folder nothing can be saved"

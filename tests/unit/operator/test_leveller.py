@@ -182,6 +182,14 @@ def test_a_move_that_the_api_server_refuses_is_none(refusal: ApiError | None, ve
         assert len(one.levelled(world, actuator.stays())) == moves
 
 
+def test_for_a_pod_that_is_kept_no_room_is_asked_and_it_is_still_told() -> None:
+    world, cluster = suspended(), Cluster(ROOM)
+    one, kept = leveller(cluster), {world.pods[0].uid}
+    assert asyncio.run(one.admit(world, observe(world), [move(world)], kept)) == (move(world),)
+    assert cluster.asked == []
+    assert one.levelled(world) == {}
+
+
 def way(attempt: int = 1) -> dict[str, Any]:
     return {"at": moment(), "node": "node-1", "target": "node-2", "attempt": attempt, "count": 1}
 

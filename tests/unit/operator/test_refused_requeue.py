@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world
+from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
 
 import podium_operator.cycle
 from podium.domain.actions import Place, Places, Plan, Requeue
@@ -21,10 +21,10 @@ from podium_operator.leasing import Leasing
 from podium_operator.leveller import Leveller
 from podium_operator.metrics import Metrics
 from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.pods import REQUEUE_ANNOTATION, PodRules
 from podium_operator.settings import OperatorSettings
 from podium_operator.statuses import Statuses
-from podium_operator.world import trial_key
+from podium_operator.world import World, trial_key
 
 
 @pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodKept")])
@@ -61,3 +61,74 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
     asyncio.run(cycle.once())
     assert reasons == [told]
+
+
+class Pods:
+    """One pod, whose deletion is answered with `refusal`; `deleting`: the server has begun it nevertheless."""
+
+    def __init__(self, refusal: ApiError, *, deleting: bool = False, refuses: str = "delete") -> None:
+        self.refusal, self.deleting, self.refuses = refusal, deleting, refuses
+        self.calls: list[str] = []
+        self.reason: str | None = None
+
+    async def _call(self, verb: str) -> None:
+        self.calls.append(verb)
+        if verb == self.refuses:
+            raise self.refusal
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        await self._call("delete")
+
+    async def create(self, *_: Any, **__: Any) -> None:
+        await self._call("event")
+
+    async def patch(self, *args: Any, **_: Any) -> None:
+        await self._call("patch")
+        self.reason = args[3]["metadata"]["annotations"][REQUEUE_ANNOTATION]
+
+    async def get(self, *_: Any, **__: Any) -> dict[str, Any]:
+        await self._call("get")
+        return pod_payload(deleting=self.deleting)
+
+
+def requeue(api: Pods, *, cycles: int = 1) -> tuple[Actuator, Metrics, World]:
+    world, metrics = make_world(make_job(), make_trial(phase="Running"), make_pod(phase="Running")), Metrics()
+    wire = cast(Api, api)
+    actuator = Actuator(wire, Mirror(wire, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), metrics)
+    for _ in range(cycles):
+        go = Requeue(trial_key(world.trials[0]), "NodeDraining", "The node drains.")
+        asyncio.run(actuator.order(world, [go]))
+    return actuator, metrics, world
+
+
+COUNTERS = ("podium_operator_actions_total", "podium_operator_actions_failed_total")
+LATE = ApiError(504, "Timeout", "request did not complete within the requested timeout")
+
+
+@pytest.mark.parametrize(
+    ("api", "stays"),
+    [
+        (Pods(LATE), True),  # or a webhook that nobody reaches: 500
+        (Pods(LATE, deleting=True), False),
+        (Pods(ApiError(0, "Unreachable", "no answer")), False),
+    ],
+    ids=["the pod is there", "it was done nevertheless", "nobody knows"],
+)
+def test_after_trouble_of_the_server_itself_the_pod_says_whether_it_goes(api: Pods, stays: bool) -> None:
+    actuator, _, _ = requeue(api)
+    assert bool(actuator.stays()) is stays
+    assert api.reason == (None if stays else "NodeDraining")
+
+
+@pytest.mark.parametrize("verb", ["delete", "patch"])
+def test_what_is_refused_is_not_tried_again_at_once_and_counted_as_what_it_is(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"), refuses=verb)
+    actuator, metrics, world = requeue(api, cycles=3)
+    assert api.calls.count(verb) == 1
+    assert list(actuator.stays().values()) == ["a webhook keeps it"], "it is told all the same"
+    assert actuator.rests() == {world.pods[0].uid}
+    counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
+    assert counted == [None, 1]

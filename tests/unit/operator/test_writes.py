@@ -121,7 +121,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
 
 def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write to a pod wakes the next cycle: without one it would be told to go twenty times a second."""
-    monkeypatch.setattr("podium_operator.actuator.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
     world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room")
