@@ -13,8 +13,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from operator_stage import OperatorProcess, Play, Stage, running
 
+from podium.schema.job import HyperParamJob
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
+from podium_operator.searchers.random import RandomSearcher
 
 pytestmark = pytest.mark.integration
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -217,6 +219,30 @@ def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
         assert len(await stage.pods()) == 2
 
     perform(play, shares=2)
+
+
+def test_a_search_that_learns_makes_each_trial_late_and_by_what_was_shown(perform: Callable[[Play], None]) -> None:
+    async def play(stage: Stage) -> None:
+        await stage.submit(
+            search={"algorithm": "tpe", "settings": {"startupTrials": 2}},
+            trials={"max": 6, "parallel": "auto", "maxSteps": 10},
+        )
+        await stage.until("one trial is at the GPU", lambda: running(stage, "sweep-0"))
+
+        async def made(count: int) -> bool:
+            return len(await stage.trials()) == count
+
+        for count in range(2, 6):  # one works, one waits; the shares would hold more
+            await stage.until(f"there are {count} trials", lambda count=count: made(count))
+            await through(stage, f"sweep-{count - 2}", value=0.1 * count)
+        await through(stage, "sweep-4", "sweep-5")
+        await stage.until("the job is over", job_is(stage, "Succeeded"))
+        points = {trial["spec"]["number"]: trial["spec"]["parameters"] for trial in (await stage.trials()).values()}
+        job = HyperParamJob.model_validate(await stage.job())
+        drawn = {number: RandomSearcher().propose(job.spec, number) for number in points}
+        assert [points[number] == drawn[number] for number in range(6)] == [True, True, True, False, False, False]
+
+    perform(play)
 
 
 def test_a_deleted_job_takes_everything_with_it(perform: Callable[[Play], None]) -> None:
