@@ -1,10 +1,11 @@
 """How fast the simulated system is: the operator's own planner on virtual time, in one process.
 
 `make bench-simulation` (CURVES=FILE) writes benchmarks/results/bench-simulation.md and prints
-`RESULT {json}`. Times are CPU seconds of this process: the machine may be busy with something else. Two settings:
+`RESULT {json}`. Times are CPU seconds of this process: the machine may be busy with something else. Three settings:
 
-- searches: 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s. Most evaluations make a plan of their
-  own, so this is the speed of the planner;
+- replay: the policy alone, as `podium simulate` and bench-hpo have it, 128 trials on 8 GPUs; bar: 2 s;
+- searches: the whole system (`--system`), 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s. Most
+  evaluations make a plan of their own, so this is the speed of the planner;
 - traffic: many evaluations between two reports, as many short epochs make; bar: 10^6 events a minute.
 """
 
@@ -20,9 +21,10 @@ from time import process_time
 
 import numpy as np
 
-from podium.policies.registry import NAMES
-from podium.simulation.pools import draw
+from podium.policies.registry import NAMES, create
+from podium.simulation.pools import Machine, Pool, draw
 from podium.simulation.recorded import RecordedTrial, bundled, load
+from podium.simulation.replay import replay
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
 from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
@@ -52,6 +54,24 @@ class Run:
 
 
 HEAD = "| | CPU seconds | events | plans | ms a plan | 10^6 events a minute |\n| --- | --- | --- | --- | --- | --- |"
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    name: str
+    decisions: int
+    seconds: float
+
+    @property
+    def row(self) -> str:
+        return f"| {self.name} | {self.seconds:.2f} | {self.decisions} | {1e3 * self.seconds / self.decisions:.2f} |"
+
+
+def replayed(name: str, pool: Pool) -> Replay:
+    policy, machine = create(name, {}), Machine(GPUS)
+    begun = process_time()
+    history = replay(pool, policy, machine)
+    return Replay(name, history.decisions, process_time() - begun)
 
 
 def timed(name: str, scenario: Scenario) -> Run:
@@ -85,7 +105,9 @@ def main() -> None:
     parser.add_argument("--curves", type=Path, help="a recording with 128 trials or more (default: the example's)")
     arguments = parser.parse_args()
     recording = bundled() if arguments.curves is None else load(arguments.curves)
-    curves = draw(recording, 0, TRIALS).trials
+    pool = draw(recording, 0, TRIALS)
+    curves = pool.trials
+    replays = [replayed(name, pool) for name in NAMES]
     searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]
     busy = timed("traffic", traffic())
     again = simulate(traffic()) == busy.outcome
@@ -93,6 +115,8 @@ def main() -> None:
     result = {
         "bench": "simulation",
         "curves": recording.task,
+        "replay_cpu_seconds": {run.name: round(run.seconds, 2) for run in replays},
+        "replays_over_the_bar": [run.name for run in replays if run.seconds >= BAR_SECONDS],
         "search_cpu_seconds": {run.name: round(run.seconds, 2) for run in searches},
         "search_bar_seconds": BAR_SECONDS,
         "policies_over_the_bar": slow,
@@ -109,7 +133,15 @@ def main() -> None:
 `{command}`, Python {platform.python_version()}, {platform.machine()}. CPU seconds of one process; an event is something
 that happened in the simulated system (an evaluation, a report, a cycle of the operator, a change of a pod).
 
-## {TRIALS} trials on {GPUS} GPUs ({recording.task}, an evaluation a minute, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
+## Replay of {len(curves)} trials on {GPUS} GPUs ({recording.task}, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
+
+| | CPU seconds | decisions | ms a decision |
+| --- | --- | --- | --- |
+{chr(10).join(run.row for run in replays)}
+
+Over the bar: {", ".join(run.name for run in replays if run.seconds >= BAR_SECONDS) or "none"}.
+
+## The whole system: {TRIALS} trials on {GPUS} GPUs (an evaluation a minute, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
 
 {HEAD}
 {chr(10).join(run.row for run in searches)}
