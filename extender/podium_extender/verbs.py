@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from podium.placement.base import Question
 from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of
 from podium.placement.readings import PlacedPod, placed
@@ -146,18 +148,19 @@ class Verbs:
         self._warm()
         handed, self._handed = self._handed, None
         if handed is not None and handed[1].names == args.names and handed[0] == args.pod:
+            views = self._telemetry.views()
             self._expect(args, handed[1].favourite)
-            return self._rows.write(args.names, handed[1].scores)
+            return self._rows.write(args.names, handed[1].scores, views)
         try:
             question = self._question(args)
         except BadPodError:  # filter says why; nothing is better than anything else for such a pod
-            return self._rows.write(args.names, [MIDDLE] * len(args.names))
+            return self._rows.write(args.names, np.full(len(args.names), MIDDLE), self._telemetry.views())
         views = self._telemetry.views()
         question = self._with_cpus(question, args.pod)
         ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
         if ranking.favourite is not None:
             self._expect(args, args.names[ranking.favourite])
-        return self._rows.write(args.names, ranking.scores.tolist())
+        return self._rows.write(args.names, ranking.scores, views)
 
     def _preempt(self, args: PreemptArgs) -> bytes:
         if self._telemetry.cold():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,6 @@ from podium.placement.scores import score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import KINDS_OF_PODS, Judge
 from podium_extender.findings import Findings
-from podium_extender.rows import MOST_NAMES, Rows
 from podium_extender.views import Views
 
 STALE = 60.0
@@ -138,23 +136,3 @@ def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
         assert judge.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
         assert max(views.places(names)) < 100
     assert views.layout > 1
-
-
-def test_rows_are_json_whatever_the_names_are() -> None:
-    rows = Rows()
-    names = ["node-a", 'quo"te', "ü", ""]
-    for scores in ([10, 0, 5, 1], [0, 1, 2, 3]):
-        expected = [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
-        assert json.loads(rows.write(names, scores)) == expected
-    for number in range(3):  # no number of names stays for ever
-        crowd = [f"{number}-{i}" for i in range(MOST_NAMES // 2 + 1)]
-        assert len(json.loads(rows.write(crowd, [0] * len(crowd)))) == len(crowd)
-        assert len(rows._rows) <= MOST_NAMES
-
-
-def test_of_more_names_than_a_cluster_has_no_row_is_kept() -> None:
-    rows, names = Rows(), [f"n{i}" for i in range(MOST_NAMES + 1)]
-    told = json.loads(rows.write(names, [3] * len(names)))
-    assert told[-1] == {"Host": names[-1], "Score": 3}
-    assert len(told) == len(names)
-    assert not rows._rows
