@@ -78,6 +78,13 @@ class Verbs:
         self._metrics.answered(verb, began, read, parsed, time.perf_counter())
         return said
 
+    def get_ready(self) -> None:
+        """Look at the node that the last pod went to: the next question comes soon, and is most often about a pod just
+        like it. To be called while kube-scheduler is at work on the answer, for until then it waits.
+        """
+        if self._telemetry.cold() is None:
+            self._judge.get_ready(self._telemetry.views(), self._telemetry.clock())
+
     def _filter(self, args: Asked) -> bytes:
         if cold := self._telemetry.cold():
             # reaches the pod's own condition, unlike a status code; the scheduler asks again
@@ -132,6 +139,11 @@ class Verbs:
         if args.listed is not None and len(decided.passed) == len(args.names):
             return _NONE_FAILED % args.listed
         passed = tuple(decided.passed)
+        if args.listed is not None:
+            listed = write_names(passed)
+            self._reader.answered(listed, passed)
+            if not decided.failed:
+                return _NONE_FAILED % listed
         result = FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(passed)),
             node_names=list(passed) if args.nodes is None else None,
@@ -140,8 +152,6 @@ class Verbs:
                 name: why.sentence for name, why in decided.failed.items() if not why.helped
             },
         )
-        if args.listed is not None:
-            self._reader.answered(write_names(passed), passed)
         return result.model_dump_json(by_alias=True).encode()
 
     def _prioritize(self, args: Asked) -> bytes:
@@ -201,7 +211,8 @@ class Verbs:
         Raises BadPodError.
         """
         if self._read is None or self._read[0] is not pod:
-            self._read = pod, need_of(pod), placed(pod)
+            need = need_of(pod)
+            self._read = pod, need, placed(pod, need)
         return self._read[1:]
 
 

@@ -66,6 +66,8 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
             else:
                 heard = [replace(seen, reported_at=now), replace(seen, reported_at=None)]
                 views.put(chance.choice([_node(chance, name, now), *heard]))
+        if chance.random() < 0.3:
+            judge.get_ready(views, now)
         now += chance.choice([0.0, 2.0, 30.0, 31.0, -40.0])
 
 
@@ -76,6 +78,29 @@ def test_kinds_of_pods_are_forgotten() -> None:
         judge.prioritize(Question(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
         judge.filter(Question(PodNeed(1, number)), ["a"], views, NOW)
     assert len(judge._costs) == len(judge._refusals) == KINDS_OF_PODS
+
+
+def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() -> None:
+    looked: list[str] = []
+
+    def cost(question: Question, node: NodeView) -> float:
+        looked.append(node.name)
+        return 0.0
+
+    judge = Judge(replace(placement_policy("load_balance"), cost=cost), STALE)
+    judge.get_ready(Views(), NOW)  # nobody has asked yet
+    views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
+    for need in (PodNeed(2), PodNeed(1)):
+        judge.filter(Question(need), "ab", views, NOW)
+        judge.prioritize(Question(need), "ab", views, NOW)
+    views.put(NodeView("b", (GpuReading("c"),), NOW))
+    looked.clear()
+    judge.get_ready(views, NOW)
+    assert looked == ["b"]
+    judge.prioritize(Question(PodNeed(1)), "ab", views, NOW)
+    assert looked == ["b"]
+    judge.prioritize(Question(PodNeed(2)), "ab", views, NOW)
+    assert looked == ["b", "b"]
 
 
 def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
