@@ -96,6 +96,11 @@ class Judge:
         )
         return rank(names, findings.marks(names, views, now), *favoured(policy, question))
 
+    def get_ready(self, views: Views, now: float) -> None:
+        """For one more pod of the last kind: nodes that changed are looked at before it comes."""
+        _catch_up(self._refusals, views, now)
+        _catch_up(self._costs, views, now)
+
 
 def _is_one(refusal: Refused | None) -> float:
     return 0.0 if refusal is None else 1.0
@@ -103,6 +108,12 @@ def _is_one(refusal: Refused | None) -> float:
 
 def refused(code: str, message: str) -> Refused:
     return Refused(code, f"{code}: {message.rstrip('.')}", code in HELPED_BY_PREEMPTION)
+
+
+def _catch_up(findings: OrderedDict[K, Findings[T]], views: Views, now: float) -> None:
+    for last in reversed(findings):
+        findings[last].catch_up(views, now)
+        break
 
 
 def _kept(findings: OrderedDict[K, Findings[T]], most: int, kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:

@@ -67,7 +67,7 @@ class Findings(Generic[T]):
 
     def marks(self, names: Sequence[str], views: Views, now: float) -> NDArray[np.float64]:
         """Of one finding a name, in the order given."""
-        self._catch_up(views, now)
+        self.catch_up(views, now)
         places = views.places(names)
         marks = self._marks.take(places, mode="clip") if len(self._marks) else np.full(len(places), math.nan)
         if len(places) and places.min() == UNKNOWN:  # nodes without a GPUNode are not kept: any name may be asked
@@ -86,7 +86,8 @@ class Findings(Generic[T]):
     def _marks_of(self, findings: Sequence[T]) -> NDArray[np.float64]:
         return np.fromiter(map(self._mark, findings), np.float64, len(findings))
 
-    def _catch_up(self, views: Views, now: float) -> None:
+    def catch_up(self, views: Views, now: float) -> None:
+        """Look at the nodes that changed, as `marks` does first."""
         changed = views.changed_since(self._version)
         if self._layout != views.layout:
             self._layout = views.layout

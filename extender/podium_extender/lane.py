@@ -103,6 +103,8 @@ class _Lane(HttpToolsProtocol):
             self._refuse(500, "Internal Server Error")
         else:
             self._say(200, said)
+            if self._verb == "prioritize":
+                self.loop.call_soon(self.front.verbs.get_ready)
         finally:
             self._leave()
 

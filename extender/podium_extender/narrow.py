@@ -10,6 +10,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from podium.placement.needs import prefers
 from podium.placement.scores import Ranking
@@ -19,14 +20,14 @@ from podium_extender.telemetry import Telemetry
 from podium_extender.views import Views
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Handed:
     """The answer to filter, with what prioritize says when it asks of these: their scores among all that fit, and which
     of them is to have the pod.
     """
 
     names: tuple[str, ...]
-    scores: Sequence[int]
+    scores: NDArray[np.int64]
     favourite: str
 
 
@@ -51,4 +52,4 @@ def narrowed(
         free = np.array([i for i, name in enumerate(names) if name not in shunned], dtype=np.intp)
         best = np.union1d(best, free[head(scores[free], costs[free], places[free], most)])
     chosen = tuple([names[i] for i in best.tolist()])
-    return Handed(chosen, scores[best].tolist(), names[ranking.favourite])
+    return Handed(chosen, scores[best], names[ranking.favourite])

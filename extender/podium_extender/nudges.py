@@ -29,11 +29,16 @@ log = logging.getLogger(__name__)
 
 
 async def nudge_for_ever(api: Api, telemetry: Telemetry, evictor: Evictor, metrics: Metrics) -> None:
-    """After every change of the caches, and when an answer may change by itself."""
+    """After every change of the caches while a pod is set aside, and when an answer may change by itself."""
     parking, changed = evictor.parking, asyncio.Event()
     parking.subscribe(changed.set)
+
+    def look() -> None:
+        if len(parking) > 0:
+            changed.set()
+
     for cache in telemetry.caches.values():
-        cache.subscribe(changed.set)
+        cache.subscribe(look)
     while True:
         again = parking.again_at() if telemetry.cold() is None else None
         limit = None if again is None else max(0.0, again - telemetry.clock())

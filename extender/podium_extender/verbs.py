@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from podium.placement.base import Question
 from podium.placement.needs import TRIAL_LABEL, BadPodError, need_of
 from podium.placement.readings import PlacedPod, placed
@@ -76,6 +78,13 @@ class Verbs:
         self._metrics.answered(verb, began, read, parsed, time.perf_counter())
         return said
 
+    def get_ready(self) -> None:
+        """Look at the node that the last pod went to: the next question comes soon, and is most often about a pod just
+        like it. To be called while kube-scheduler is at work on the answer, for until then it waits.
+        """
+        if self._telemetry.cold() is None:
+            self._judge.get_ready(self._telemetry.views(), self._telemetry.clock())
+
     def _filter(self, args: Asked) -> bytes:
         if cold := self._telemetry.cold():
             # reaches the pod's own condition, unlike a status code; the scheduler asks again
@@ -130,6 +139,11 @@ class Verbs:
         if args.listed is not None and len(decided.passed) == len(args.names):
             return _NONE_FAILED % args.listed
         passed = tuple(decided.passed)
+        if args.listed is not None:
+            listed = write_names(passed)
+            self._reader.answered(listed, passed)
+            if not decided.failed:
+                return _NONE_FAILED % listed
         result = FilterResult(
             nodes=None if args.nodes is None else _only(args.nodes, frozenset(passed)),
             node_names=list(passed) if args.nodes is None else None,
@@ -138,26 +152,25 @@ class Verbs:
                 name: why.sentence for name, why in decided.failed.items() if not why.helped
             },
         )
-        if args.listed is not None:
-            self._reader.answered(write_names(passed), passed)
         return result.model_dump_json(by_alias=True).encode()
 
     def _prioritize(self, args: Asked) -> bytes:
         self._warm()
         handed, self._handed = self._handed, None
         if handed is not None and handed[1].names == args.names and handed[0] == args.pod:
+            views = self._telemetry.views()
             self._expect(args, handed[1].favourite)
-            return self._rows.write(args.names, handed[1].scores)
+            return self._rows.write(args.names, handed[1].scores, views)
         try:
             question = self._question(args)
         except BadPodError:  # filter says why; nothing is better than anything else for such a pod
-            return self._rows.write(args.names, [MIDDLE] * len(args.names))
+            return self._rows.write(args.names, np.full(len(args.names), MIDDLE), self._telemetry.views())
         views = self._telemetry.views()
         question = self._with_cpus(question, args.pod)
         ranking = self._judge.prioritize(question, args.names, views, self._telemetry.clock())
         if ranking.favourite is not None:
             self._expect(args, args.names[ranking.favourite])
-        return self._rows.write(args.names, ranking.scores.tolist())
+        return self._rows.write(args.names, ranking.scores, views)
 
     def _preempt(self, args: PreemptArgs) -> bytes:
         if self._telemetry.cold():
@@ -198,7 +211,8 @@ class Verbs:
         Raises BadPodError.
         """
         if self._read is None or self._read[0] is not pod:
-            self._read = pod, need_of(pod), placed(pod)
+            need = need_of(pod)
+            self._read = pod, need, placed(pod, need)
         return self._read[1:]
 
 

@@ -7,7 +7,7 @@ pod, and what several readers keep for them is then gathered in microseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView, Sequence
+from collections.abc import ItemsView, Iterable, KeysView, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class Views:
         self._places: dict[str, int] = {}
         self._given = 0  # places so far; that of a node that is gone is not given again in the same layout
         self.layout = 0  # another one: all places are others, and every reader is told to look at all
+        self.roster = 0  # another one: nodes came or went
         self._asked: tuple[str, ...] | None = None  # whose places were asked last
         self._found = np.empty(0, dtype=np.intp)
         self._log: list[str] = []
@@ -45,6 +46,10 @@ class Views:
 
     def names(self) -> KeysView[str]:
         return self._views.keys()
+
+    def placed(self) -> ItemsView[str, int]:
+        """Each node with its place."""
+        return self._places.items()
 
     def place(self, name: str) -> int:
         return self._places.get(name, UNKNOWN)
@@ -67,7 +72,7 @@ class Views:
         if view.name not in self._places:
             self._places[view.name] = self._given
             self._given += 1
-            self._asked = None
+            self._another_roster()
         self._views[view.name] = view
         self._note(view.name)
 
@@ -75,7 +80,7 @@ class Views:
         if self._views.pop(name, None) is None:
             return
         del self._places[name]
-        self._asked = None
+        self._another_roster()
         self._note(name)
         if self._given > 2 * len(self._views) + 64:
             self._lay_out()
@@ -85,6 +90,10 @@ class Views:
         if version < self._forgotten:
             return None
         return dict.fromkeys(self._log[version - self._forgotten :])
+
+    def _another_roster(self) -> None:
+        self.roster += 1
+        self._asked = None
 
     def _note(self, name: str) -> None:
         self._log.append(name)

@@ -17,6 +17,7 @@ from podium_extender.views import Views
 
 PodName = tuple[str, str]  # namespace and name
 FEW = 256
+ONE = 1 - 1e-5  # a token: at the very time that `next_at` gave, what was rounded is not to be short of it
 PAUSE = 5.0  # seconds, after a pod that could not be told
 TRIED_AGAIN = 600.0  # seconds; kube-scheduler asks for every pod that it still has after five minutes and a half
 
@@ -44,14 +45,14 @@ class Budget:
         if self._at is not None:
             self._tokens = min(self._burst, self._tokens + max(0.0, now - self._at) * self._rate)
         self._at = now
-        if self._tokens < 1.0:
+        if self._tokens < ONE:
             return False
         self._tokens -= 1.0
         return True
 
     def next_at(self, now: float) -> float:
         """When a wake may be tried again."""
-        return now if self._tokens >= 1.0 else now + (1.0 - self._tokens) / self._rate
+        return now if self._tokens >= ONE else now + (1.0 - self._tokens) / self._rate
 
 
 class WaitingRoom:

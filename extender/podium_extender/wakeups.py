@@ -45,10 +45,15 @@ def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | N
 
 
 async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
-    """After every change of the caches: who has room now? Waits for a change, or for the budget."""
+    """After every change of the caches while somebody waits: who has room now? Waits for one, or for the budget."""
     changed = asyncio.Event()
+
+    def look() -> None:
+        if len(room) > 0:  # most often nobody waits, and each binding is a change
+            changed.set()
+
     for cache in telemetry.caches.values():
-        cache.subscribe(changed.set)
+        cache.subscribe(look)
     while True:
         again = room.again_at(telemetry.clock())
         limit = None if again is None else max(0.0, again - telemetry.clock())

@@ -63,11 +63,12 @@ def reported(node: GPUNode) -> Reported:
     )
 
 
-def placed(pod: Pod) -> PlacedPod:
+def placed(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
+    """`need`: what `need_of` says of it, where the caller has asked already."""
     meta, spec = pod.metadata, pod.spec
     exchangeable = not place_matters(pod)
     try:
-        need, requests = need_of(pod), requests_of(pod.spec)
+        need, requests = need or need_of(pod), requests_of(pod.spec)
     except BadPodError:  # it is on its node all the same, with whatever the scheduler counted
         need, requests, exchangeable = PodNeed(gpus=1), {}, False
     trial = meta.labels.get(TRIAL_LABEL)

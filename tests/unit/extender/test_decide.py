@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +17,6 @@ from podium.placement.scores import score_nodes
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.decide import KINDS_OF_PODS, Judge
 from podium_extender.findings import Findings
-from podium_extender.rows import MOST_NAMES, Rows
 from podium_extender.views import Views
 
 STALE = 60.0
@@ -68,6 +66,8 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
             else:
                 heard = [replace(seen, reported_at=now), replace(seen, reported_at=None)]
                 views.put(chance.choice([_node(chance, name, now), *heard]))
+        if chance.random() < 0.3:
+            judge.get_ready(views, now)
         now += chance.choice([0.0, 2.0, 30.0, 31.0, -40.0])
 
 
@@ -78,6 +78,29 @@ def test_kinds_of_pods_are_forgotten() -> None:
         judge.prioritize(Question(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
         judge.filter(Question(PodNeed(1, number)), ["a"], views, NOW)
     assert len(judge._costs) == len(judge._refusals) == KINDS_OF_PODS
+
+
+def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() -> None:
+    looked: list[str] = []
+
+    def cost(question: Question, node: NodeView) -> float:
+        looked.append(node.name)
+        return 0.0
+
+    judge = Judge(replace(placement_policy("load_balance"), cost=cost), STALE)
+    judge.get_ready(Views(), NOW)  # nobody has asked yet
+    views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
+    for need in (PodNeed(2), PodNeed(1)):
+        judge.filter(Question(need), "ab", views, NOW)
+        judge.prioritize(Question(need), "ab", views, NOW)
+    views.put(NodeView("b", (GpuReading("c"),), NOW))
+    looked.clear()
+    judge.get_ready(views, NOW)
+    assert looked == ["b"]
+    judge.prioritize(Question(PodNeed(1)), "ab", views, NOW)
+    assert looked == ["b"]
+    judge.prioritize(Question(PodNeed(2)), "ab", views, NOW)
+    assert looked == ["b", "b"]
 
 
 def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
@@ -138,23 +161,3 @@ def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
         assert judge.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
         assert max(views.places(names)) < 100
     assert views.layout > 1
-
-
-def test_rows_are_json_whatever_the_names_are() -> None:
-    rows = Rows()
-    names = ["node-a", 'quo"te', "ü", ""]
-    for scores in ([10, 0, 5, 1], [0, 1, 2, 3]):
-        expected = [{"Host": name, "Score": score} for name, score in zip(names, scores, strict=True)]
-        assert json.loads(rows.write(names, scores)) == expected
-    for number in range(3):  # no number of names stays for ever
-        crowd = [f"{number}-{i}" for i in range(MOST_NAMES // 2 + 1)]
-        assert len(json.loads(rows.write(crowd, [0] * len(crowd)))) == len(crowd)
-        assert len(rows._rows) <= MOST_NAMES
-
-
-def test_of_more_names_than_a_cluster_has_no_row_is_kept() -> None:
-    rows, names = Rows(), [f"n{i}" for i in range(MOST_NAMES + 1)]
-    told = json.loads(rows.write(names, [3] * len(names)))
-    assert told[-1] == {"Host": names[-1], "Score": 3}
-    assert len(told) == len(names)
-    assert not rows._rows

@@ -150,6 +150,22 @@ def test_requests_of_one_connection_are_answered_in_their_order(caches: Caches) 
     told(caches, story)
 
 
+def test_the_node_of_the_last_pod_is_looked_at_before_the_next_question(caches: Caches) -> None:
+    async def story(server: Server) -> None:
+        connection = await server.connect()
+        asked = next(request for verb, request in recorded() if verb == "prioritize" and request["NodeNames"])
+        connection.send("/prioritize", json.dumps(asked).encode())
+        _, rows = await connection.reply()
+        best = max(rows, key=lambda row: row["Score"])["Host"]
+        connection.send("/nowhere", b"")
+        await connection.reply()
+        meta = asked["Pod"]["metadata"]
+        assert list(server.telemetry._assumed.on(best)) == [(meta["namespace"], meta["name"])]
+        assert not server.telemetry._changed
+
+    told(caches, story, objects=golden("filter"))
+
+
 def test_a_request_that_comes_in_pieces(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()

@@ -93,6 +93,17 @@ def test_with_a_spent_budget_no_further_node_is_looked_at(monkeypatch: pytest.Mo
     assert [names(waiting.due(views, NOW + second)) for second in (1.0, 2.0, 3.0)] == [["1"], ["2"], ["3"]]
 
 
+@pytest.mark.parametrize("rate", [0.3, 7.0, 20.0])
+def test_at_the_time_that_was_given_there_is_a_wake_and_no_sooner(rate: float) -> None:
+    """Whatever of seconds since 1970 was rounded."""
+    budget, now = Budget(rate, 1), 1.8e9
+    for _ in range(1000):
+        assert budget.take(now)
+        assert not budget.take(now)
+        now = budget.next_at(now)
+    assert now == pytest.approx(1.8e9 + 1000 / rate, abs=0.01)
+
+
 def test_no_crowd_fills_the_memory() -> None:
     waiting = WaitingRoom(60.0, Budget(1.0, 1), most=2)
     for number in range(5):
