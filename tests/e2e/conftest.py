@@ -29,28 +29,22 @@ ROOT = Path(__file__).parents[2]
 NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
 # workers of pytest-xdist take files in this order: the longest first, so that none is at work long after the others
-FIRST = tuple(
-    f"test_{name}.py"
-    for name in (
-        "faults",
-        "carried",
-        "digits",
-        "faults_of_kubernetes",
-        "shared_memory",
-        "leaving",
-        "faults_of_the_agent",
-    )
+FIRST = (
+    *("faults", "carried", "digits", "faults_of_kubernetes", "shared_memory"),
+    *("scripts", "leaving", "faults_of_the_agent", "faults_of_moving_memory", "urgent"),
 )
 # what these leave is no cluster for others: one node less, no Podium. No file of this layer comes after them.
-LAST = ("test_the_end_of_a_node.py", "test_uninstall.py")
+LAST = ("the_end_of_a_node", "uninstall")
+NEXT = ("leases", "operator", "extender", "agent", "exclusive")  # of the other layers
 UP: list[Cluster] = []  # this session's cluster, while it may be ended
 
 
 def turn(path: Path) -> int:
     """Where a file comes. The other layers are last: they have many short tests, the best to fill the ends with."""
+    name = path.stem.removeprefix("test_")
     if path.parent != HERE:
-        return len(FIRST) + 2
-    return FIRST.index(path.name) if path.name in FIRST else len(FIRST) + (path.name in LAST)
+        return len(FIRST) + 2 + (NEXT.index(name) if name in NEXT else len(NEXT))
+    return FIRST.index(name) if name in FIRST else len(FIRST) + (name in LAST)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
