@@ -11,10 +11,11 @@ export PYTHONDONTWRITEBYTECODE := 1
 RECIPES := $(VENV)/recipes
 RIVALS := $(VENV)/rivals
 FAST := tests/unit tests/contract tests/golden
-# on real clusters two files at a time, in the order of tests/e2e/conftest.py: half of it is waiting
-CLUSTERS := --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# on real clusters three files at a time, in the order of tests/e2e/conftest.py: more than half of it is waiting, also
+# on two processors
+CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
-FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
+FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_kubernetes.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
 
 .PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \

@@ -1,5 +1,5 @@
 """What the tests on real clusters ask the API server while they wait, several times a second: in kubectl's words, but
-over HTTPS from this process. A kubectl for each question costs a tenth of a second of a processor, and two clusters
+over HTTPS from this process. A kubectl for each question costs a tenth of a second of a processor, and several clusters
 side by side share two.
 
 Importable by every test: `tests/conftest.py` puts this folder on the path.

@@ -62,7 +62,7 @@ def _gpu(
     lease: str | None,
     guests: Sequence[Guest],
 ) -> GpuStatus:
-    here = [trial for trial in trials if gpu.uuid in trial.gpus]
+    here = [trial for trial in trials if gpu.uuid in trial.seen_on]
     holders = sorted(
         (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
     )

@@ -38,7 +38,9 @@ class Acting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalTrial:
-    """`gpus` are uuids, sorted; an empty tuple means that the kubelet has not told us yet."""
+    """`gpus` are uuids, sorted; an empty tuple means that the kubelet has not told us yet. `told`: those that the agent
+    before this one told of then. Nothing is done by them, but to leave the trial out would tell that it has gone.
+    """
 
     key: TrialKey
     pod: str
@@ -63,6 +65,12 @@ class LocalTrial:
     method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
     torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
     over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
+    told: tuple[str, ...] = ()
+
+    @property
+    def seen_on(self) -> tuple[str, ...]:
+        """Where it is, for others to read."""
+        return self.gpus or self.told
 
     @property
     def freezable(self) -> bool:

@@ -23,7 +23,7 @@ from podium.schema.job import HyperParamJob
 from podium.schema.validation import Refusal, parse_job
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
-from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_cluster.watch import Key, WatchCache, wait_all_synced
 from podium_operator.lease_pod import LEASE_LABEL
 from podium_operator.pods import TRIAL_LABEL
 from podium_operator.seen import SeenPod, parse_pod
@@ -73,6 +73,8 @@ class Mirror:
         self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes, self._leases)
         self._heard: dict[str, tuple[datetime | None, float]] = {}
         self._end_seen: dict[str, float] = {}
+        self._gone: dict[str, SeenPod] = {}
+        self._pods.follow(self._pod_changed)
 
     @property
     def caches(self) -> tuple[WatchCache[Any], ...]:
@@ -116,16 +118,28 @@ class Mirror:
         by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
         now, pods = time.time(), tuple(self._pods.values())
         self._end_seen = {pod.uid: self._end_seen.get(pod.uid, now) for pod in pods if pod.ended_at is not None}
+        trials = self._trials.values()
+        there = {trial.metadata.uid for trial in trials}
+        self._gone = {uid: pod for uid, pod in self._gone.items() if uid in there}
         return World(
             now=now,
             jobs=jobs,
-            trials=tuple(trial for trial in self._trials.values() if of_its_job(trial, by_key)),
+            trials=tuple(trial for trial in trials if of_its_job(trial, by_key)),
             pods=pods,
             nodes=nodes,
             silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
             end_seen=self._end_seen,
             leases=tuple(self._leases.values()),
+            gone=dict(self._gone),
         )
+
+    def _pod_changed(self, _: Key, before: SeenPod | None, after: SeenPod | None) -> None:
+        """One may end and go between two looks: what it said last is not lost with it."""
+        if before is None or (after is not None and after.uid == before.uid):
+            return
+        known = self._gone.get(before.trial_uid)
+        if known is None or known.attempt <= before.attempt:
+            self._gone[before.trial_uid] = before
 
     def _fresh(self, node: GPUNode) -> GPUNode:
         written = self._written.get(node.metadata.name)

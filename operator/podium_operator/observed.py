@@ -93,6 +93,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     before = status.failures + _uncounted(world, trial, attempt)
     places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
+    last = world.gone.get(trial.metadata.uid)
     facts = TrialFacts(
         current=current,
         pod=current_pod.facts if current_pod else None,
@@ -104,6 +105,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         agent_fresh=node not in world.silent,
         complete=_complete(trial, job),
         reason=status.reason,
+        taken=last.facts.disruption if last is not None and last.attempt == attempt else "",
     )
     seen = derive_phase(facts)
     phase = next_phase(current, seen)

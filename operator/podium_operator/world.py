@@ -18,7 +18,8 @@ from podium_operator.seen_trial import SeenTrial
 @dataclass(frozen=True)
 class World:
     """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value; `end_seen`: by uid
-    of a pod whose containers have ended, when this operator first saw that; `leases`: placeholder pods.
+    of a pod whose containers have ended, when this operator first saw that; `leases`: placeholder pods; `gone`: by the
+    trial's uid, the last pod of it that is not there any more, as it was then.
     """
 
     now: float
@@ -30,6 +31,7 @@ class World:
     unread: frozenset[str] = frozenset()
     end_seen: Mapping[str, float] = field(default_factory=dict)
     leases: tuple[SeenLease, ...] = ()
+    gone: Mapping[str, SeenPod] = field(default_factory=dict)
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

@@ -29,17 +29,22 @@ ROOT = Path(__file__).parents[2]
 NODES = ("node-1", "node-2")
 HERE = Path(__file__).parent
 # workers of pytest-xdist take files in this order: the longest first, so that none is at work long after the others
-FIRST = ("test_faults.py", "test_carried.py", "test_digits.py", "test_shared_memory.py")
+FIRST = (
+    *("faults", "carried", "digits", "faults_of_kubernetes", "shared_memory"),
+    *("scripts", "leaving", "faults_of_the_agent", "faults_of_moving_memory", "urgent"),
+)
 # what these leave is no cluster for others: one node less, no Podium. No file of this layer comes after them.
-LAST = ("test_the_end_of_a_node.py", "test_uninstall.py")
+LAST = ("the_end_of_a_node", "uninstall")
+NEXT = ("leases", "operator", "extender", "agent", "exclusive")  # of the other layers
 UP: list[Cluster] = []  # this session's cluster, while it may be ended
 
 
 def turn(path: Path) -> int:
     """Where a file comes. The other layers are last: they have many short tests, the best to fill the ends with."""
+    name = path.stem.removeprefix("test_")
     if path.parent != HERE:
-        return len(FIRST) + 2
-    return FIRST.index(path.name) if path.name in FIRST else len(FIRST) + (path.name in LAST)
+        return len(FIRST) + 2 + (NEXT.index(name) if name in NEXT else len(NEXT))
+    return FIRST.index(name) if name in FIRST else len(FIRST) + (name in LAST)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -210,7 +215,7 @@ class Run:
 @pytest.fixture(scope="session")
 def digits(site: Site) -> Run:
     """The main job, once, with operator, agents and extender SIGKILLed on the way. Each epoch has a tenth of the
-    example's work: what is judged are hand-overs and records, and two clusters share this machine's processors.
+    example's work: what is judged are hand-overs and records, and several clusters share this machine's processors.
     """
     manifest = site.example("digits")
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
@@ -245,11 +250,19 @@ def made_scene(site: Site) -> Any:
     return load(Path(__file__).with_name("scene.py")).set_up(site)
 
 
+@pytest.fixture(scope="module")
+def stage_of_scenes(made_scene: Any) -> Iterator[Any]:
+    """With a file's end its searches are gone, folders and all."""
+    yield made_scene
+    made_scene.all_gone()
+
+
 @pytest.fixture
-def scene(made_scene: Any) -> Iterator[Any]:
+def scene(stage_of_scenes: Any) -> Iterator[Any]:
     """Searches of small scripts that accidents are done to. Those of a test that failed end with it: they would hold
     the GPUs of the next one.
     """
-    yield made_scene
-    if made_scene.witnesses:
-        made_scene.finish(*made_scene.witnesses)
+    yield stage_of_scenes
+    if stage_of_scenes.witnesses:
+        stage_of_scenes.finish(*stage_of_scenes.witnesses)
+        stage_of_scenes.all_gone()

@@ -55,6 +55,7 @@ class Witness:
 class Scene:
     site: Any
     witnesses: dict[str, Witness] = field(default_factory=dict)
+    going: list[str] = field(default_factory=list)  # jobs that are deleted, perhaps not quite gone yet
 
     def apply(self, manifest: dict[str, Any]) -> None:
         self.site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
@@ -152,10 +153,19 @@ class Scene:
         return next(folder for folder in found if any((folder / file).exists() for file in self.site.evidence.THAWED))
 
     def finish(self, *names: str) -> None:
-        """They go side by side: each takes the operator seconds, for its folders go with it."""
+        """They go beside what comes next: each takes the operator seconds, for its folders go with it."""
         for name in names:
             self.witnesses.pop(name).close()
-        self.site.kubectl("delete", "hyperparamjob", *names, "--timeout=90s", timeout=100)
+        self.site.kubectl("delete", "hyperparamjob", *names, "--wait=false")
+        self.going += names
+
+    def all_gone(self) -> None:
+        self.site.until(
+            f"{', '.join(self.going)} gone",
+            lambda: not {job["metadata"]["name"] for job in self.site.objects("hyperparamjobs")} & set(self.going),
+            90,
+        )
+        self.going.clear()
 
     def judge(self, witness: Witness, exact: bool = True) -> int:
         """Every trial has the values of an undisturbed run, and lost what its status says; the steps lost in all."""

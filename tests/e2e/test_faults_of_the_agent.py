@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ def test_the_agents_die_at_each_step(scene: Scene) -> None:
 
     for step in ("deleted", "asked", "saved", "ended"):
         pod = scene.until(witness, "a trial at work", lambda: works(scene), 60)
-        reached = requeue_step(scene, pod, step)
-        scene.site.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
-        at_once(f"the pod that worked is {step}", reached)
-        dies(scene)
+        with ThreadPoolExecutor(1) as beside:  # it may have saved before kubectl has ended
+            reached = requeue_step(scene, pod, step)
+            told = beside.submit(scene.site.kubectl, "delete", "pod", pod["metadata"]["name"], "--wait=false")
+            at_once(f"the pod that worked is {step}", told.done if step == "deleted" else reached)
+            dies(scene)
+            told.result()
         agents_are_back(scene)
 
     pod = scene.until(witness, "a frozen trial", lambda: scene.in_phase(JOB, "Suspended"), 60)
@@ -56,31 +59,28 @@ def test_the_agents_die_at_each_step(scene: Scene) -> None:
 
 
 def works(scene: Scene) -> dict[str, Any] | None:
-    """A pod that has saved and is not frozen."""
+    """A pod that has saved and is not frozen. Of a later attempt's pod the trial says Running before its process is."""
     for trial in scene.trials(JOB):
         if trial.get("status", {}).get("phase") == "Running" and scene.last_step(trial) >= 6:
             for pod in scene.pods(JOB):
-                if pod["metadata"]["name"] == trial["status"]["pod"] and "deletionTimestamp" not in pod["metadata"]:
+                stays = "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] == "Running"
+                if pod["metadata"]["name"] == trial["status"]["pod"] and stays:
                     found: dict[str, Any] = pod
                     return found
     return None
 
 
 def requeue_step(scene: Scene, pod: dict[str, Any], step: str) -> Callable[[], bool]:
-    """Whether the requeue of that pod has come so far."""
+    """Whether the requeue of that pod has come so far, or further: a request may be answered before it is seen."""
     folder = scene.folder(JOB, pod["metadata"]["labels"]["podium.dev/trial"])
     marker, request = folder / "podium-save.json", folder / "podium-save-request"
     group, before = scene.freezer(pod), marker.stat().st_ino
-    asked = False
 
     def reached() -> bool:
-        nonlocal asked
-        if step == "deleted":
-            return True
         if step == "ended":
             return not group.exists()
-        asked = asked or request.exists()
-        return asked if step == "asked" else asked and marker.stat().st_ino != before
+        saved = marker.stat().st_ino != before
+        return saved or (step == "asked" and request.exists())
 
     return reached
 

@@ -80,6 +80,7 @@ class TrialFacts:
     agent_fresh: bool = True  # the node's heartbeat is recent: its word counts
     complete: bool = False  # it has printed its last step
     reason: str = ""  # stored with `current`
+    taken: str = ""  # of a pod that is gone: by whom, as the cluster said while it was there
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,9 @@ def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
 def _without_pod(facts: TrialFacts) -> Observed:
     if facts.current in LIVE or (facts.had_pod and facts.current is not TrialPhase.REQUEUED):
         # a pod that Podium told to go is often gone before its end was seen
-        reason = facts.reason if facts.reason in REQUEUES else "PodGone"
-        text = "The pod was deleted; a new one will go on. This does not count as a failure."
-        return Observed(TrialPhase.REQUEUED, reason, text)
+        reason = facts.reason if facts.reason in REQUEUES else "PodDisrupted" if facts.taken else "PodGone"
+        how = f"The cluster took the pod away ({facts.taken})" if reason == "PodDisrupted" else "The pod was deleted"
+        return Observed(TrialPhase.REQUEUED, reason, f"{how}; a new one will go on. This does not count as a failure.")
     if facts.current is TrialPhase.REQUEUED:
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     return Observed(

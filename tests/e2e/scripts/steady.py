@@ -2,8 +2,9 @@
 
 `hog` takes more memory than its limit at step 10; `torn` dies half-way through writing a save; `hangs` never ends
 a save that it was asked for; `full` writes saves that do not fit on the volume; `held` goes no further than step 53
-until the file `go` is in its folder: however slow the machine is, what the test does meets trials at work. `deaf` is
-held too, and its first attempt neither saves when asked nor ends when told: it has to be killed.
+until the file `go` is in its folder: however slow the machine is, what the test does meets trials at work. What is left
+then is done without rests. `deaf` is held too, and its first attempt neither saves when asked nor ends when told: it
+has to be killed.
 """
 
 from __future__ import annotations
@@ -38,8 +39,12 @@ def write(step: int, value: int) -> None:
     trial.save(step, body)
 
 
+def let_go() -> bool:
+    return mode in ("held", "deaf") and Path(os.environ["PODIUM_CHECKPOINT"], "go").exists()
+
+
 def rest(value: int) -> int:
-    time.sleep(seconds)
+    time.sleep(0 if let_go() else seconds)
     return value
 
 
@@ -74,11 +79,7 @@ def main() -> int:
     saved = trial.load()
     step, value = (int(saved.step), int((saved.path / "value").read_text())) if saved else (0, 1)
     while step < steps.LAST:
-        held = (
-            mode in ("held", "deaf")
-            and step >= steps.HELD_AT
-            and not Path(os.environ["PODIUM_CHECKPOINT"], "go").exists()
-        )
+        held = mode in ("held", "deaf") and step >= steps.HELD_AT and not let_go()
         value = rested(value)
         if not held:
             step += 1

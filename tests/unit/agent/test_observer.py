@@ -14,7 +14,7 @@ from agent_builders import key, pod
 from agent_node import Node, order
 
 from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.arbiter import Suspend
+from podium_agent.arbiter import Suspend, Wait, decide
 from podium_agent.book import Book
 from podium_agent.cgroups import Container, Freezer
 from podium_agent.conditions import patch
@@ -186,6 +186,23 @@ def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_
             conductor._keep_books(node.observer, 1.0)
         assert [(book.left, book.begun, book.ended, book.closed) for book in opened] == [(True,) * 4]
         assert conductor.books == {}
+
+    on_node(scene)
+
+
+def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_is_done_by_it(
+    on_node: Callable[..., None],
+) -> None:
+    def scene(node: Node) -> None:
+        node.run(pod(), TRAIN, os.getpid())
+        node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
+        running = pod(running=frozenset({TRAIN}))
+        (first,) = node.observer.look((running,), 1.0)
+        assert (first.state, first.gpus, first.seen_on) == (TrialState.RUNNING, (), ("G",))
+        (step,) = decide(order("b"), (first,), 1.0)
+        assert isinstance(step, Wait)
+        assert step.reason == "DevicesUnknown"
+        assert node.steps(order("b"), running) == {"suspend a-0 NotInOrder"}
 
     on_node(scene)
 

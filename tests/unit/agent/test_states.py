@@ -273,3 +273,11 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
     assert moved(hot, smaller), "another GPU is told of at once"
     assert TrialState.GATED not in OCCUPYING
+
+
+def test_the_node_status_leaves_out_nobody_whose_gpus_a_new_agent_does_not_know_yet() -> None:
+    """The operator would take it for gone, and give its GPU away."""
+    known = local("a", R)
+    assert status_of(replace(known, gpus=(), told=("A",))).gpus == status_of(known).gpus
+    assert status_of(replace(known, gpus=())).gpus[0].trials == []
+    assert status_of(replace(known, gpus=("B",), told=("A",))).gpus[0].trials == [], "the kubelet's word goes before"

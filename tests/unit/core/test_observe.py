@@ -147,6 +147,14 @@ PHASES = [
     ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodGone", False),
     ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "MakesRoom", False),
     ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="MakesRoom"), P.REQUEUED, "MakesRoom", False),
+    ("taken, gone", facts(P.RUNNING, None, had_pod=True, taken="Somebody"), P.REQUEUED, "PodDisrupted", False),
+    (
+        "told to go, taken, gone",
+        facts(P.RUNNING, None, had_pod=True, reason="MakesRoom", taken="Somebody"),
+        P.REQUEUED,
+        "MakesRoom",
+        False,
+    ),
     ("gone for another reason", facts(P.RUNNING, None, had_pod=True, reason="Rank"), P.REQUEUED, "PodGone", False),
     (
         "saved, then gone",

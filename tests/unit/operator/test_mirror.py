@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from model_api import Server
 from model_operator import Clock, ModelMirror
-from operator_builders import ended, pod_payload
+from operator_builders import ended, make_pod, make_trial, pod_payload
 
 from podium.domain.actions import Order
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder
@@ -17,7 +17,9 @@ from podium_cluster.resources import GPUNODES, PODS
 from podium_operator import mirror as mirror_module
 from podium_operator.actuator import Actuator
 from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
 from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
 from podium_operator.snapshot import build_snapshot
 
 
@@ -99,3 +101,19 @@ def test_a_pods_end_counts_from_when_it_was_seen(clock: Clock) -> None:
     assert mirror.world().end_seen == {"over": 1000.0}
     clock.now += 5.0
     assert mirror.world().end_seen == {"over": 1000.0}
+
+
+def test_a_pod_that_is_gone_is_remembered_as_long_as_its_trial_is_there() -> None:
+    """As the watch tells of it: each version of an object, whether a cycle looks at it or not."""
+    mirror = Mirror(cast(Api, None), OperatorSettings())
+    trial = make_trial()
+    mirror._trials._items[trial.metadata.namespace, trial.metadata.name] = trial
+    first, second = make_pod(), make_pod(attempt=1)
+    for before, after in ((None, first), (first, make_pod(phase="Running")), (None, second)):
+        mirror._pods._tell(("lab", "sweep-0-0"), before, after)
+    assert mirror.world().gone == {}
+    for one in (second, first):  # the later one is told of first
+        mirror._pods._tell(("lab", one.name), one, None)
+    assert mirror.world().gone == {trial.metadata.uid: second}
+    mirror._trials._items.clear()
+    assert mirror.world().gone == {}

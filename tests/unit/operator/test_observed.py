@@ -75,6 +75,22 @@ def test_a_disruption_is_no_failure_and_waits_for_nothing() -> None:
     assert (sight.phase, sight.failures, sight.retry_at, sight.pod) == (PHASE.REQUEUED, 0, 0.0, None)
 
 
+TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodGone", "was deleted")]
+)
+def test_who_took_a_pod_that_is_gone(attempt: int, reason: str, said: str) -> None:
+    """It ended and went between two looks. What took a pod of an earlier attempt is an old story."""
+    trial = make_trial(phase="Running", pod="sweep-0-1", attempt=1)
+    gone = make_pod(attempt=attempt, phase="Failed", main=ended(143), deleting=True, conditions=TAKEN)
+    world = replace(make_world(make_job(), trial, make_node()), gone={trial.metadata.uid: gone})
+    sight = observe(world)[trial_key(trial)]
+    assert (sight.phase, sight.reason, sight.failures) == (PHASE.REQUEUED, reason, 0)
+    assert said in sight.message
+
+
 SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
 OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
 READ = {"holds": [OPEN | {"end": moment(-1)}], "reader": {"podUid": "uid-sweep-0-0"}}
