@@ -188,7 +188,9 @@ class Observer:
             heeds = not elsewhere and any(
                 heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
             )
-        method, hint = self._methods.best(pod.methods, len(record.gpus), record.failed), self._hints.get(pod.uid)
+        hint = self._hints.get(pod.uid)
+        told = hint.gpus if hint is not None else ()
+        method = self._methods.best(pod.methods, len(record.gpus or told), record.failed)
         return LocalTrial(
             key=pod.key,
             pod=pod.name,
@@ -213,7 +215,7 @@ class Observer:
             method=method,
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
-            told=hint.gpus if hint is not None else (),
+            told=told,
         )
 
     def _told(self, record: Record, just_frozen: bool) -> bool:

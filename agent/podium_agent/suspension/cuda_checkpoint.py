@@ -179,15 +179,20 @@ class CudaCheckpoint:
         return set((await self._processes.of(targets)).values()) == {ProcessState.RUNNING}
 
     def _note(self, targets: Targets, states: Mapping[int, ProcessState], memory: GpuMemory) -> None:
-        """What each container is about to give back. Of one that has begun to, the note is there already; so it is of
-        all while they are on their way to other GPUs: they have to agree on where home is."""
+        """What each container is about to give back. Of one that has begun to, the note is there already: those that
+        took more since are noted anew, but none while they are on their way to other GPUs, for they have to agree on
+        where home is."""
         off = _in_state(states, ProcessState.CHECKPOINTED)
         for target in targets:
-            here = target.processes() & states.keys()
-            begun = not here.isdisjoint(off) or (off and self._parked.whole(target.path.name).apart)
-            if here and not (begun and self._parked.has(target.path.name)):
-                ranks = {pid: memory.held[pid] for pid in here if pid in memory.held}
-                self._parked.note(target.path.name, memory.of(here), ranks)
+            name = target.path.name
+            here, note = target.processes() & states.keys(), self._parked.whole(name)
+            gone = here.intersection(off)
+            if here and not ((gone or (off and note.apart)) and self._parked.has(name)):
+                self._parked.note(name, memory.of(here), {pid: memory.held[pid] for pid in here & memory.held.keys()})
+            elif gone and not note.apart and gone <= note.each.keys():
+                each = {pid: _larger(note.each.get(pid, {}), memory.held.get(pid, {})) for pid in here}
+                held = GpuMemory(each, {}).of(here)
+                self._parked.write(name, note.model_copy(update={"held": held, "each": each}))
 
     def _cannot_move(self, targets: Targets, onto: Mapping[str, str]) -> Outcome | None:
         noted = self._noted(targets)
@@ -349,6 +354,10 @@ def _no_way_back(memory: GpuMemory, pids: frozenset[int]) -> str | None:
 
 def _everyone(targets: Targets) -> frozenset[int]:
     return frozenset(pid for target in targets for pid in target.processes())
+
+
+def _larger(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {uuid: max(one.get(uuid, 0), other.get(uuid, 0)) for uuid in sorted(one.keys() | other.keys())}
 
 
 def _in_state(states: Mapping[int, ProcessState], *wanted: ProcessState) -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,9 @@ class Note(BaseModel):
     """`held`: bytes by GPU (uuid) of this node, its homes. `onto`: of one that came here, what lay on which GPU goes to
     which. `processes`: of those, how many the driver has to know before they are restored, since they are so all
     together. `leaving`: until then (seconds since 1970) it is being carried away, and may stand thawed for it.
-    `ranks`: by process (pid) its homes, each with the GPU that the driver counts it on now. `goal`: home to the GPU on
-    which all are being brought back, while some are there and others may not be."""
+    `ranks`: by process (pid) its homes, each with the GPU that the driver counts it on now. `each`: by process its part
+    of `held`; what an older agent noted, or came from another node, has none. `goal`: home to the GPU on which all are
+    being brought back, while some are there and others may not be."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -43,6 +44,7 @@ class Note(BaseModel):
     processes: int = 0
     leaving: float = 0.0
     ranks: dict[int, dict[str, str]] = Field(default_factory=dict)
+    each: dict[int, dict[str, int]] = Field(default_factory=dict)
     goal: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -65,7 +67,7 @@ class Note(BaseModel):
 
 
 NOTHING = Note()
-NO_RANKS: Mapping[int, Iterable[str]] = {}
+NO_RANKS: Mapping[int, Mapping[str, int]] = {}
 
 
 class Parked:
@@ -79,10 +81,11 @@ class Parked:
         """Between the first step out and the last step in there is a note."""
         return container in self._noted
 
-    def note(self, container: str, held: Mapping[str, int], ranks: Mapping[int, Iterable[str]] = NO_RANKS) -> None:
-        """Whole or not at all, also if the agent dies over it. `ranks`: GPUs by process. Raises OSError."""
+    def note(self, container: str, held: Mapping[str, int], ranks: Mapping[int, Mapping[str, int]] = NO_RANKS) -> None:
+        """Whole or not at all, also if the agent dies over it. `ranks`: of `held`, by process. Raises OSError."""
         where = {pid: {uuid: uuid for uuid in gpus} for pid, gpus in ranks.items()}
-        self.write(container, Note(held=dict(held), ranks=where))
+        each = {pid: dict(gpus) for pid, gpus in ranks.items()}
+        self.write(container, Note(held=dict(held), ranks=where, each=each))
 
     def arrives(self, container: str, arrival: Arrival, gpus: tuple[str, ...]) -> None:
         """The GPUs of this node that it has now, in the order of those that it left. One that has a note keeps it."""

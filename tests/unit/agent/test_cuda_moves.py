@@ -7,7 +7,7 @@ import os
 
 import pytest
 from cuda_node import until
-from cuda_trial import SIZE, Trial, trial
+from cuda_trial import SIZE, Trial, together, trial
 
 from podium_agent.moving.gpus import OffGpus
 from podium_agent.moving.refusal import MoveError
@@ -18,7 +18,7 @@ from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
 from podium_agent.suspension.parked import Parked
 
-__all__ = ["trial"]
+__all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 
 
@@ -135,12 +135,19 @@ def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, onto:
     assert trial.all_work()
 
 
-def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(trial: Trial) -> None:
-    """A restore without the memory is the end of a process: the note of how much that takes may not be an old one."""
+@pytest.mark.parametrize("containers", ["trial", "together"])
+def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(
+    containers: str, request: pytest.FixtureRequest
+) -> None:
+    """A restore without the memory is the end of a process: the note of how much that takes may not be an old one. Of
+    those beside it that are still off nobody but the note knows.
+    """
+    trial: Trial = request.getfixturevalue(containers)
     assert trial.suspend().ok
     parked, container = Parked(trial.folder / "parked"), trial.targets[0].path.name
-    held = dict(parked.read(container))
-    parked.write(container, parked.whole(container).model_copy(update={"held": dict.fromkeys(held, 1)}))
+    held, note, less = dict(parked.read(container)), parked.whole(container), dict.fromkeys(parked.read(container), 1)
+    each = {**note.each, trial.programs[0].pid: less}
+    parked.write(container, note.model_copy(update={"held": less, "each": each}))
     driver = CudaDriver(trial.node.library)
     for target in trial.targets:
         target.ask(False)

@@ -197,6 +197,7 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "processes": 2,
         "leaving": 0.0,
         "ranks": {},
+        "each": {},
         "goal": {},
     }
     assert Parked(tmp_path / "parked").whole("c1").model_dump() == whole

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,7 @@ from podium_agent.metrics import Metrics
 from podium_agent.pods import TrialPod, parse
 from podium_agent.records import Hint
 from podium_agent.settings import AgentSettings
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.parked import Arrival
 from podium_agent.trials import Acting
 from podium_cluster.client import Api
@@ -203,6 +205,24 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
         assert isinstance(step, Wait)
         assert step.reason == "DevicesUnknown"
         assert node.steps(order("b"), running) == {"suspend a-0 NotInOrder"}
+
+    on_node(scene)
+
+
+def test_of_several_gpus_that_the_last_agent_told_of_the_memory_is_counted_as_that_one_did(
+    on_node: Callable[..., None],
+) -> None:
+    """Memory that the driver moves is claimed once for all trials of a GPU; the driver does not move that of these."""
+
+    def scene(node: Node) -> None:
+        cuda = SimpleNamespace(name="cuda-checkpoint")
+        node.observer._methods.adopt(cast(CudaCheckpoint, cuda), "not several GPUs at once")
+        wide, narrow = (pod(name, gate_passed=False, memory=8, methods=(cuda.name,)) for name in "ab")
+        node.observer.hint(
+            {wide.uid: Hint(wide.key, wide.name, ("G", "H")), narrow.uid: Hint(narrow.key, "b-0", ("G",))}
+        )
+        told = node.observer.look((wide, narrow), 1.0)
+        assert [(one.seen_on, one.moves) for one in told] == [(("G", "H"), False), (("G",), True)]
 
     on_node(scene)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -63,3 +64,52 @@ def test_frozen_cgroups_of_both_versions_are_found(evidence: ModuleType, tmp_pat
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text(value + "\n")
     assert sorted(path.name for path in evidence.frozen_cgroups([tmp_path])) == ["a", "c"]
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> SimpleNamespace:
+    """A trial as the fault tests see it from outside: its folder on the volume, the cgroup of its container."""
+    folder, group = tmp_path / "folder", tmp_path / "group"
+    folder.mkdir()
+    group.mkdir()
+    found = SimpleNamespace(group=group, request=folder / "podium-save-request", marker=folder / "podium-save.json")
+    found.save = lambda step: found.marker.write_text(f'{{"step": {step}, "path": "step-{step}", "onRequest": true}}')
+    found.save(5)
+    found.scene = SimpleNamespace(folder=lambda job, name: folder, freezer=lambda pod: group)
+    return found
+
+
+@pytest.fixture
+def reached(trial: SimpleNamespace, load_script: Callable[[Path], ModuleType]) -> Callable[[str], Any]:
+    module = load_script(Path(__file__).parents[2] / "e2e" / "test_faults_of_the_agent.py")
+    pod = {"metadata": {"labels": {"podium.dev/trial": "a"}}}
+    return lambda step: module.requeue_step(trial.scene, pod, step)
+
+
+def test_a_save_that_nobody_asked_for_is_no_step_of_a_requeue(trial: SimpleNamespace, reached: Any) -> None:
+    steps = {step: reached(step) for step in ("asked", "saved", "ended")}
+
+    def so_far() -> set[str]:
+        return {step for step, condition in steps.items() if condition()}
+
+    trial.save(10)
+    assert so_far() == set(), "every 5th step is saved"
+    trial.request.touch()
+    assert so_far() == {"asked"}
+    trial.request.unlink()
+    trial.save(15)
+    assert so_far() == {"asked", "saved"}, "the answer, also in a step that is saved anyway"
+    trial.group.rmdir()
+    assert so_far() == {"asked", "saved", "ended"}
+
+
+def test_a_request_that_nobody_saw_is_known_by_its_answer_or_by_the_end(trial: SimpleNamespace, reached: Any) -> None:
+    asked, saved = reached("asked"), reached("saved")
+    trial.save(12)
+    assert asked()
+    assert saved()
+    saved = reached("saved")
+    trial.save(15)
+    assert not saved()
+    trial.group.rmdir()
+    assert saved()
