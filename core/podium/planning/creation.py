@@ -32,7 +32,9 @@ def create(
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
     wake: list[float] = []
-    taken = {uuid for trial in snapshot.trials if trial.key in claims for uuid in trial.gpus}
+    taken: set[str] = set()
+    if any(job.learns for job in snapshot.jobs):
+        taken.update(uuid for trial in snapshot.trials if trial.key in claims for uuid in trial.gpus)
     for job in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)):
         if job.key in closing.jobs:
             continue
