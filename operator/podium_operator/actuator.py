@@ -14,7 +14,7 @@ from types import UnionType
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import TrialKey
+from podium.domain.snapshot import JobKey, TrialKey
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
@@ -26,6 +26,7 @@ from podium_operator.mirror import Mirror
 from podium_operator.pauses import HeldBackError, Refusal, refused
 from podium_operator.pods import CARRY_ANNOTATION, PodRules, make_pod, make_trial, pod_name
 from podium_operator.requeuing import INVALID, Requeues
+from podium_operator.searchers.base import Tried
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.searchers.shown import shown
 from podium_operator.seen import SeenPod
@@ -59,6 +60,7 @@ class Actuator:
         self._refused: dict[TrialKey, Refusal] = {}
         self._requeues = Requeues(api, MANAGER)
         self._uncarried: dict[TrialKey, str] = {}
+        self._proposed: dict[JobKey, list[Tried]] = {}  # in this cycle
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
 
@@ -87,6 +89,7 @@ class Actuator:
 
     async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """The second half of a cycle. Returns trials that ended because they cannot be started."""
+        self._proposed = {}
         ends = await self._all(world, actions, CreateTrial | CreatePod)
         return tuple(end for end in ends if end is not None)
 
@@ -203,11 +206,13 @@ class Actuator:
     async def _create_trial(self, world: World, action: CreateTrial) -> None:
         job = world.job_by_key[action.job]
         searcher = SEARCHERS[job.spec.search.algorithm]
-        tried = shown(job, world.trials) if searcher.learns else ()
+        proposed = self._proposed.setdefault(action.job, [])
+        tried = (*shown(job, world.trials), *proposed) if searcher.learns else ()
         parameters = searcher.propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return
+        proposed.append(Tried(action.number, parameters))  # those that are made with it are to differ
         await self._create(TRIALS, make_trial(job, action.number, parameters))
 
     async def _create_pod(self, world: World, action: CreatePod) -> EndTrial | None:

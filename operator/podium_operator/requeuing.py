@@ -24,6 +24,7 @@ class Requeues:
         self._api = api
         self._manager = manager
         self._kept: dict[str, Refusal] = {}  # by uid: told to go, and not deleted
+        self._resting: frozenset[str] = frozenset()  # as `rests` said last
         self._stays: dict[TrialKey, str] = {}
 
     def begin(self, world: World) -> None:
@@ -38,8 +39,11 @@ class Requeues:
         return self._stays
 
     def rests(self) -> Collection[str]:
-        """Pods that were kept a moment ago, by uid: they are not told to go again yet."""
-        return {uid for uid, kept in self._kept.items() if kept.lasts}
+        """Pods that were kept a moment ago, by uid: they are not told to go again in this cycle, even if the pause ends
+        while the cycle looks at something else.
+        """
+        self._resting = frozenset(uid for uid, kept in self._kept.items() if kept.lasts)
+        return self._resting
 
     async def carry_out(self, world: World, action: Requeue) -> None:
         """The reason first: with it on the pod, whoever sees the deletion knows what it is for. Then an Event, with
@@ -49,7 +53,7 @@ class Requeues:
         if pod is None or pod.facts.deleting:
             return
         before = self._kept.get(pod.uid)
-        if before is not None and before.lasts:
+        if before is not None and (before.lasts or pod.uid in self._resting):
             self._stays[action.trial] = before.message
             raise HeldBackError  # what is written and taken back below would wake the next cycle at once, for ever
         try:

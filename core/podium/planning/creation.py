@@ -4,7 +4,8 @@ has passed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial
@@ -24,11 +25,16 @@ class Creation:
     wake_at: float | None
 
 
-def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: Closing) -> Creation:
-    """Retries and pinned trials first, then by number. O(n log n)."""
+def create(
+    snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: Closing, claims: Collection[TrialKey]
+) -> Creation:
+    """Retries and pinned trials first, then by number. `claims`: who is to hold its GPUs now. O(n log n)."""
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
     wake: list[float] = []
+    taken: set[str] = set()
+    if any(job.learns for job in snapshot.jobs):
+        taken.update(uuid for trial in snapshot.trials if trial.key in claims for uuid in trial.gpus)
     for job in sorted(snapshot.jobs, key=lambda j: (j.created, j.key)):
         if job.key in closing.jobs:
             continue
@@ -62,7 +68,7 @@ def create(snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: 
             else:
                 left -= 1
                 actions.append(_pod(trial, allotment))
-        room = _room_to_learn(job, live, snapshot.gpus) if job.learns else None
+        room = _room_to_learn(job, live, snapshot, claims, taken) if job.learns else None
         actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment, room)
     return Creation(tuple(actions), waiting, min(wake, default=None))
 
@@ -74,21 +80,42 @@ def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
     return CreatePod(trial.key, attempt, "Requeued" if again else "ShareFree", text)
 
 
-def _room_to_learn(job: JobView, live: Sequence[TrialView], gpus: Sequence[GpuView]) -> int:
-    """How many trials a searcher that learns may add: one for each place where nobody works, and one in `RESERVE`
-    places beside them, so that a pod is there when the policy wants to open another; less those that nobody has opened.
+def _room_to_learn(
+    job: JobView,
+    live: Sequence[TrialView],
+    snapshot: Snapshot,
+    claims: Collection[TrialKey],
+    taken: Collection[str],
+) -> int:
+    """How many trials a searcher that learns may add: one for each place that nobody has or is to have now, and one in
+    `RESERVE` places beside them, so that a pod is there when the policy wants to open another; less those that may open
+    there. One that waits on a GPU where others work does not go to an idle one.
     """
     if job.gpus_per_trial == 0:
         return job.max_trials
-    fitting = [gpu for gpu in gpus if fits(job, gpu)]
-    idle = sum(gpu.holder is None for gpu in fitting) // job.gpus_per_trial
+    fitting = {gpu.uuid: gpu for gpu in snapshot.gpus if fits(job, gpu)}
+    idle = Counter(gpu.node for gpu in fitting.values() if gpu.uuid not in taken and _is_idle(gpu))
+    places = sum(gpus // job.gpus_per_trial for gpus in idle.values())
     reserve = max(1, len(fitting) // (RESERVE * job.gpus_per_trial))
-    return max(idle, reserve) - sum(_unopened(trial) for trial in live)
+    waiting = sum(trial.key not in claims and _is_to_open(trial, fitting, snapshot.now) for trial in live)
+    return places + reserve - waiting
 
 
-def _unopened(trial: TrialView) -> bool:
-    """One that its owner keeps off the GPU would keep it idle."""
-    return not trial.suspend and not trial.curve and not trial.gpu_seconds and trial.phase in _BEFORE_WORK
+def _is_idle(gpu: GpuView) -> bool:
+    """Whether a new pod would find nobody at work there."""
+    return gpu.holder is None and gpu.free_shares > 0 and gpu.health == "Healthy" and gpu.exclusive is None
+
+
+def _is_to_open(trial: TrialView, fitting: Collection[str], now: float) -> bool:
+    """Not if its owner keeps it off the GPU, nor if its GPU is of no use now; one that has its GPUs and was opened
+    takes its turns there.
+    """
+    if trial.suspend:
+        return False
+    if not trial.gpus:
+        return trial.retry_at <= now
+    unopened = not trial.curve and not trial.gpu_seconds and trial.phase in _BEFORE_WORK
+    return unopened and all(uuid in fitting for uuid in trial.gpus)
 
 
 def _trials(

@@ -35,7 +35,7 @@ def plan(snapshot: Snapshot) -> Plan:
     ordering = order(snapshot, ranked)
     leaving = leave(snapshot, ranked, ordering)
     carried = carry(snapshot, ranked)
-    creation = create(snapshot, allot(snapshot, closing, carried.promised), closing)
+    creation = create(snapshot, allot(snapshot, closing, carried.promised), closing, ordering.claims)
     others = (*leaving.actions, *carried.actions, *creation.actions)
     levelled = level(snapshot, ranked, ordering.claims, others)
     released = release(snapshot, ranked, (*others, *levelled.actions), closing)

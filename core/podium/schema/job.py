@@ -100,7 +100,12 @@ class Search(SpecModel):
         description="how the next trial's parameters are chosen; tpe goes by what the trials before have shown, and so "
         "makes each as late as it can",
     )
-    seed: int = Field(0, ge=0, le=2**32 - 1, description="the same seed proposes the same parameters")
+    seed: int = Field(
+        0,
+        ge=0,
+        le=2**32 - 1,
+        description="the same seed proposes the same parameters; with tpe, where trials show the same at the same time",
+    )
     settings: dict[str, Scalar] = Field(
         default_factory=dict,
         description="of the algorithm. tpe: startupTrials, how many must have shown a value before it chooses by "

@@ -34,7 +34,10 @@ class TpeSearcher:
         if sum(one.value is not None for one in tried) < startup_trials(spec):
             return RandomSearcher().propose(spec, number)
         space = distributions(spec)
-        sampler = optuna.samplers.TPESampler(n_startup_trials=1, seed=seed_of(spec.search.seed, number))
+        # by name: Optuna 5 changed the defaults of both
+        sampler = optuna.samplers.TPESampler(
+            n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed_of(spec.search.seed, number)
+        )
         storage = optuna.storages.InMemoryStorage()
         maximize = spec.objective.direction is Direction.MAXIMIZE
         direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE

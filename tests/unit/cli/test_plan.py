@@ -104,6 +104,18 @@ def test_a_grid_has_as_many_trials_as_points(tmp_path: Path, capsys: pytest.Capt
     assert capsys.readouterr().out.startswith("digits: 8 trials under hermes")
 
 
+def test_a_search_that_learns_makes_its_trials_late_in_a_forecast_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last one waits behind another while a GPU is idle; with all there from the first they are spread evenly."""
+    ends = []
+    for algorithm in ("random", "tpe"):
+        path = changed(tmp_path, ("algorithm: random", f"algorithm: {algorithm}"), ("parallel: 8", "parallel: auto"))
+        assert main.run(["plan", str(path), *QUICK, "-o", "json"]) is Exit.OK
+        ends.append(json.loads(capsys.readouterr().out)["searches"][0]["fifo"]["endSeconds"])
+    assert ends[0] < ends[1]
+
+
 HOW = [
     ("freeze", "- a suspension takes 0.2 s, a resumption 0.2 s (freeze, on every node)", True),
     ("cuda-checkpoint", "- a suspension takes 0.2 s, a resumption 0.2 s (cuda-checkpoint, on every node)", True),

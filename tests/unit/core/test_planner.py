@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, orders, sound, why
 
 from podium.domain.actions import CreatePod, Order
 from podium.domain.snapshot import Costs, GpuView
+from podium.planning.planner import plan
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
 
 # creation and shares
@@ -51,13 +53,13 @@ def test_auto_creates_trials_only_for_shares() -> None:
 @pytest.mark.parametrize(
     ("opened", "unopened", "holders", "made"),
     [
-        (0, 0, 0, 8),  # a place for each GPU that nobody works on
-        (0, 8, 0, 0),  # they are on their way
-        (8, 0, 8, 2),  # two in reserve for eight GPUs that work
+        (0, 0, 0, 10),  # one for each GPU that nobody works on, two in reserve
+        (0, 8, 0, 2),  # each has its GPU as good as taken
+        (8, 0, 8, 2),
         (8, 1, 8, 1),
         (8, 2, 8, 0),
         (20, 0, 8, 2),  # suspended ones are opened as well
-        (8, 2, 4, 2),  # four are free: the two in reserve, and two more
+        (8, 2, 4, 0),  # the four that are free are for those that are suspended there
     ],
 )
 def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders: int, made: int) -> None:
@@ -81,7 +83,39 @@ def test_a_searcher_that_learns_chooses_late(opened: int, unopened: int, holders
 def test_a_trial_that_its_owner_keeps_off_the_gpu_does_not_keep_a_learning_search_from_going_on() -> None:
     kept = make_trial(0, gpus=["gpu-0"], phase=P.GATED, suspend=True)
     gpu = make_gpu(shares=4, trials=[kept.key])
-    assert numbers(sound(make_snapshot(jobs=[make_job(learns=True)], trials=[kept], gpus=[gpu]))) == [1]
+    assert numbers(sound(make_snapshot(jobs=[make_job(learns=True)], trials=[kept], gpus=[gpu]))) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "envelope", "asha", "hyperband", "median_stop", "pop"])
+def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> None:
+    """The fourth GPU has just become free, and the reserve is at the gate of the first."""
+    uuids = [f"gpu-{index}" for index in range(4)]
+    at_work = [make_trial(i, gpus=[uuids[i]], phase=RUN, values=[0.5] * 5, gpu_seconds=5) for i in range(3)]
+    over, reserve = make_trial(3, phase=P.SUCCEEDED, values=[0.5] * 100), make_trial(4, gpus=uuids[:1], phase=P.GATED)
+    there = {"gpu-0": [at_work[0].key, reserve.key], "gpu-1": [at_work[1].key], "gpu-2": [at_work[2].key], "gpu-3": []}
+    gpus = [
+        make_gpu(uuid, holder=next(iter(keys), None), holder_since=1000.0, trials=keys, order=keys)
+        for uuid, keys in there.items()
+    ]
+    job = make_job(parallel=None, learns=True, policy=policy)
+    snapshot = make_snapshot(jobs=[job], trials=[*at_work, over, reserve], gpus=gpus)
+    assert numbers(sound(snapshot)) == [5]
+    comes = make_trial(5, pod="job-5-0")
+    assert numbers(sound(replace(snapshot, trials=(*snapshot.trials, comes)))) == []
+
+
+@pytest.mark.parametrize("change", [{"health": "Unknown"}, {"exclusive": "urgent"}, {"shares": 0}, {"node": "node-b"}])
+def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(change: dict[str, Any]) -> None:
+    """Not now, or not two of its own node, as a trial with two GPUs needs."""
+    old, reserve = (
+        make_trial(0, gpus=["gpu-0", "gpu-1"], phase=RUN, values=[0.5]),
+        make_trial(1, gpus=["gpu-0", "gpu-1"], phase=P.GATED),
+    )
+    there = {"holder": old.key, "holder_since": 990.0, "trials": [old.key, reserve.key], "order": [old.key]}
+    free = [make_gpu("gpu-2"), make_gpu("gpu-3", **change)]
+    job = make_job(parallel=None, learns=True, policy="fifo", gpus_per_trial=2)
+    gpus = [make_gpu("gpu-0", **there), make_gpu("gpu-1", **there), *free]
+    assert numbers(plan(make_snapshot(jobs=[job], trials=[old, reserve], gpus=gpus))) == []
 
 
 def test_two_jobs_get_equal_shares_and_the_younger_the_next_free_ones() -> None:

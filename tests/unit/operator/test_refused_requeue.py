@@ -132,3 +132,17 @@ def test_what_is_refused_is_not_tried_again_at_once_and_counted_as_what_it_is(
     assert actuator.rests() == {world.pods[0].uid}
     counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
     assert counted == [None, 1]
+
+
+def test_a_pause_that_ends_within_a_cycle_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The leveller was told that it rests, so it asked for no room and noted no move."""
+    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"))
+    actuator, _, world = requeue(api)
+    go = Requeue(trial_key(world.trials[0]), "Levelling", "The GPUs are to be level.", "node-2")
+    for ends, calls in ((False, 1), (True, 2)):
+        rests = actuator.rests()
+        assert rests == (set() if ends else {world.pods[0].uid})
+        monkeypatch.setattr("podium_operator.pauses.Refusal.lasts", False)
+        asyncio.run(actuator.order(world, [go]))
+        assert api.calls.count("delete") == calls

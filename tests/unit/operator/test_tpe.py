@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
-from operator_builders import make_job, make_trial
+from operator_builders import make_job, make_trial, make_world
 
+from podium.domain.actions import CreateTrial
 from podium.schema.job import HyperParamJob
+from podium_operator.actuator import Actuator
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
 from podium_operator.searchers.base import Proposal, Tried
+from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.searchers.shown import shown
+from podium_operator.settings import OperatorSettings
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}
 MOMENTUM = {"name": "momentum", "min": 0.0, "max": 1.0}
@@ -130,3 +139,32 @@ def test_what_a_trials_status_says(phase: str, values: list[float], expected: Tr
     found = shown(make_job(), [*others, make_trial(0, **status)])
     assert found[0] == expected
     assert [one.number for one in found] == [0, 2]
+
+
+def test_trials_that_one_cycle_makes_differ() -> None:
+    """The world that it looks at shows none of them."""
+    job = make_job(
+        objective={"metric": "acc", "direction": "maximize"},
+        parameters=[ACT, {"name": "bs", "values": [16, 32, 64]}],
+        search={"algorithm": "tpe", "settings": {"startupTrials": 4}},
+        trials={"max": 100, "maxSteps": 10},
+    )
+    one = {"phase": "Succeeded", "lastStep": 1.0}
+    trials = [
+        make_trial(
+            number,
+            parameters=(point := RandomSearcher().propose(job.spec, number) or {}),
+            curve={"points": [{"step": 1.0, "value": float(point["act"] == "tanh"), "time": 0.0}]},
+            **one,
+        )
+        for number in range(20)
+    ]
+    world, api, made = make_world(job, *trials), AsyncMock(), list[tuple[Any, ...]]()
+    actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
+    (key,) = world.job_by_key
+    for _ in range(2):  # as after a restart: nothing of a cycle is kept
+        asyncio.run(actuator.create(world, [CreateTrial(key, number, "RoomForTrial", "") for number in range(20, 28)]))
+        made.append(tuple(tuple(call.args[1]["spec"]["parameters"].values()) for call in api.create.call_args_list))
+        api.create.reset_mock()
+    assert len(set(made[0])) > 1
+    assert made[0] == made[1]
