@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from podium.schema.job import JobSpec
+from podium.schema.job import JobSpec, Search
+from podium.schema.search_settings import KNOWN
 from podium_operator.searchers.base import Tried
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
@@ -82,6 +83,7 @@ def history(spec: JobSpec) -> list[Tried]:
 
 def test_every_searcher_is_under_contract() -> None:
     assert {algorithm for algorithm, _ in CASES} == set(SEARCHERS)
+    assert set(KNOWN) == set(SEARCHERS) == set(get_args(Search.model_fields["algorithm"].annotation))
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
