@@ -1,6 +1,6 @@
 """How long a pod that every node refused waits after room appeared: from the GPUNode's write to the pod's binding; and
 one for which nobody could be evicted, because the GPU was ill: from the write to the deletion of the trial that goes.
-The second has been tried more than a second before: until then kube-scheduler backs off, whatever it is told.
+Between two of the second kind there is more than a second: the extender's own limit (one wakes all that wait).
 
     python benchmarks/bench_wakeups.py [ROUNDS]    (root; one control plane, no kubelet)
 
@@ -26,7 +26,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 
 BAR = 100.0  # milliseconds
-BACK_OFF = 1.2  # seconds: podInitialBackoffSeconds, and some more
+BETWEEN = 1.2  # seconds: one over NUDGES_PER_SECOND, and some more
 
 
 def is_bound(pod: Any) -> bool:
@@ -90,7 +90,7 @@ def measure_parked(world: World, rounds: int) -> list[float]:
         world.add_pod(urgent, on="a", urgent=True)
         world.wait(lambda before=before: world.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
         world.why_not(urgent, "preemption")
-        time.sleep(BACK_OFF)
+        time.sleep(BETWEEN)
         taken.append(world.api(lambda api, pod=sitting: recover(api, world, pod, is_leaving)))  # type: ignore[misc]
         world.clear()
     return taken
