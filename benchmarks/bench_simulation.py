@@ -4,8 +4,9 @@
 `RESULT {json}`. Times are CPU seconds of this process: the machine may be busy with something else. Three settings:
 
 - replay: the policy alone, as `podium simulate` and bench-hpo have it, 128 trials on 8 GPUs; bar: 2 s;
-- searches: the whole system (`--system`), 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s. Most
-  evaluations make a plan of their own, so this is the speed of the planner;
+- searches: the whole system (`--system`), 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s;
+- exact: the same with `--exact`, where most evaluations make a plan of their own: the speed of the planner, and whether
+  searches that plan less often are others;
 - traffic: many evaluations between two reports, as many short epochs make; bar: 10^6 events a minute.
 """
 
@@ -15,16 +16,18 @@ import argparse
 import json
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
 
 import numpy as np
 
 from podium.policies.registry import NAMES, create
+from podium.simulation.compare import geometric_mean, summary
 from podium.simulation.pools import Machine, Pool, draw
-from podium.simulation.recorded import RecordedTrial, bundled, load
+from podium.simulation.recorded import RecordedTrial, Recording, bundled, load
 from podium.simulation.replay import replay
+from podium.simulation.system.contest import Place, contest
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
 from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
@@ -32,8 +35,11 @@ from podium.testing.builders import make_job
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-simulation.md"
-TRIALS, GPUS = 128, 8
+TRIALS, GPUS, POOLS = 128, 8, 20
 BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
+LIKENED = ("envelope", "hermes", "slaq")
+NODES = (NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2))
+METHOD = Method(suspend=4.0, resume=4.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +89,44 @@ def timed(name: str, scenario: Scenario) -> Run:
 def search(policy: str, curves: Sequence[RecordedTrial], maximize: bool) -> Scenario:
     longest = max((c.steps or c.seconds)[-1] for c in curves)
     view = make_job(policy=policy, max_trials=TRIALS, parallel=None, max_steps=longest, maximize=maximize)
-    job = SimJob(view, tuple(curves), Method(suspend=4.0, resume=4.0))
-    return Scenario((NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2)), (job,))
+    return Scenario(NODES, (SimJob(view, tuple(curves), METHOD),))
+
+
+def exact(scenario: Scenario) -> Scenario:
+    return replace(scenario, timing=replace(scenario.timing, progress=0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Of one policy on some pools: what was measured without `exact` over what was measured with it, a ratio a pool."""
+
+    name: str
+    near_best: tuple[float, ...]
+    ends: tuple[float, ...]
+
+    @property
+    def row(self) -> str:
+        def cell(ratios: tuple[float, ...]) -> str:
+            found = summary(ratios, np.random.default_rng(0))
+            return (
+                f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}] ({found.worst:.2f} to {found.best:.2f})"
+                if found
+                else ""
+            )
+
+        return f"| {self.name} | {cell(self.near_best)} | {cell(self.ends)} |"
+
+
+def alike(name: str, recording: Recording, pools: int) -> Alike:
+    """As `podium simulate --system` with and without `--exact`."""
+    place = Place(NODES, METHOD)
+    at_once = replace(place, timing=replace(place.timing, progress=0.0))
+    ours, theirs = (
+        [run.score for run in contest(recording, [name], where, pools, TRIALS).runs[name]] for where in (place, at_once)
+    )
+    pairs = list(zip(ours, theirs, strict=True))
+    near = [(a.near_best, b.near_best) for a, b in pairs]
+    return Alike(name, tuple(a / b for a, b in near if a and b), tuple(a.end / b.end for a, b in pairs))
 
 
 def traffic() -> Scenario:
@@ -103,12 +145,15 @@ def traffic() -> Scenario:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--curves", type=Path, help="a recording with 128 trials or more (default: the example's)")
+    parser.add_argument("--pools", type=int, default=POOLS, help=f"searches with and without --exact ({POOLS})")
     arguments = parser.parse_args()
     recording = bundled() if arguments.curves is None else load(arguments.curves)
     pool = draw(recording, 0, TRIALS)
     curves = pool.trials
     replays = [replayed(name, pool) for name in NAMES]
     searches = [timed(name, search(name, curves, recording.maximize)) for name in NAMES]
+    all_planned = [timed(name, exact(search(name, curves, recording.maximize))) for name in LIKENED]
+    likened = [alike(name, recording, arguments.pools) for name in LIKENED]
     busy = timed("traffic", traffic())
     again = simulate(traffic()) == busy.outcome
     slow = [run.name for run in searches if run.seconds >= BAR_SECONDS]
@@ -119,6 +164,9 @@ def main() -> None:
         "replays_over_the_bar": [run.name for run in replays if run.seconds >= BAR_SECONDS],
         "search_cpu_seconds": {run.name: round(run.seconds, 2) for run in searches},
         "search_bar_seconds": BAR_SECONDS,
+        "exact_cpu_seconds": {run.name: round(run.seconds, 2) for run in all_planned},
+        "near_best_over_exact": {one.name: round(geometric_mean(one.near_best), 3) for one in likened},
+        "end_over_exact": {one.name: round(geometric_mean(one.ends), 3) for one in likened},
         "policies_over_the_bar": slow,
         "events_a_minute_searches": {run.name: round(run.events_a_minute) for run in searches},
         "events_a_minute_traffic": round(busy.events_a_minute),
@@ -147,6 +195,17 @@ Over the bar: {", ".join(run.name for run in replays if run.seconds >= BAR_SECON
 {chr(10).join(run.row for run in searches)}
 
 Over the bar: {", ".join(slow) or "none"}.
+
+## The same with `--exact`: a plan at each value and each step of a hand-over, as the operator makes
+
+{HEAD}
+{chr(10).join(run.row for run in all_planned)}
+
+Without it over with it, {arguments.pools} searches; geometric mean [95 % interval] (lowest to highest):
+
+| | time to within 1 % of the best | end |
+| --- | --- | --- |
+{chr(10).join(one.row for one in likened)}
 
 ## Traffic: 256 trials on 64 GPUs, an evaluation each 20 ms; bar 10^6 events a minute
 

@@ -38,6 +38,7 @@ class UntilWon:
     winner: int  # its place in the pool
     name: ClassVar[str] = "envelope"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
 
     @property
     def hysteresis(self) -> float:

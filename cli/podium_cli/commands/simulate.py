@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from podium.domain.snapshot import Costs
@@ -77,6 +78,9 @@ def place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
     text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
+    text = "plan at each value and each step of a hand-over, as the operator does, and take two to three times as long"
+    text += "; default: such news waits for other news, a turn of the policy (10 hand-overs) at most"
+    parser.add_argument("--exact", action="store_true", help=text)
 
 
 def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> None:
@@ -129,9 +133,10 @@ def place_of(arguments: argparse.Namespace) -> system_contest.Place:
     fails = arguments.node_fails
     if fails is not None and not fails > 0.0:
         raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
+    timing = Timing(load=arguments.load)
     return system_contest.Place(
         nodes=even_nodes(given.gpus, arguments.nodes, arguments.shares, _memory(arguments.gpu_memory)),
-        timing=Timing(load=arguments.load),
+        timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=Method("freeze", given.costs.suspend, given.costs.resume),
         faults=Faults() if fails is None else Faults(node=3600.0 * fails),
     )

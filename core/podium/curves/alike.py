@@ -23,7 +23,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.curves.board import Board, Floats
+from podium.curves.board import Board, Floats, moved
 from podium.curves.equal_training import PER_DOUBLING, EqualTraining
 
 LEAST = 4  # completed trials before anything is said
@@ -68,11 +68,11 @@ class Column:
         """
         values, places = self.values, self.places
         at = bisect_right(values, value) - 1
-        if at < 0 or math.isnan(value):
+        if at < 0 or value != value:
             return places[0]
-        if at >= len(values) - 1 or value == values[at]:
+        if at >= len(values) - 1 or value == (below := values[at]):
             return places[at]
-        return min(places[at + 1], places[at] + self.slopes[at] * (value - values[at]))
+        return min(places[at + 1], places[at] + self.slopes[at] * (value - below))
 
 
 def columns(best: Floats) -> list[Column | None]:
@@ -90,7 +90,8 @@ def columns(best: Floats) -> list[Column | None]:
         mine = np.fmax(best[:, rungs].T, -_HUGE)
         at = [np.searchsorted(each, own, side="right") for each, own in zip(values, mine, strict=True)]
         own = places[np.maximum(np.array(at) - 1, 0)]
-        squares = (own[:, :, None] - own[:, None, :]) ** 2
+        squares = own[:, :, None] - own[:, None, :]
+        squares *= squares
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             slopes = np.diff(places) / np.diff(values, axis=1)
         told = places.tolist()
@@ -116,13 +117,20 @@ class Alike:
         self.chance = np.zeros(rows)
         self._facts: tuple[bytes, bytes] | None = None
         self._score = np.zeros(0)  # normal scores of their final ranks
+        self._blind = 1.0  # variance of a score, told by the mean of the others
         self._columns: list[Column | None] = []
         self._rungs: dict[int, _Rung] = {}
         self._seen = np.full(rows, -1)
 
+    def move(self, source: Sequence[int]) -> None:
+        """The board's rows are others from now on (`Movable`): where a completed trial's is, the facts differ and all
+        begins anew.
+        """
+        self.chance, self._seen = moved(self.chance, source, 0.0), moved(self._seen, source, -1)
+
     def answer(self, seen: Board, table: EqualTraining, live: NDArray[np.bool_]) -> Answers | None:
         """None while too few have completed."""
-        completed = np.flatnonzero(seen.complete & (seen.best > -np.inf))
+        completed = (seen.complete & (seen.best > -np.inf)).nonzero()[0]
         if len(completed) < LEAST:
             return None
         facts = (completed.tobytes(), seen.version[completed].tobytes())
@@ -133,7 +141,7 @@ class Alike:
         if question in table.derived:  # asked before
             return cast(Answers | None, table.derived[question])
         told = live & (table.rung >= 0)
-        for row in np.flatnonzero(told & (self._seen != table.content)).tolist():
+        for row in (told & (self._seen != table.content)).nonzero()[0].tolist():
             self.chance[row] = self._ask(table, row, int(table.rung[row]))
         self._seen[told] = table.content[told]
         answers = None
@@ -147,7 +155,8 @@ class Alike:
         order = completed[np.argsort(seen.best[completed], kind="stable")]
         if len(order) > MOST:
             order = order[np.linspace(0, len(order) - 1, MOST).astype(np.intp)]
-        self._score = _scores(len(order))
+        self._score = score = _scores(len(order))
+        self._blind = float((score**2).mean()) * (len(score) / (len(score) - 1)) ** 2
         self._columns, self._rungs = columns(table.best[order]), {}
         self._seen[:] = -1
 
@@ -178,9 +187,8 @@ class Alike:
         total = weight.sum(axis=1)
         off = (score - (weight * score).sum(axis=1) / (total + KAPPA)) ** 2
         known = total / (total + KAPPA)
-        blind = float((score**2).mean()) * (len(score) / (len(score) - 1)) ** 2  # of the mean of the others
-        error = float((known * off).sum()) / max(float(known.sum()), _LEAST_CHANCE) / blind
-        skill = max(0.0, 1.0 - float(off.mean()) / blind)
+        error = float((known * off).sum()) / max(float(known.sum()), _LEAST_CHANCE) / self._blind
+        skill = max(0.0, 1.0 - float(off.sum()) / len(off) / self._blind)
         places = np.array([column.own for column in found.values()]).reshape(len(found), len(score)).T
         return _Rung(found, np.ascontiguousarray(places), min(1.0, max(_LEAST_ERROR, error)), skill)
 

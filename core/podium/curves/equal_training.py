@@ -27,6 +27,7 @@ DOUBLINGS = 10
 RUNGS = PER_DOUBLING * DOUBLINGS
 TOP = 0.5  # the part of a column that its scales are taken from: who is far behind tells nothing of the race
 _TINY = 1e-12
+_FEW = 8  # rungs: numpy's calls cost more than so many numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class EqualTraining:
 
     def refresh(self, board: Board) -> None:
         """Reads the curves that have changed, and measures the rungs on which somebody stands. O(changes)."""
-        for row in np.flatnonzero((self._seen != board.version) | (self._complete != board.complete)).tolist():
+        for row in ((self._seen != board.version) | (self._complete != board.complete)).nonzero()[0].tolist():
             self._read(row, board.curves[row] or (), board.sign, bool(board.complete[row]))
         self._seen[:] = board.version
         self._complete[:] = board.complete
@@ -127,9 +128,15 @@ class EqualTraining:
         best = self.best[row]
         self._stale[first:end] = True
         self.rung[row] = end - 1
-        if end - first == 1 and len(curve) == 2:  # most of the time
-            best[first] = best_between(curve[0], curve[1], sign, self._rungs[first], top)
-            self.gain[row, first] = last_gain(best[max(0, first - PER_DOUBLING) : end].tolist())
+        if end - first <= _FEW and len(curve) == 2:  # most of the time
+            found = best[max(0, first - PER_DOUBLING) : first].tolist()
+            for rung in self._rungs[first:end]:
+                found.append(best_between(curve[0], curve[1], sign, rung, top))
+            best[first:end] = found[first - end :]
+            before = len(found) - (end - first)
+            self.gain[row, first:end] = [
+                last_gain(found[max(0, last - PER_DOUBLING) : last + 1]) for last in range(before, len(found))
+            ]
             return
         best[first:end] = running_best(curve, sign, self.grid[first:end], top)
         low = int(np.argmax(best > -np.inf))  # the first that is known, if any is
@@ -143,14 +150,14 @@ class EqualTraining:
     def measure(self, column: int) -> None:
         """Leader and scales of one rung, from all trials that have come so far. O(n log n)."""
         self._stale[column] = False
-        there = np.flatnonzero(self.best[:, column] > -np.inf)
+        there = (self.best[:, column] > -np.inf).nonzero()[0]
         if not len(there):
             self.lead[column] = np.nan
             self.lead_gain[column] = self.typical[column] = 0.0
             self.ratio[column] = 1.0
             return
         values, moved = self.best[there, column], self.gain[there, column]
-        order = np.argsort(-values, kind="stable")
+        order = (-values).argsort(kind="stable")
         half = min(len(there), max(2, int(TOP * len(there))))
         lead = values[order[0]]
         with np.errstate(over="ignore"):  # the difference of two huge values is infinite, which is large enough
@@ -171,7 +178,8 @@ def equal_training(board: Board, horizon: float) -> EqualTraining:
 
 def middle(values: Floats) -> float:
     """The median of at least one value; many times faster than numpy's for short arrays."""
-    ordered = np.sort(values)
+    ordered = values.copy()
+    ordered.sort()
     half = len(ordered) // 2
     return float(ordered[half]) if len(ordered) % 2 else float(ordered[half - 1] / 2 + ordered[half] / 2)
 

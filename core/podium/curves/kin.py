@@ -79,7 +79,7 @@ def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], wort
     of its whole training. So much it counts: where good trials start slowly,
     first values would keep all that are like them from being opened.
     """
-    rows, asked = np.flatnonzero(new), np.flatnonzero(opened)
+    rows, asked = new.nonzero()[0], opened.nonzero()[0]
     if len(asked) > MOST:
         asked = asked[np.linspace(0, len(asked) - 1, MOST).astype(np.intp)]
     if not len(rows) or not len(asked):

@@ -31,6 +31,7 @@ class Asha:
 
     name: ClassVar[str] = "asha"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = True
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -81,6 +81,11 @@ class Policy(Protocol):
     def needs_max_steps(self) -> bool: ...
 
     @property
+    def cuts(self) -> bool:
+        """Whether it gives trials up: the `admission` of some is not GO."""
+        ...
+
+    @property
     def hysteresis(self) -> float:
         """What a rival's score must be ahead, on top of the cost of the hand-over."""
         ...

@@ -27,6 +27,7 @@ class BestSoFar:
 
     name: ClassVar[str] = "best_so_far"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

@@ -74,6 +74,7 @@ class Envelope:
 
     name: ClassVar[str] = "envelope"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.look <= 1.0:
@@ -150,7 +151,7 @@ class Envelope:
             return None
         turn = evaluation + snapshot.costs.suspend + snapshot.costs.resume
         waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-        longest = int(np.argmax(waited))
+        longest = int(waited.argmax())
         return longest if waited[longest] > waiting * turn / (self.min_share * gpus) else None
 
 
@@ -220,7 +221,7 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     Without it a trial that runs ahead alone is its own envelope and can never be overtaken.
     """
     fronts: dict[int, int] = {}  # rung -> the best of those that stand on it
-    there = np.flatnonzero((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost)  # nobody is above the last rung
+    there = ((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost).nonzero()[0]  # nobody is above the last rung
     values = at.value.tolist()
     for row, rung in zip(there.tolist(), at.rung[there].tolist(), strict=True):
         if rung not in fronts or values[row] > values[fronts[rung]]:
@@ -255,10 +256,10 @@ def trusted(
     as far as the trials alike do not know better. In their place come the chances by what trials alike became, as far
     as that holds among the completed ones, and the mean.
     """
-    rows = np.flatnonzero(seen.complete)
+    rows = seen.complete.nonzero()[0]
     if len(rows) < 3 or not live.any():
         return chance
-    column = min(len(table.grid) - 1, int(np.searchsorted(table.grid, share * table.horizon)))
+    column = min(len(table.grid) - 1, int(table.grid.searchsorted(share * table.horizon)))
     facts = (column, rows.tobytes(), seen.version[rows].tobytes())
     known: dict[tuple[int, bytes, bytes], float] = seen.keep(("agreement", table.horizon), dict)
     if facts not in known:
@@ -303,7 +304,9 @@ def option_value(chance: Floats, look: float) -> float:
     n = len(chance)
     if not n:
         return 1.0
-    bought = np.cumsum(np.sort(chance)[::-1])
+    falling = chance.copy()
+    falling.sort()
+    bought = falling[::-1].cumsum()
     return float((bought / (n * look + np.arange(1, n + 1) * (1.0 - look))).max())
 
 

@@ -19,6 +19,7 @@ from podium.policies.base import Ranking, shortest_turn
 class Fifo:
     name: ClassVar[str] = "fifo"
     needs_max_steps: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
     def turn(self, costs: Costs) -> float:

@@ -42,6 +42,7 @@ class Hermes:
 
     name: ClassVar[str] = "hermes"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.early < 0:

@@ -31,6 +31,7 @@ class Hyperband:
 
     name: ClassVar[str] = "hyperband"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = True
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

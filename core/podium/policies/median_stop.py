@@ -27,6 +27,7 @@ class MedianStop:
 
     name: ClassVar[str] = "median_stop"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = True
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

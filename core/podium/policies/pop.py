@@ -36,6 +36,7 @@ class Pop:
 
     name: ClassVar[str] = "pop"
     needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = True
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

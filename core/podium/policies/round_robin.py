@@ -21,6 +21,7 @@ class RoundRobin:
 
     name: ClassVar[str] = "round_robin"
     needs_max_steps: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

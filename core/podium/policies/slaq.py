@@ -36,6 +36,7 @@ class Slaq:
 
     name: ClassVar[str] = "slaq"
     needs_max_steps: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:

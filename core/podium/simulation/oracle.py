@@ -24,6 +24,7 @@ class Oracle:
 
     name: ClassVar[str] = "oracle"
     needs_max_steps: ClassVar[bool] = False
+    cuts: ClassVar[bool] = False
     hysteresis: ClassVar[float] = 0.0
 
     @staticmethod

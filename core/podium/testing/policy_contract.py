@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Policy, Ranked
+from podium.policies.base import Admission, Policy, Ranked
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
 Case = tuple[JobView, tuple[TrialView, ...], Snapshot]
@@ -107,6 +107,10 @@ def keeps_a_turn(policy: Policy, case: Case) -> None:
     assert policy.hysteresis >= 0.0
 
 
+def cuts_only_if_it_says_so(policy: Policy, case: Case) -> None:
+    assert policy.cuts or all(ranked.admission is Admission.GO for ranked in _rank(policy, case))
+
+
 CHECKS: tuple[Check, ...] = (
     ranks_each_once,
     explains_itself,
@@ -117,6 +121,7 @@ CHECKS: tuple[Check, ...] = (
     ranks_a_part_alone,
     ignores_other_jobs,
     keeps_a_turn,
+    cuts_only_if_it_says_so,
 )
 
 

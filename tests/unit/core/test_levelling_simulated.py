@@ -12,7 +12,7 @@ from podium.domain.levelling import Levelling
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
 from podium.testing.builders import make_job
 
 NODES = (NodeSpec("a", 1), NodeSpec("b", 1))
@@ -35,7 +35,8 @@ def search(**more: object) -> Scenario:
         saves=True,
         **more,  # type: ignore[arg-type]
     )
-    return Scenario(NODES, (SimJob(view, curves, Method(), checkpoints=True),), levelling=Levelling(stay=30.0))
+    job = SimJob(view, curves, Method(), checkpoints=True)
+    return Scenario(NODES, (job,), Timing(progress=0.0), levelling=Levelling(stay=30.0))
 
 
 def nodes_of(outcome: Outcome, number: int) -> list[str]:

@@ -41,7 +41,17 @@ from podium.simulation.system.truth import Node
 from podium.testing.builders import make_job
 
 AT_ONCE = Timing(
-    place=1.0, gate=1.0, begun=2.0, found=2.0, load=2.0, ended=0.0, log=0.5, notice=0.0, debounce=0.0, order=0.0
+    place=1.0,
+    gate=1.0,
+    begun=2.0,
+    found=2.0,
+    load=2.0,
+    ended=0.0,
+    log=0.5,
+    notice=0.0,
+    debounce=0.0,
+    order=0.0,
+    progress=0.0,
 )
 ONE_GPU = (NodeSpec("a", 1),)
 

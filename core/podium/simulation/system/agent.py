@@ -50,8 +50,9 @@ def _holders(node: Node) -> dict[str, Trial]:
     places.sort(key=lambda candidate: candidate[:2])
     claimed: dict[str, Trial] = {}
     for _, _, trial in places:
-        if not any(gpu.uuid in claimed for gpu in trial.gpus):
-            claimed.update({gpu.uuid: trial for gpu in trial.gpus})
+        uuids = [gpu.uuid for gpu in trial.gpus]
+        if claimed.keys().isdisjoint(uuids):
+            claimed |= dict.fromkeys(uuids, trial)
     return claimed
 
 
@@ -61,9 +62,13 @@ def _place(trial: Trial) -> int | None:
         return None
     if trial.told:
         return -1
-    places = [_in_order(trial, gpu) for gpu in trial.gpus]
-    known = [place for place in places if place is not None]
-    return max(known) if len(known) == len(places) else None
+    worst = -1
+    for gpu in trial.gpus:
+        place = _in_order(trial, gpu)
+        if place is None:
+            return None
+        worst = max(worst, place)
+    return worst
 
 
 def _in_order(trial: Trial, gpu: Gpu) -> int | None:

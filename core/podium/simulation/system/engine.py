@@ -20,8 +20,8 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
     queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
-    reports = Reports(queue, scenario.timing, operator.changed)
-    writer = Writer(queue, scenario.timing, operator.changed)
+    reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
+    writer = Writer(queue, scenario.timing, operator.progress)
     pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports, writer)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):

@@ -6,17 +6,19 @@ The counterpart of `podium_operator.cycle`, with its debounce, its lag and its m
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
 
+from podium.curves.summary import best_point, reached
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
 from podium.planning.planner import plan
+from podium.planning.ranking import policy_of
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.outcome import Decision
 from podium.simulation.system.pods import Pods
@@ -68,6 +70,25 @@ class Operator:
     def changed(self) -> None:
         """Something that it watches did: a cycle follows, one for a burst of changes."""
         self._wake(self._queue.now + self._timing.debounce)
+
+    def progress(self, trials: Collection[Trial]) -> None:
+        """They got on, and make no room by it: a cycle follows, but other news may come first (`Timing.progress`)."""
+        waits = min([self._may_wait(trial) for trial in trials], default=0.0)
+        self._wake(self._queue.now + max(self._timing.debounce, waits))
+
+    def _may_wait(self, trial: Trial) -> float:
+        """Seconds that news of its progress may: none where it may end something or lead to a move."""
+        job = trial.job.view
+        if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
+            return 0.0
+        policy = policy_of(job)
+        if policy.cuts:
+            return 0.0
+        if job.target is not None:
+            best = best_point(trial.view.curve, job.maximize)
+            if best is not None and reached(best.value, job.target, job.maximize):
+                return 0.0
+        return self._timing.progress * policy.turn(self._costs())
 
     @property
     def over(self) -> bool:

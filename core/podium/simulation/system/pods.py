@@ -95,7 +95,7 @@ class Pods:
         for gpu in node.gpus:
             if gpu.uuid not in moving and gpu.reached != gpu.known:
                 gpu.reached = gpu.known
-                self._reports.node(node)
+                self._reports.settled(node)
 
     # from one state to the next
 

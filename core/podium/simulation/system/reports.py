@@ -6,7 +6,7 @@ Between the nodes, which know the truth, and the operator, which plans on `view`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from podium.domain.phase import TrialPhase, check
 from podium.domain.snapshot import GpuView
@@ -14,26 +14,41 @@ from podium.simulation.system.queue import Queue
 from podium.simulation.system.scenario import Timing
 from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
 
+_ON_THE_WAY = frozenset(
+    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESUMING}
+)  # of a hand-over that was ordered: nobody gains or loses a share by it
+
 
 class Reports:
-    """`heard`: called after every write that the operator sees."""
+    """After a write that the operator sees one is called: `heard`, or `progress` of these trials where that is all."""
 
-    def __init__(self, queue: Queue, timing: Timing, heard: Callable[[], None]) -> None:
+    def __init__(
+        self, queue: Queue, timing: Timing, heard: Callable[[], None], progress: Callable[[Collection[Trial]], None]
+    ) -> None:
         self._queue = queue
         self._timing = timing
         self._heard = heard
+        self._progress = progress
         self._states: dict[Trial, None] = {}  # in the order of the changes
         self._nodes: dict[str, Node] = {}
         self._due = False
+        self._more = False  # than progress
 
     def state(self, trial: Trial) -> None:
         """It changed: to be written at once."""
         self._states[trial] = None
+        self._more |= trial.state not in _ON_THE_WAY
         if trial.node is not None:
             self._nodes[trial.node.spec.name] = trial.node
         self._soon()
 
     def node(self, node: Node) -> None:
+        """It has other trials, or is away or back."""
+        self._more = True
+        self.settled(node)
+
+    def settled(self, node: Node) -> None:
+        """Its agent has carried out an order."""
         self._nodes[node.spec.name] = node
         self._soon()
 
@@ -49,15 +64,18 @@ class Reports:
 
     def _write_states(self) -> None:
         self._due = False
-        states, nodes = self._states, self._nodes
-        self._states, self._nodes = {}, {}
+        states, nodes, more = self._states, self._nodes, self._more
+        self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
             if trial.state is not None and (trial.node is None or trial.node.up):  # else nobody is left to tell
                 self._see(trial, PHASES[trial.state])
         for node in nodes.values():
             for gpu in node.gpus:
                 gpu.view = _gpu_view(gpu, node)
-        self._heard()
+        if more:
+            self._heard()
+        else:
+            self._progress({*states, *[trial for node in nodes.values() for trial in node.trials]})
 
     def _see(self, trial: Trial, phase: TrialPhase) -> None:
         if phase is not trial.view.phase:

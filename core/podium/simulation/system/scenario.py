@@ -103,6 +103,9 @@ class Timing:
     notice: float = 0.05  # until a change of state is in the API
     debounce: float = 0.05  # changes that come within this time share a cycle of the operator
     order: float = 0.05  # until an order is with the agent
+    # turns of its policy that news of a trial's progress waits for other news, where the policy gives nobody up: a plan
+    # for each value and for each step of a hand-over would be most of a simulation (operator: 0)
+    progress: float = 1.0
     cycle: float = math.inf  # a cycle runs at least this often (operator: 2); by default only when something changed
     evict: float = 60.0  # from a node's end until its pods are given up
     stuck: float = 60.0  # a pod without a node for so long is not counted on

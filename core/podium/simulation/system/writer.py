@@ -10,7 +10,7 @@ seconds and costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from podium.simulation.system.queue import Queue
@@ -34,12 +34,12 @@ class _Desk:
 
 
 class Writer:
-    """`heard`: called when the operator sees what was written."""
+    """`progress`: called when the operator sees what was written."""
 
-    def __init__(self, queue: Queue, timing: Timing, heard: Callable[[], None]) -> None:
+    def __init__(self, queue: Queue, timing: Timing, progress: Callable[[Collection[Trial]], None]) -> None:
         self._queue = queue
         self._timing = timing
-        self._heard = heard
+        self._progress = progress
         self._desks: dict[Trial, _Desk] = {}  # of pods that have begun
         self.measured = 0  # another number whenever more is known of what suspensions take
 
@@ -106,7 +106,7 @@ class Writer:
         if written.at >= trial.written.at:
             self._set(trial, written)
             trial.see(trial.view.phase)
-            self._heard()
+            self._progress((trial,))
 
     def _set(self, trial: Trial, written: Written) -> None:
         old, trial.written = trial.written, written

@@ -1,0 +1,93 @@
+"""News of progress waits for other news in the simulated system: a turn at most, and not where a value may end
+something (`Timing.progress`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from podium.domain.snapshot import Costs, Snapshot
+from podium.planning.planner import Plan, plan
+from podium.policies.registry import NAMES, create
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system import operator
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium.testing.builders import make_job
+
+EXACT = Timing(progress=0.0)
+CUTTERS = [name for name in NAMES if create(name, {}).cuts]
+
+
+def search(policy: str, timing: Timing, trials: int = 6, gap: float = 7.0, **more: Any) -> Scenario:
+    """Trials of 40 values on two GPUs; 1 s + 1 s a hand-over: a turn of 20 s, once that is known."""
+    curves = tuple(
+        RecordedTrial(f"t{n}", {}, tuple(gap * (i + 1) for i in range(40)), tuple(n * i / 40.0 for i in range(40)))
+        for n in range(trials)
+    )
+    given = {"max_trials": trials, "parallel": None, "max_steps": 40.0 * gap, **more}
+    view = make_job(policy=policy, **given)
+    return Scenario((NodeSpec("a", 2),), (SimJob(view, curves, Method(suspend=1.0, resume=1.0)),), timing)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, scenario: Scenario) -> tuple[Outcome, list[Snapshot]]:
+    seen: list[Snapshot] = []
+
+    def spy(snapshot: Snapshot) -> Plan:
+        seen.append(snapshot)
+        return plan(snapshot)
+
+    monkeypatch.setattr(operator, "plan", spy)
+    return simulate(scenario, checked=True), seen
+
+
+def test_a_value_waits_for_other_news_and_a_turn_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One trial at work, nothing else happens: a plan a turn instead of one a value, and all values in the end."""
+    _, each = planned(monkeypatch, search("fifo", EXACT, trials=1, gap=2.5))
+    outcome, seen = planned(monkeypatch, search("fifo", Timing(), trials=1, gap=2.5))
+    assert outcome.broken == ()
+    known = [len(snapshot.trials[0].curve) for snapshot in seen if snapshot.trials]
+    assert sorted(known) == known
+    assert known[-1] == 40
+    steps = [after - before for before, after in pairwise(known)]
+    assert create("fifo", {}).turn(Costs()) == 4.0
+    assert max(steps) == 2, "the one that begins the wait, and what comes in 4 s"
+    assert len(seen) < 0.7 * len(each)
+
+
+@pytest.mark.parametrize("policy", ["envelope", "hermes", "slaq"])
+def test_a_search_is_much_the_same(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    exact, each = planned(monkeypatch, search(policy, EXACT))
+    outcome, seen = planned(monkeypatch, search(policy, Timing()))
+    assert outcome.broken == ()
+    assert outcome.makespan == pytest.approx(exact.makespan, rel=0.05)
+    assert [trial.evaluations for trial in outcome.trials] == [trial.evaluations for trial in exact.trials]
+    assert len(seen) < len(each)
+
+
+@pytest.mark.parametrize("policy", CUTTERS)
+def test_who_gives_trials_up_is_told_of_each_value_at_once(policy: str) -> None:
+    assert simulate(search(policy, Timing())) == simulate(search(policy, EXACT))
+
+
+AT_ONCE = [
+    ("a budget", {"budget_gpu_seconds": 300.0}),
+    ("no suspension", {"freezes": False, "saves": True}),
+]
+
+
+@pytest.mark.parametrize("more", [row[1] for row in AT_ONCE], ids=[row[0] for row in AT_ONCE])
+def test_nor_does_it_wait_with(more: dict[str, Any]) -> None:
+    assert simulate(search("envelope", Timing(), **more)) == simulate(search("envelope", EXACT, **more))
+
+
+def test_a_target_is_known_at_once() -> None:
+    """Of one trial, with nothing else to wait for."""
+    ends = [simulate(search("fifo", timing, trials=2, target=0.5)).makespan for timing in (Timing(), EXACT)]
+    assert ends[0] == pytest.approx(ends[1], abs=0.01)
+    assert replace(EXACT, progress=1.0) == Timing()
