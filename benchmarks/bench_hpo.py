@@ -22,12 +22,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from hpo_bars import bars_report
+from hpo_bars import Figures, bars_report
 from hpo_calibration import calibration_report
 from hpo_cross_validation import cross_validate
 from hpo_early_order import early_order_report
 from hpo_reference import reference_check
-from hpo_report import FAMILIES, floor_cost, plot, result, slowdown, table, task_table
+from hpo_report import FAMILIES, floor_cost, measured, plot, rounded, slowdown, table, task_table
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
 from hpo_speed import speed_report
 from hpo_until_won import until_won
@@ -81,8 +81,8 @@ def main() -> int:
     outcome["gpus"] = {}
     for gpus in (int(count) for count in args.gpus.split(",")):
         runs = run_all(jobs_of(curves, "own", args.seeds, args.size, names, Machine(gpus, SHORT)), args.processes)
-        figures = result(runs)
-        outcome["gpus"][str(gpus)] = figures  # type: ignore[index]
+        figures = measured(runs)
+        outcome["gpus"][str(gpus)] = rounded(figures)  # type: ignore[index]
         parts.append(section(runs, gpus, args.seeds, args.size))
         args.out.parent.mkdir(parents=True, exist_ok=True)
         image = args.out.with_name(f"{args.out.stem}-{gpus}gpus.png")
@@ -91,9 +91,11 @@ def main() -> int:
         print(parts[-2], flush=True)
         args.out.write_text("\n".join(parts))
         if gpus == int(args.gpus.split(",")[0]):
+            costs: Figures = {}
             if not args.brief:
-                parts += further(curves, runs, args, Machine(gpus, LONG), outcome)
-            parts.append(bars_report(figures, outcome.get("costs", {}), outcome))  # type: ignore[arg-type]
+                text, costs = further(curves, runs, args, Machine(gpus, LONG), outcome)
+                parts += text
+            parts.append(bars_report(figures, costs, outcome))
             print(parts[-1], flush=True)
             args.out.write_text("\n".join(parts))
     if not args.brief:
@@ -138,8 +140,10 @@ def section(runs: Sequence[Run], gpus: int, seeds: int, size: int) -> str:
 
 def further(
     curves: tuple[Path, ...], runs: Sequence[Run], args: argparse.Namespace, dear: Machine, outcome: dict[str, object]
-) -> list[str]:
-    """Dear switches, the floor's price, and pools in which no configuration repeats."""
+) -> tuple[list[str], Figures]:
+    """Dear switches, the floor's price, and pools in which no configuration repeats; beside the text what those cost,
+    by family, as measured.
+    """
     names = ["fifo", "hermes", "envelope"]
     slow = run_all(jobs_of(curves, "own", args.seeds, args.size, names, dear), args.processes)
     text = ["## What a switch and the floor cost\n"]
@@ -152,17 +156,17 @@ def further(
         shown = ["" if value is None else f"{100 * value:.1f} %" for value in (*lost, floor)]
         text.append(f"| {family} | " + " | ".join(shown) + " |")
         pairs = zip(("lost_at_30s", "hermes_lost_at_30s", "lost_by_floor"), (*lost, floor), strict=True)
-        costs[family] = {key: round(value, 3) for key, value in pairs if value is not None}
-    outcome["costs"] = costs
+        costs[family] = {key: value for key, value in pairs if value is not None}
+    outcome["costs"] = {name: {key: round(value, 3) for key, value in found.items()} for name, found in costs.items()}
     if any(len(r.distinct().trials) < len(r.trials) for r in recordings(curves).values()):
         machine = Machine(dear.gpus, SHORT)
         chosen = [name for name in (*CLOSE, "fifo", "slaq") if name in ENTRANTS]
         alike = jobs_of(curves, "distinct", args.seeds, args.size, chosen, machine, "algoperf")
         if alike:
             distinct = run_all(alike, args.processes)
-            outcome["distinct"] = result(distinct)
+            outcome["distinct"] = rounded(measured(distinct))
             text += ["\n## AlgoPerf without repeated configurations\n", table(distinct, "algoperf")]
-    return ["\n".join(text), ""]
+    return ["\n".join(text), ""], costs
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-Figures = Mapping[str, Mapping[str, float]]  # policy -> figure -> value
+Figures = Mapping[str, Mapping[str, float]]  # policy or family -> figure -> value
 RIVALS = (
     "fifo",
     "round_robin",
@@ -42,6 +42,15 @@ class Bar:
     def reaches(self, value: float) -> bool:
         return value <= self.ambition if self.at_most else value >= self.ambition
 
+    def shown(self, value: float) -> str:
+        """Three digits, or as many as it takes for the text to stand on the value's side of the bar and the ambition:
+        0.01049 against 0.01 is 0.0105, 0.010004 is not 0.01.
+        """
+        judged = self.holds(value), self.reaches(value)
+        texts = (f"{value:.{digits}g}" for digits in range(3, 17))
+        alike = (text for text in texts if (self.holds(float(text)), self.reaches(float(text))) == judged)
+        return next(alike, repr(value))
+
 
 BARS = (
     Bar("taskset", "b", "(b) against fifo", 3.2, 4.04),
@@ -65,10 +74,8 @@ BARS = (
 )
 
 
-def bars_report(
-    figures: Mapping[str, Figures], costs: Mapping[str, Mapping[str, float]], outcome: dict[str, object]
-) -> str:
-    """Markdown, one line a bar; `figures` of bench_hpo's RESULT for one number of GPUs, by family."""
+def bars_report(figures: Mapping[str, Figures], costs: Figures, outcome: dict[str, object]) -> str:
+    """Markdown, one line a bar; `figures` and `costs` by family, as measured: rounded ones would be judged wrongly."""
     lines = ["## The bars\n", "| family | envelope | measured | bar (ambition) | holds |", "| --- " * 5 + "|"]
     held = total = 0
     for bar in BARS:
@@ -80,12 +87,12 @@ def bars_report(
         said = "ambition" if bar.reaches(value) else "yes" if bar.holds(value) else "**no**"
         sign = "at most" if bar.at_most else "at least"
         goal = f"{sign} {bar.least:g} ({bar.ambition:g})"
-        lines.append(f"| {bar.family} | {bar.text} | {value:.3g} | {goal} | {said} |")
+        lines.append(f"| {bar.family} | {bar.text} | {bar.shown(value)} | {goal} | {said} |")
     outcome["bars"] = {"held": held, "of": total}
     return "\n".join([*lines, f"\n{held} of {total} bars hold.\n"]) if total else ""
 
 
-def _value(bar: Bar, figures: Mapping[str, Figures], costs: Mapping[str, Mapping[str, float]]) -> float | None:
+def _value(bar: Bar, figures: Mapping[str, Figures], costs: Figures) -> float | None:
     table = figures.get(bar.family, {})
     ours = table.get("envelope")
     if ours is None:

@@ -16,6 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 BASES = ("round_robin", "slaq")
+DIGITS = {"switch_share": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
+Measured = Mapping[str, Mapping[str, Mapping[str, float]]]  # family -> policy -> figure -> value
 FAMILIES = {"taskset": "TaskSet", "algoperf": "AlgoPerf", "digits": "our own example"}
 
 
@@ -28,14 +30,27 @@ def ratio(found: Mapping[str, Mapping[RunKey, Run]], entrant: str, base: str, me
     return summary(pairs.values(), np.random.default_rng(0))
 
 
-def result(runs: Sequence[Run]) -> dict[str, dict[str, dict[str, float]]]:
-    """family -> policy -> figure; ratios are base time over the policy's, against fifo where no rival is named."""
+def measured(runs: Sequence[Run]) -> Measured:
+    """family -> policy -> figure, as measured; ratios are base time over the policy's, against fifo where no rival is
+    named.
+    """
     table: dict[str, dict[str, dict[str, float]]] = {}
     for family in dict.fromkeys(run.family for run in runs):
         found = by_entrant(runs, family)
         table[family] = {name: _figures(found, name) for name in found if name != "fifo"}
         table[family]["fifo"] = _plain(found["fifo"].values())
     return table
+
+
+def rounded(found: Measured) -> dict[str, dict[str, dict[str, float]]]:
+    """What the RESULT shows of `measured`; nothing is judged by it."""
+    return {
+        family: {
+            name: {key: round(value, DIGITS.get(key, 3)) for key, value in figures.items()}
+            for name, figures in policies.items()
+        }
+        for family, policies in found.items()
+    }
 
 
 def _figures(found: Mapping[str, Mapping[RunKey, Run]], name: str) -> dict[str, float]:
@@ -54,16 +69,16 @@ def _figures(found: Mapping[str, Mapping[RunKey, Run]], name: str) -> dict[str, 
     tasks = by_task(ratios(scores(found[name]), scores(found["fifo"]), "a"))
     if tasks:
         figures["a_worst_task"] = min(tasks.values())
-    return {key: round(value, 3) for key, value in (figures | _plain(found[name].values())).items()}
+    return figures | _plain(found[name].values())
 
 
 def _plain(runs: Iterable[Run]) -> dict[str, float]:
     mine = list(runs)
     return {
-        "switch_share": round(float(np.mean([run.score.over for run in mine])), 4),
-        "wait": round(float(np.mean([run.score.wait for run in mine])), 2),
-        "wait_worst": round(max(run.score.wait for run in mine), 2),
-        "plan": round(float(np.mean([run.score.plan / run.trained for run in mine])), 3),
+        "switch_share": float(np.mean([run.score.over for run in mine])),
+        "wait": float(np.mean([run.score.wait for run in mine])),
+        "wait_worst": max(run.score.wait for run in mine),
+        "plan": float(np.mean([run.score.plan / run.trained for run in mine])),
         "microseconds_a_decision": round(1e6 * sum(r.seconds for r in mine) / sum(r.decisions for r in mine)),
     }
 

@@ -1,0 +1,37 @@
+"""How bench_hpo judges its bars and what its tables say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+
+
+@pytest.fixture
+def bars(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "hpo_bars.py")
+
+
+def line_of(report: str, text: str) -> str:
+    [line] = [line for line in report.splitlines() if text in line]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("value", "shown", "said"),
+    [
+        (0.00984, "0.00984", "ambition"),
+        (0.01, "0.01", "ambition"),
+        (0.01049, "0.0105", "**no**"),  # three decimals would hold
+        (0.010004, "0.010004", "**no**"),  # three digits would be the bar itself
+    ],
+)
+def test_a_bar_is_judged_by_what_was_measured(bars: ModuleType, value: float, shown: str, said: str) -> None:
+    outcome: dict[str, object] = {}
+    report = bars.bars_report({"taskset": {"envelope": {"switch_share": value}}}, {}, outcome)
+    assert line_of(report, "share of switches").split(" | ")[2:] == [shown, "at most 0.01 (0.01)", f"{said} |"]
+    assert outcome["bars"] == {"held": int(said != "**no**"), "of": 1}
