@@ -27,7 +27,7 @@ from hpo_calibration import calibration_report
 from hpo_cross_validation import cross_validate
 from hpo_early_order import early_order_report
 from hpo_reference import reference_check
-from hpo_report import FAMILIES, floor_cost, measured, plot, rounded, slowdown, table, task_table
+from hpo_report import BASES, FAMILIES, against_table, floor_cost, measured, plot, rounded, slowdown, table, task_table
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
 from hpo_speed import speed_report
 from hpo_until_won import until_won
@@ -120,7 +120,8 @@ def finish(path: Path, parts: Sequence[str], outcome: dict[str, object]) -> int:
     return 0
 
 
-LEGEND = """Ratios are the time of fifo over the time of the policy: above 1 = faster than fifo. Geometric means over
+LEGEND = """Ratios are the time of fifo over the time of the policy: above 1 = faster than fifo; in the tables
+"against round_robin" and "against slaq" the time of that one over the time of the policy. Geometric means over
 tasks and seeds [95 % bootstrap interval] (worst single run). a: until a trial reaches the target (TaskSet: a1); a1:
 until a value within 1 % of the best; b: until the best trial has completed; c: regret over time; GPU s to b: share of
 what fifo uses; plan: share of all training that the policy's own plan takes; wait: longest wait of a live trial in
@@ -133,6 +134,8 @@ def section(runs: Sequence[Run], gpus: int, seeds: int, size: int) -> str:
     text = [f"## {gpus} GPUs, {size} trials, suspend + resume 4 s + 4 s, {seeds} seeds a task\n"]
     for family in dict.fromkeys(run.family for run in runs):
         text += [f"### {FAMILIES.get(family, family)}\n", table(runs, family), ""]
+        for against in (against_table(runs, family, base) for base in BASES):
+            text += [against, ""] if against else []
         for metric in ("a", "b"):
             text += [f"({metric}) by task:\n", task_table(runs, family, CLOSE, metric), ""]
     return "\n".join(text)

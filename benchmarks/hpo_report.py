@@ -58,18 +58,27 @@ def _figures(found: Mapping[str, Mapping[RunKey, Run]], name: str) -> dict[str, 
     for metric in ("a", "a1", "b", "c", "gpu"):
         value = ratio(found, name, "fifo", metric)
         if value is not None:
-            figures |= {metric: value.mean, f"{metric}_worst": value.worst}
-            if metric in "abc":
-                figures |= {f"{metric}_low": value.low, f"{metric}_high": value.high, f"{metric}_slower": value.slower}
+            plain = {metric: value.mean, f"{metric}_worst": value.worst}
+            figures |= _shown(metric, value) if metric in "abc" else plain
     for base in BASES:
-        for metric in ("a", "b"):
+        for metric in "abc":
             value = ratio(found, name, base, metric) if base in found else None
             if value is not None:
-                figures[f"{metric}_{base}"] = value.mean
+                figures |= _shown(f"{metric}_{base}", value)
     tasks = by_task(ratios(scores(found[name]), scores(found["fifo"]), "a"))
     if tasks:
         figures["a_worst_task"] = min(tasks.values())
     return figures | _plain(found[name].values())
+
+
+def _shown(key: str, value: Ratio) -> dict[str, float]:
+    return {
+        key: value.mean,
+        f"{key}_worst": value.worst,
+        f"{key}_low": value.low,
+        f"{key}_high": value.high,
+        f"{key}_slower": value.slower,
+    }
 
 
 def _plain(runs: Iterable[Run]) -> dict[str, float]:
@@ -108,6 +117,21 @@ def _cell(value: Ratio | None) -> str:
     if value is None:
         return ""
     return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}] ({value.worst:.2f})"
+
+
+def against_table(runs: Sequence[Run], family: str, base: str) -> str:
+    """Markdown: (a), (b) and (c) of every other policy against `base`, in the cells of `table`; empty where `base` has
+    not run.
+    """
+    found = by_entrant(runs, family)
+    if base not in found:
+        return ""
+    lines = [f"| against {base} | a | b | c |", "| --- " * 4 + "|"]
+    for name in found:
+        if name != base:
+            cells = [_cell(ratio(found, name, base, metric)) for metric in "abc"]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def task_table(runs: Sequence[Run], family: str, names: Sequence[str], metric: str) -> str:
