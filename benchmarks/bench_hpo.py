@@ -27,7 +27,19 @@ from hpo_calibration import calibration_report
 from hpo_cross_validation import cross_validate
 from hpo_early_order import early_order_report
 from hpo_reference import reference_check
-from hpo_report import BASES, FAMILIES, against_table, floor_cost, measured, plot, rounded, slowdown, table, task_table
+from hpo_report import (
+    BASES,
+    FAMILIES,
+    against_table,
+    floor_cost,
+    measured,
+    plot,
+    rounded,
+    slowdown,
+    table,
+    task_table,
+    uses_table,
+)
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
 from hpo_speed import speed_report
 from hpo_until_won import until_won
@@ -127,6 +139,13 @@ until a value within 1 % of the best; b: until the best trial has completed; c: 
 what fifo uses; plan: share of all training that the policy's own plan takes; wait: longest wait of a live trial in
 lengths of the longest trial. Rivals are run by the rule of their own definition (any better rank takes the GPU),
 `hermes_cluster` and `envelope` by the planner's switch rule.
+
+(d): GPU seconds until (b), of fifo's, and their shares by use (means of the runs): trained = best (the best trial) +
+completed (those that had completed by then) + begun (those that had not, those that the policy had ended among them:
+a replay does not keep these two apart); thrown away: training of trials that the policy had ended and that had to
+begin again; switches: suspensions and resumptions. idle: share of the GPUs' time until (b) in which nothing used them,
+beside the others. A replay has no start-up, no checkpoint that fails and no work that a suspension loses: these uses
+are not known here.
 """
 
 
@@ -136,6 +155,7 @@ def section(runs: Sequence[Run], gpus: int, seeds: int, size: int) -> str:
         text += [f"### {FAMILIES.get(family, family)}\n", table(runs, family), ""]
         for against in (against_table(runs, family, base) for base in BASES):
             text += [against, ""] if against else []
+        text += [uses_table(runs, family), ""]
         for metric in ("a", "b"):
             text += [f"({metric}) by task:\n", task_table(runs, family, CLOSE, metric), ""]
     return "\n".join(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
@@ -10,13 +10,22 @@ import numpy as np
 from hpo_runs import Run, by_entrant
 
 from podium.simulation.compare import Ratio, RunKey, by_task, geometric_mean, ratios, summary
-from podium.simulation.metrics import Score
+from podium.simulation.metrics import Score, Uses
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 BASES = ("round_robin", "slaq")
-DIGITS = {"switch_share": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
+# (d), GPU seconds until (b) by use
+USES: Mapping[str, Callable[[Uses], float]] = {
+    "trained": lambda u: u.best + u.completed + u.begun,
+    "best": lambda u: u.best,
+    "completed": lambda u: u.completed,
+    "begun": lambda u: u.begun,
+    "again": lambda u: u.again,
+    "switches": lambda u: u.switches,
+}
+DIGITS = {"switch_share": 4, "used_switches": 4, "wait": 2, "wait_worst": 2}  # of the RESULT; 3 of all others
 Measured = Mapping[str, Mapping[str, Mapping[str, float]]]  # family -> policy -> figure -> value
 FAMILIES = {"taskset": "TaskSet", "algoperf": "AlgoPerf", "digits": "our own example"}
 
@@ -85,6 +94,11 @@ def _plain(runs: Iterable[Run]) -> dict[str, float]:
     mine = list(runs)
     return {
         "switch_share": float(np.mean([run.score.over for run in mine])),
+        **{
+            f"used_{name}": float(np.mean([use(r.score.uses) / r.score.gpu for r in mine]))
+            for name, use in USES.items()
+        },
+        "idle": float(np.mean([1.0 - run.score.gpu / (run.gpus * run.score.b) for run in mine])),
         "wait": float(np.mean([run.score.wait for run in mine])),
         "wait_worst": max(run.score.wait for run in mine),
         "plan": float(np.mean([run.score.plan / run.trained for run in mine])),
@@ -131,6 +145,19 @@ def against_table(runs: Sequence[Run], family: str, base: str) -> str:
         if name != base:
             cells = [_cell(ratio(found, name, base, metric)) for metric in "abc"]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def uses_table(runs: Sequence[Run], family: str) -> str:
+    """Markdown: what the GPU seconds until (b) were used for, one row a policy; means of the runs' shares."""
+    found = by_entrant(runs, family)
+    head = ["(d)", "of fifo's", "trained", "best", "completed", "begun", "thrown away", "switches", "idle"]
+    lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
+    for name in found:
+        spent, plain = ratio(found, name, "fifo", "gpu"), _plain(found[name].values())
+        shares = [plain[key] for key in (*(f"used_{use}" for use in USES), "idle")]
+        cells = [name, f"{1 / spent.mean:.2f}" if spent else "", *(f"{100 * share:.1f} %" for share in shares)]
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

@@ -82,6 +82,7 @@ class Run:
     family: str
     key: RunKey
     entrant: str
+    gpus: int
     score: Score
     trained: float  # seconds that all trials of the pool take together
     horizon: float
@@ -126,6 +127,7 @@ def work(job: Job) -> Run:
         pool.family,
         (job.task, job.seed),
         job.entrant,
+        job.machine.gpus,
         score(pool, history, span),
         sum(trial.length for trial in pool.trials),
         pool.horizon,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -24,7 +24,8 @@ class History:
     completed: Mapping[int, float]  # trial -> when it ended by itself
     waits: Mapping[int, float]  # trial -> its longest wait for a GPU; those that a policy ended are not there
     busy: tuple[tuple[float, float], ...]  # from, to: every stay of a trial on a GPU and every suspension
-    switch_seconds: float
+    switches: tuple[tuple[float, float], ...]  # from, to: every suspension and resumption, each a part of a busy stay
+    again_seconds: float  # training of trials that the policy ended and that had to begin again
     plan_seconds: float  # GPU seconds until the policy's own plan was over
     decisions: int
 
@@ -32,5 +33,16 @@ class History:
     def gpu_seconds(self) -> float:
         return math.fsum(end - start for start, end in self.busy)
 
+    @property
+    def switch_seconds(self) -> float:
+        return self.switch_seconds_until(math.inf)
+
     def gpu_seconds_until(self, time: float) -> float:
-        return math.fsum(max(0.0, min(end, time) - start) for start, end in self.busy)
+        return _until(self.busy, time)
+
+    def switch_seconds_until(self, time: float) -> float:
+        return _until(self.switches, time)
+
+
+def _until(spans: Iterable[tuple[float, float]], time: float) -> float:
+    return math.fsum(max(0.0, min(end, time) - start) for start, end in spans)

@@ -16,6 +16,17 @@ NEAR = 0.01  # of the gap from start to best
 
 
 @dataclass(frozen=True, slots=True)
+class Uses:
+    """GPU seconds until (b) by what they were used for; together they are `Score.gpu`."""
+
+    best: float  # the training of the best trial
+    completed: float  # the training of those that had completed by then
+    begun: float  # the training of all others: those that the policy had ended are among them
+    again: float  # thrown away: the training of trials that the policy had ended and that had to begin again
+    switches: float
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """One run. Times in seconds; `c` is a mean of regret from 0 to 1; `wait` in units of H."""
 
@@ -27,6 +38,7 @@ class Score:
     plan: float  # GPU seconds of the policy's own plan
     over: float  # share of GPU time that switches took
     wait: float
+    uses: Uses
 
 
 def start_value(pool: Pool) -> float:
@@ -81,7 +93,19 @@ def score(pool: Pool, history: History, makespan: float) -> Score:
         plan=history.plan_seconds,
         over=history.switch_seconds / history.gpu_seconds,
         wait=max(history.waits.values(), default=0.0) / pool.horizon,
+        uses=uses_until_best(pool, history),
     )
+
+
+def uses_until_best(pool: Pool, history: History) -> Uses:
+    """Nothing begins again once the best trial has completed, so all of `again_seconds` was before."""
+    b = history.completed[pool.winner]
+    best, again = pool.trials[pool.winner].length, history.again_seconds
+    switches = history.switch_seconds_until(b)
+    done = [number for number, time in history.completed.items() if time <= b and number != pool.winner]
+    completed = math.fsum(pool.trials[number].length for number in done)
+    rest = history.gpu_seconds_until(b) - best - completed - again - switches  # may be below 0 by rounding
+    return Uses(best=best, completed=completed, begun=max(0.0, rest), again=again, switches=switches)
 
 
 def _time_of(history: History, reached: Callable[[float], bool]) -> float:

@@ -56,6 +56,7 @@ def _revive(world: World) -> bool:
         return False
     for trial in left:
         if trial.stopped:
+            world.again_seconds += trial.trained
             trial.start_anew()
     world.policy, world.live = BestSoFar(early=0), len(left)
     return True
@@ -72,7 +73,8 @@ def _history(world: World) -> History:
         completed=world.completed,
         waits=waits,
         busy=tuple(sorted(world.busy)),
-        switch_seconds=world.switch_seconds,
+        switches=tuple(sorted(world.switches)),
+        again_seconds=world.again_seconds,
         plan_seconds=world.plan_seconds or 0.0,
         decisions=world.decisions,
     )
@@ -153,9 +155,10 @@ def _hand_over(world: World, gpu: SimGpu, chosen: SimTrial | None) -> None:
             holder.see(TrialPhase.SUSPENDED)
     if chosen is not None and chosen.started:
         pause += costs.resume
-    world.switch_seconds += pause
     start = max(world.now, gpu.trains_from)  # the suspension before may still be under way
     gpu.trains_from = start + pause
+    if pause:
+        world.switches.append((start, start + pause))
     if chosen is None:
         world.busy.append((start, start + pause))
         return

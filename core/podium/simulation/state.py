@@ -99,11 +99,12 @@ class World:
     live: int
     now: float = 0.0
     decisions: int = 0
-    switch_seconds: float = 0.0
+    again_seconds: float = 0.0
     plan_seconds: float | None = None
     reached: list[Reached] = field(default_factory=list)
     completed: dict[int, float] = field(default_factory=dict)
     busy: list[tuple[float, float]] = field(default_factory=list)
+    switches: list[tuple[float, float]] = field(default_factory=list)
 
     def snapshot(self) -> Snapshot:
         views = tuple([trial.view for trial in self.trials])

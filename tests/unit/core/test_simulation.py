@@ -24,7 +24,7 @@ from podium.policies.registry import NAMES, create
 from podium.policies.round_robin import RoundRobin
 from podium.simulation.compare import ratios, summary
 from podium.simulation.history import History
-from podium.simulation.metrics import Score, goal_of, score, start_value
+from podium.simulation.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
 from podium.simulation.oracle import Oracle
 from podium.simulation.pools import Machine, Pool, draw
 from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
@@ -61,6 +61,7 @@ def test_fifo_by_hand() -> None:
     assert found.c == pytest.approx((10 * 1 + 10 * 4 / 7 + 20 * 3 / 7) / 40)
     assert (found.gpu, found.plan, found.over) == (70.0, 70.0, 0.0)
     assert found.wait == pytest.approx(20.0 / 30.0)
+    assert found.uses == Uses(best=20.0, completed=50.0, begun=0.0, again=0.0, switches=0.0)
 
 
 def test_a_switch_costs_suspension_and_resumption() -> None:
@@ -69,7 +70,9 @@ def test_a_switch_costs_suspension_and_resumption() -> None:
     history = replay(of, BestSoFar(early=1), Machine(1, Costs(4.0, 3.0)), BARE)
     # 0: 0-100, suspended until 104; 1: 104-304, ends by itself; 0 resumes until 307, trains until 407
     assert dict(history.completed) == {1: 304.0, 0: 407.0}
-    assert history.switch_seconds == 7.0
+    assert history.switches == ((100.0, 104.0), (304.0, 307.0))
+    assert (history.switch_seconds, history.switch_seconds_until(102.0)) == (7.0, 2.0)
+    assert score(of, history, 400.0).uses == Uses(best=200.0, completed=0.0, begun=100.0, again=0.0, switches=4.0)
     assert history.waits == {0: pytest.approx(204.0), 1: pytest.approx(100.0)}
 
 
@@ -105,6 +108,8 @@ def test_what_a_policy_gave_up_is_revived_at_its_true_price() -> None:
     assert suspended.completed[4] == 200.0  # goes on from its second value
     assert stopped.completed[4] == 210.0  # starts anew: nothing of it was kept
     assert suspended.gpu_seconds_until(175.0) == 175.0
+    assert (suspended.again_seconds, stopped.again_seconds) == (0.0, 10.0)
+    assert score(of, stopped, 200.0).uses == Uses(best=40.0, completed=160.0, begun=0.0, again=10.0, switches=0.0)
 
 
 def test_nothing_is_revived_when_the_best_is_trained() -> None:
@@ -244,7 +249,7 @@ def test_pools_differ_between_tasks_and_seeds_and_repeat() -> None:
 
 def test_ratios_are_in_pairs_and_their_mean_is_geometric() -> None:
     def run(b: float, a: float | None) -> Score:
-        return Score(a, b, b, 0.5, b, b, 0.0, 1.0)
+        return Score(a, b, b, 0.5, b, b, 0.0, 1.0, Uses(b, 0.0, 0.0, 0.0, 0.0))
 
     base = {("x", 0): run(8.0, None), ("x", 1): run(2.0, 4.0)}
     ours = {("x", 0): run(2.0, None), ("x", 1): run(4.0, 1.0)}
@@ -283,6 +288,8 @@ def check_history(of: Pool, machine: Machine, history: History) -> None:
         assert trained[trial] >= len(of.trials[trial].seconds)
         assert time >= of.trials[trial].length
     assert [r.time for r in history.reached] == sorted(r.time for r in history.reached)
+    uses, used = uses_until_best(of, history), history.gpu_seconds_until(history.completed[of.winner])
+    assert uses.best + uses.completed + uses.begun + uses.again + uses.switches == pytest.approx(used)
 
 
 VALUES = st.one_of(st.floats(0.0, 1.0), st.just(math.inf), st.just(1.7976931348623157e308))
