@@ -35,3 +35,11 @@ def test_a_bar_is_judged_by_what_was_measured(bars: ModuleType, value: float, sh
     report = bars.bars_report({"taskset": {"envelope": {"switch_share": value}}}, {}, outcome)
     assert line_of(report, "share of switches").split(" | ")[2:] == [shown, "at most 0.01 (0.01)", f"{said} |"]
     assert outcome["bars"] == {"held": int(said != "**no**"), "of": 1}
+
+
+def test_the_worst_wait_is_told_beside_the_mean_and_not_counted(bars: ModuleType) -> None:
+    outcome: dict[str, object] = {}
+    report = bars.bars_report({"algoperf": {"envelope": {"wait": 5.0, "wait_worst": 12.34}}}, {}, outcome)
+    assert "| 5 | at most 8 (4) | yes |" in line_of(report, "mean of runs")
+    assert "| 12.3 | no bar | information |" in line_of(report, "worst single run")
+    assert outcome["bars"] == {"held": 1, "of": 1}
