@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from hpo_bars import Figures, bars_report
+from hpo_bars import Figures, bars_beside, bars_report
 from hpo_calibration import calibration_report
 from hpo_cross_validation import cross_validate
 from hpo_early_order import early_order_report
@@ -32,6 +32,7 @@ from hpo_report import (
     FAMILIES,
     against_table,
     floor_cost,
+    floor_costs,
     measured,
     plot,
     rounded,
@@ -108,8 +109,10 @@ def main() -> int:
                 text, costs = further(curves, runs, args, Machine(gpus, LONG), outcome)
                 parts += text
             parts.append(bars_report(figures, costs, outcome))
-            print(parts[-1], flush=True)
-            args.out.write_text("\n".join(parts))
+        else:
+            parts.append(bars_beside(figures, floor_costs(runs), gpus))
+        print(parts[-1], flush=True)
+        args.out.write_text("\n".join(parts))
     if not args.brief:
         parts.append(speed_report(outcome))
         parts.append(calibration_report(recordings(curves).values(), outcome))

@@ -1,5 +1,5 @@
-"""The bars of issue 7 against what was measured: each line says whether it holds. Called by bench_hpo for the first
-number of GPUs.
+"""The bars of issue 7 against what was measured: each line says whether it holds. Called by bench_hpo, which counts
+those of the first number of GPUs; for further ones the same table is information.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Figures = Mapping[str, Mapping[str, float]]  # policy or family -> figure -> value
+SET_FOR = 4  # GPUs
 RIVALS = (
     "fifo",
     "round_robin",
@@ -76,9 +77,34 @@ BARS = (
 BESIDE = {"wait": ("wait_worst", "longest wait in H, worst single run")}
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Markdown lines, and how many of how many bars hold."""
+
+    lines: tuple[str, ...]
+    held: int
+    of: int
+
+
 def bars_report(figures: Mapping[str, Figures], costs: Figures, outcome: dict[str, object]) -> str:
-    """Markdown, one line a bar; `figures` and `costs` by family, as measured: rounded ones would be judged wrongly."""
-    lines = ["## The bars\n", "| family | envelope | measured | bar (ambition) | holds |", "| --- " * 5 + "|"]
+    """Markdown; `figures` and `costs` by family, as measured: rounded ones would be judged wrongly."""
+    table = bars_table(figures, costs)
+    outcome["bars"] = {"held": table.held, "of": table.of}
+    said = f"\n{table.held} of {table.of} bars hold.\n"
+    return "\n".join(["## The bars\n", *table.lines, said]) if table.of else ""
+
+
+def bars_beside(figures: Mapping[str, Figures], costs: Figures, gpus: int) -> str:
+    """Markdown: the same table for a further number of GPUs, as information."""
+    table = bars_table(figures, costs)
+    head = f"## For information: the same with {gpus} GPUs\n"
+    said = f"The bars were set for {SET_FOR} GPUs: these lines are not counted among those that hold.\n"
+    return "\n".join([head, said, *table.lines, ""]) if table.of else ""
+
+
+def bars_table(figures: Mapping[str, Figures], costs: Figures) -> Table:
+    """One line a bar that was measured, and those of `BESIDE`."""
+    lines = ["| family | envelope | measured | bar (ambition) | holds |", "| --- " * 5 + "|"]
     held = total = 0
     for bar in BARS:
         value = _value(bar, figures, costs)
@@ -94,8 +120,7 @@ def bars_report(figures: Mapping[str, Figures], costs: Figures, outcome: dict[st
         if figure:
             worst = figures[bar.family]["envelope"][figure]
             lines.append(f"| {bar.family} | {text} | {worst:.3g} | no bar | information |")
-    outcome["bars"] = {"held": held, "of": total}
-    return "\n".join([*lines, f"\n{held} of {total} bars hold.\n"]) if total else ""
+    return Table(tuple(lines), held, total)
 
 
 def _value(bar: Bar, figures: Mapping[str, Figures], costs: Figures) -> float | None:

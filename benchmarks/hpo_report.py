@@ -215,3 +215,9 @@ def floor_cost(runs: Sequence[Run], family: str) -> float | None:
         return None
     pairs = ratios(scores(found["envelope"]), scores(found["envelope_no_floor"]), "b")
     return 1.0 - geometric_mean(list(pairs.values()))
+
+
+def floor_costs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """By family, for the bars; a family without `envelope_no_floor` is not there."""
+    found = {family: floor_cost(runs, family) for family in dict.fromkeys(run.family for run in runs)}
+    return {family: {"lost_by_floor": cost} for family, cost in found.items() if cost is not None}

@@ -43,3 +43,14 @@ def test_the_worst_wait_is_told_beside_the_mean_and_not_counted(bars: ModuleType
     assert "| 5 | at most 8 (4) | yes |" in line_of(report, "mean of runs")
     assert "| 12.3 | no bar | information |" in line_of(report, "worst single run")
     assert outcome["bars"] == {"held": 1, "of": 1}
+
+
+def test_bars_of_further_gpus_are_information(bars: ModuleType) -> None:
+    measured = {"taskset": {"envelope": {"b": 3.0}, "fifo": {}}}
+    report = bars.bars_beside(measured, {"taskset": {"lost_by_floor": 0.02}}, 8)
+    assert report.startswith("## For information: the same with 8 GPUs")
+    assert "set for 4 GPUs" in report
+    assert "bars hold" not in report
+    assert "| 3 | at least 3.2 (4.04) | **no** |" in line_of(report, "(b) against fifo |")
+    assert "| 0.02 | at most 0.05 (0.05) | ambition |" in line_of(report, "lost by the floor")
+    assert bars.bars_beside({"digits": {"envelope": {"b": 3.0}}}, {}, 8) == ""
