@@ -20,6 +20,7 @@ RIVALS = (
     "asha",
     "asha_stop",
     "hyperband",
+    "hyperband_stop",
     "hyperband_async",
     "pop",
     "pop_suspend",

@@ -55,6 +55,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "asha": Entrant(lambda _: Asha()),
     "asha_stop": Entrant(lambda _: Asha(on_cut="stop")),
     "hyperband": Entrant(lambda _: Hyperband()),
+    "hyperband_stop": Entrant(lambda _: Hyperband(on_cut="stop")),
     "hyperband_async": Entrant(lambda _: Hyperband(mode="async")),
     "pop": Entrant(lambda _: Pop()),
     "pop_suspend": Entrant(lambda _: Pop(on_cut="suspend")),
