@@ -15,6 +15,7 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_operator import actuator as actuator_module
 from podium_operator import mirror as mirror_module
+from podium_operator import pauses as pauses_module
 from podium_operator.actuator import Actuator
 from podium_operator.cleanup import Cleanup
 from podium_operator.cycle import Cycle
@@ -110,7 +111,7 @@ class Operator:
 
     @contextmanager
     def _at_this_time(self) -> Iterator[None]:
-        modules: tuple[Any, ...] = (mirror_module, actuator_module)
+        modules: tuple[Any, ...] = (mirror_module, actuator_module, pauses_module)
         before = [module.time for module in modules]
         for module in modules:
             module.time = self._clock
