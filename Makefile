@@ -129,8 +129,8 @@ bench-openb: setup ## GPUs allocated by each placement policy on the openb trace
 bench-openb-cluster: setup ## the trace's first pods through the real kube-scheduler, against the library's placements (root)
 	@$(BIN)/python benchmarks/bench_openb_cluster.py
 
-bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4, SEEDS=5; CHECK=1: against an independent replay)
-	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) --gpus $(or $(GPUS),4) --seeds $(or $(SEEDS),5) $(and $(CURVES),--curves $(CURVES))
+bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8, SEEDS=15; CHECK=1: against an independent replay)
+	@$(BIN)/python benchmarks/bench_hpo.py $(if $(CHECK),--check-reference) $(and $(GPUS),--gpus $(GPUS)) $(and $(SEEDS),--seeds $(SEEDS)) $(and $(CURVES),--curves $(CURVES))
 
 bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
 	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from podium.domain.actions import Carry, CreatePod, Requeue
 from podium.domain.carrying import HELD, CarryPhase
+from podium.domain.fitting import fits
 from podium.domain.moving import carriable, movable
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.promises import promise, promises, room
 from podium.planning.ranking import Standing
-from podium.planning.share import fits
 
 
 @dataclass(frozen=True, slots=True)

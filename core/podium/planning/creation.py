@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial
+from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
-from podium.planning.share import Allotment, fits
+from podium.planning.share import Allotment
 
 RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})

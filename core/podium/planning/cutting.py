@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
+from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium.planning.completion import Closing, ending, without
 from podium.planning.ranking import Standing
-from podium.planning.share import fits
 from podium.policies.base import Admission
 
 STOPPED = TrialPhase.EARLY_STOPPED

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobView, Snapshot, TrialView
-from podium.planning.share import CPU_ONLY_PARALLEL, fits
+from podium.planning.share import CPU_ONLY_PARALLEL
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from podium.domain.actions import Requeue
+from podium.domain.fitting import fits
 from podium.domain.moving import begun, movable
 from podium.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium.planning.ordering import Ordering
 from podium.planning.ranking import Standing
-from podium.planning.share import fits
 
 REST = 30.0  # seconds that a pod is left on a GPU whose health may come back
 LONGEST_REST = 3600.0

@@ -19,13 +19,13 @@ from functools import partial
 
 from podium.domain.actions import Action, Carry, CreatePod, CreateTrial, Requeue
 from podium.domain.carrying import OPEN
+from podium.domain.fitting import fits
 from podium.domain.levelling import LEVELLING, MARGIN, WORTH
 from podium.domain.moving import begun, carriable, movable
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.eta import remaining, typical_pace
 from podium.planning.ranking import Standing
-from podium.planning.share import fits
 
 _WAITS = frozenset({TrialPhase.GATED, TrialPhase.SUSPENDED})
 CARRY_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), and for each GiB: 2 GiB took 70 s

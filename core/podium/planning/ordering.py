@@ -20,7 +20,7 @@ from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey,
 from podium.planning.eta import typical_pace
 from podium.planning.ranking import Standing
 from podium.planning.switching import Incumbent, Verdict, job_turn, judge, turn_of
-from podium.policies.base import Admission
+from podium.policies.base import OVERDUE, Admission
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,13 @@ class _Choice:
         owner, uuids, ready, in_order = self._owner, self.uuids, self.ready, base
         if len(self.snapshot.jobs) > 1:  # a stable sort: by rank within each
             in_order = sorted(
-                base, key=lambda s: (s.trial.key not in ready, not s.trial.pinned, held.get(s.job.key, 0))
+                base,
+                key=lambda s: (
+                    s.trial.key not in ready,
+                    not s.trial.pinned,
+                    s.ranked.level != OVERDUE,
+                    held.get(s.job.key, 0),
+                ),
             )
         for standing in in_order:
             mine = uuids[standing.trial.key]

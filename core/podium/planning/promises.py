@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from podium.domain.carrying import CarryPhase
+from podium.domain.fitting import fits
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
-from podium.planning.share import fits
 
 # who is furthest is served first: an image that is made is not to wait for one that is to be made
 _FURTHEST = (CarryPhase.CREATED, CarryPhase.PUSHED, CarryPhase.ASKED)

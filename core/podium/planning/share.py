@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from podium.domain.fitting import fits
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium.planning.completion import Closing
 
@@ -56,15 +57,6 @@ def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _N
         else:
             pods[job.key] += 1
     return {job.key: Allotment(pods[job.key], *bound[job.key]) for job in jobs}
-
-
-def fits(job: JobView, gpu: GpuView) -> bool:
-    """Whether a trial of this job could ever run on this GPU."""
-    if gpu.leased_by is not None and gpu.leased_by != job.key.namespace:
-        return False
-    if gpu.health == "Unhealthy" or gpu.draining or (job.products and gpu.product and gpu.product not in job.products):
-        return False
-    return job.memory is None or gpu.memory_total == 0 or job.memory <= gpu.memory_total
 
 
 def _open(job: JobView, closing: Closing) -> bool:

@@ -15,6 +15,7 @@ from podium.domain.snapshot import Costs, JobKey, JobView
 from podium.planning.eta import remaining
 from podium.planning.quantum import shortest_run
 from podium.planning.ranking import Standing
+from podium.policies.base import OVERDUE
 
 JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
 
@@ -91,10 +92,15 @@ def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Map
     holder, turn = incumbent.standing, job_turn(incumbent, costs)
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
-    if theirs <= ours:
+    if holder.ranked.level == OVERDUE:
+        return Verdict(False, "FloorServed", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
+    due = rival.ranked.level == OVERDUE  # what it takes so its job gives back
+    if theirs <= ours and not due:
         return Verdict(False, "JobHasItsShare", lambda: f"{text}.")
     if incumbent.held_for < turn:
         return Verdict(False, "MinimumRun", lambda: f"{text}; a turn between jobs lasts at least {turn:g} s.", True)
+    if due:
+        return Verdict(True, rival.ranked.reason, lambda: f"{text}; it has waited longest for its next value.")
     return Verdict(True, "FairShare", lambda: f"{text}; after {turn:g} s one changes over.")
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from podium.curves.board import Board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 
+OVERDUE = -1  # the level of a trial to which a floor that its policy promises is due; no other level is below 0
 OnCut = str  # "suspend" | "stop": what becomes of a trial that a policy gives up
 
 

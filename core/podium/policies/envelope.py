@@ -33,10 +33,11 @@ from podium.curves.equal_training import EqualTraining, Standings, equal_trainin
 from podium.curves.final_value import Forecast, forecasts, width
 from podium.curves.kin import company
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
-from podium.policies.base import Ranking, shortest_turn
+from podium.policies.base import OVERDUE, Ranking, shortest_turn
+from podium.policies.floor import overdue
 from podium.policies.horizon import horizon
 
-OVERDUE, LOOK, RANKED = 0, 1, 2
+LOOK, RANKED = 0, 1
 LONGEST_LOOK = 0.9  # of a trial
 LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
@@ -59,16 +60,12 @@ class Constants:
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """`look`: share of a whole trial that everyone who is opened gets before it is judged; `hysteresis_ratio`: how much
-    better a rival's index must be, as a ratio less 1; `min_share`: share of all GPU time that may go to who has waited
-    longest, 0 switches the floor off.
-
-    Bound of the wait with the floor on: with n trials that wait, G GPUs, e seconds between two values of a trial and
-    s + r seconds a hand-over, a trial is overdue after W = n (e + s + r) / (min_share G) seconds without a value.
-    Overdue trials are served one at a time, so no live trial waits longer than W (1 + min_share G) plus one turn.
+    better a rival's index must be, as a ratio less 1; `min_share`: share of the job's GPU time that may go to who has
+    waited longest, 0 switches the floor off (`floor.py` states the bound of the wait).
     """
 
     look: float = 0.03
-    hysteresis_ratio: float = 0.5
+    hysteresis_ratio: float = 0.6
     min_share: float = 0.03
     constants: Constants = Constants()
 
@@ -98,7 +95,7 @@ class Envelope:
         table = equal_training(seen, horizon(job, seen))
         length = table.horizon
         opened, live = seen.opened, ~seen.done
-        pace, gap = _pace(seen), _gap(seen)
+        pace, gap, width = _pace(seen), _gap(seen), max(1, job.gpus_per_trial)
         # in steps; what runs now may have trained beyond its last value
         trained = np.minimum(np.maximum(seen.step, seen.seconds / pace), length)
         least = max(self.look * length, self.constants.evaluations * gap)
@@ -107,19 +104,19 @@ class Envelope:
         open_questions = undecided(np.maximum(trained, least) / length, least / length)
         chance = probabilities(seen, table, opened, open_questions, self.constants)
         chance = trusted(seen, table, chance, opened & live, 2.0 * looked, self.constants.trust)
-        handover = (snapshot.costs.suspend + snapshot.costs.resume) / (pace * length)
+        handover = (snapshot.costs.suspend + snapshot.costs.resume) / (pace / width * length)
         left = 1.0 - np.minimum(trained / length, 0.999)
         index = chance / (left + np.where(seen.running, 0.0, handover))
         new = live & ~opened
         index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
-        overdue = self._overdue(seen, live, snapshot, gap * pace)
-        if overdue is not None:
-            levels[overdue] = OVERDUE
+        late = overdue(seen, live, job, snapshot, gap * pace / width, self.min_share)
+        if late is not None:
+            levels[late] = OVERDUE
 
         def say(row: int) -> tuple[str, str]:
             """Coarse on purpose: a figure that moves with every cycle would be a write of every trial's status."""
-            if row == overdue:
+            if row == late:
                 return "Overdue", "has waited longest for its next value; the floor gives it a turn."
             if levels[row] == LOOK:
                 return "FirstLook", "is looked at before it is judged."
@@ -140,19 +137,6 @@ class Envelope:
         """The predicted final value of every trial that has shown one, with the interval of this probability."""
         seen = board(job, trials, snapshot)
         return forecasts(equal_training(seen, horizon(job, seen)), seen, level)
-
-    def _overdue(self, seen: Board, live: NDArray[np.bool_], snapshot: Snapshot, evaluation: float) -> int | None:
-        """The row of the live trial that has waited longest for its next value, if that is longer than the bound. A
-        trial that is being served keeps the place until its value comes: so there is never more than one.
-        """
-        gpus = len(snapshot.gpus)
-        waiting = int(np.count_nonzero(live)) - gpus
-        if self.min_share <= 0.0 or waiting <= 0 or not gpus:
-            return None
-        turn = evaluation + snapshot.costs.suspend + snapshot.costs.resume
-        waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-        longest = int(waited.argmax())
-        return longest if waited[longest] > waiting * turn / (self.min_share * gpus) else None
 
 
 def odds(chance: float) -> str:

@@ -152,7 +152,14 @@ class Policy(SpecModel):
         "round_robin",
         "slaq",
     ] = Field("envelope", description="who gets the GPUs first")
-    settings: dict[str, Scalar] = Field(default_factory=dict, description="of the policy; see docs/algorithms.md")
+    settings: dict[str, Scalar] = Field(
+        default_factory=dict,
+        description="of the policy; docs/algorithms.md has them all. envelope: minShare (default 0.03, at most 0.5) is "
+        "the share of the job's GPU time for trials that wait for their next value. With n more live trials than its "
+        "places P (GPUs of which its trials have shares, over those that one needs, over the open jobs that share "
+        "them), e seconds between two values and c a hand-over, a trial is served once it has waited "
+        "n (e + c) / (minShare P) seconds, one at a time",
+    )
 
 
 class Gpus(SpecModel):

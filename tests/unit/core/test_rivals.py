@@ -30,7 +30,13 @@ def scene(
 ) -> tuple[JobView, list[TrialView], Snapshot]:
     job = make_job(maximize=maximize, max_steps=steps, max_trials=len(curves))
     trials = [
-        make_trial(i, values=c, gpu_seconds=len(c), phase=TrialPhase.SUSPENDED if c else TrialPhase.GATED)
+        make_trial(
+            i,
+            values=c,
+            gpu_seconds=len(c),
+            phase=TrialPhase.SUSPENDED if c else TrialPhase.GATED,
+            gpus=[f"gpu-{i % gpus}"],
+        )
         for i, c in enumerate(curves)
     ]
     machines = [make_gpu(f"gpu-{i}") for i in range(gpus)]

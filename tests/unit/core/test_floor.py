@@ -1,0 +1,161 @@
+"""Envelope's floor: whose turn is overdue, on which GPUs, and that no live trial waits beyond the stated bound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from podium.curves.board import board
+from podium.domain.fitting import fits
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
+from podium.planning.planner import plan
+from podium.policies.floor import IN_VAIN, overdue, places
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+NOW = 1e6
+MIN_SHARE, GAP = 0.1, 10.0
+
+
+def curve(start: float, slope: float) -> RecordedTrial:
+    return RecordedTrial(
+        "t", {}, tuple(GAP * (i + 1) for i in range(200)), tuple(start + slope * i for i in range(200))
+    )
+
+
+def search(name: str, trials: int, **more: Any) -> SimJob:
+    """Two good trials, the others hopeless and known to be so soon."""
+    curves = (curve(0.5, 0.01), curve(0.501, 0.01), *[curve(0.1 + 0.001 * n, 0.0001) for n in range(trials - 2)])
+    settings = {"minShare": MIN_SHARE, "look": 0.01}
+    view = make_job(
+        name, policy="envelope", max_trials=trials, parallel=None, max_steps=2000.0, settings=settings, **more
+    )
+    return SimJob(view, curves, Method(suspend=0.0, resume=0.0))
+
+
+def longest_gaps(outcome: Outcome) -> dict[TrialKey, float]:
+    """Of each trial, between two of its values, and from its first one's beginning."""
+    last = {trial.trial: 0.0 for trial in outcome.trials}
+    gaps = dict(last)
+    for value in outcome.values:
+        gaps[value.trial] = max(gaps[value.trial], value.time - last[value.trial])
+        last[value.trial] = value.time
+    return gaps
+
+
+# jobs, trials of each, GPUs of a trial, places (of one job; of six trials two GPUs have two each); on four GPUs
+SEARCHES = [
+    ("one job", 1, 6, 1, 2),
+    ("trials of two GPUs", 1, 4, 2, 2),
+    ("two jobs", 2, 4, 1, 2),
+    ("two jobs with more trials", 2, 8, 1, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "trials", "width", "at_a_time"), [row[1:] for row in SEARCHES], ids=[row[0] for row in SEARCHES]
+)
+def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, at_a_time: int) -> None:
+    of = tuple(search(f"job-{n}", trials, gpus_per_trial=width) for n in range(jobs))
+    outcome = simulate(Scenario((NodeSpec("a", 4),), of, Timing(progress=0.0)), checked=True)
+    assert outcome.broken == ()
+    waiting = trials - at_a_time
+    start = Timing().place + Timing().gate + Timing().load
+    overdue_after = waiting * (GAP + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)  # costs before any was measured
+    turns = waiting * (30.0 if jobs > 1 else 4.0)
+    gaps = longest_gaps(outcome)
+    assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
+
+
+def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
+    """Four trials on one GPU; the first works, the last has waited longest, the one before it almost as long."""
+    heard = (NOW - 1.0, NOW - 9e3, NOW - 9.5e3, NOW - 1e4)
+    trials = []
+    for number in range(4):
+        phase = TrialPhase.SUSPENDED if number else TrialPhase.RUNNING
+        trial = make_trial(number, gpus=["gpu-0"], phase=phase, gpu_seconds=4.0)
+        points = tuple(Point(k + 1.0, 0.1 * k, heard[number] - 3 + k) for k in range(4))
+        trials.append(replace(trial, created=0.0, curve=points))
+    trials[3] = replace(trials[3], **of_last)
+    keys = tuple(trial.key for trial in trials)
+    gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, order=keys, shares=8)
+    return make_job(policy="envelope", max_steps=64.0, max_trials=4), trials, [gpu]
+
+
+def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
+    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
+    seen = board(job, trials, snapshot)
+    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, 1.0, MIN_SHARE)
+
+
+UNSERVABLE = [
+    ("suspended by its owner", {"suspend": True}),
+    ("told to go", {"leaving": True}),
+    ("to be stopped", {"stopped": True}),
+    ("without a pod", {"pod": None}),
+    ("whose pod is not there yet", {"phase": TrialPhase.PENDING, "gpus": ()}),
+]
+
+
+@pytest.mark.parametrize("of_last", [row[1] for row in UNSERVABLE], ids=[row[0] for row in UNSERVABLE])
+def test_who_cannot_be_served_keeps_nobody_waiting(of_last: dict[str, Any]) -> None:
+    assert row_due(*scene()) == 3
+    assert row_due(*scene(**of_last)) == 2
+
+
+@pytest.mark.parametrize("of_gpu", [{"leased_by": ""}, {"exclusive": "urgent"}], ids=["lost", "exclusive"])
+def test_nor_does_one_whose_gpu_is_not_to_be_had(of_gpu: dict[str, Any]) -> None:
+    job, trials, (gpu,) = scene(gpus=("gpu-1",))
+    there = replace(gpu, uuid="gpu-1", holder=None, trials=(trials[3].key,), order=())
+    assert row_due(job, trials, [gpu, there]) == 3
+    assert row_due(job, trials, [gpu, replace(there, **of_gpu)]) == 2
+
+
+def test_one_that_shows_nothing_is_served_for_some_evaluations() -> None:
+    job, trials, (gpu,) = scene(phase=TrialPhase.RUNNING)
+    for held, due in ((IN_VAIN, 3), (3.0 * IN_VAIN, 2)):
+        assert row_due(job, trials, [replace(gpu, holder=trials[3].key, holder_since=NOW - held)]) == due
+
+
+def test_a_plan_serves_it() -> None:
+    job, trials, gpus = scene(suspend=True)
+    decided = plan(make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0)))
+    reasons = {place.trial: place.reason for place in decided.ranks}
+    assert [reasons[trial.key] for trial in trials] == ["GivesWay", "WaitsForTurn", "Overdue", "TrialSuspended"]
+
+
+FOUR = [make_gpu(f"gpu-{n}") for n in range(4)]
+COUNTS: list[tuple[str, dict[str, Any], list[dict[str, Any]], list[GpuView], float]] = [
+    ("one GPU a trial", {}, [], FOUR, 4.0),
+    ("two GPUs a trial", {"gpus_per_trial": 2}, [], FOUR, 2.0),
+    ("another job", {}, [{}], FOUR, 2.0),
+    ("another that is over", {}, [{"finished": True}], FOUR, 4.0),
+    ("another that is suspended", {}, [{"suspended": True}], FOUR, 4.0),
+    ("another without GPUs", {}, [{"gpus_per_trial": 0}], FOUR, 4.0),
+    ("another of other products", {"products": ("A",)}, [{"products": ("B",)}], FOUR, 4.0),
+    ("one GPU of its product", {"products": ("A",)}, [], [replace(FOUR[0], product=p) for p in "AB"], 1.0),
+    ("one that is ill", {}, [], [FOUR[0], replace(FOUR[1], health="Unhealthy")], 1.0),
+    ("leased for another namespace", {}, [], [FOUR[0], replace(FOUR[1], leased_by="elsewhere")], 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "gpus", "count"), [row[1:] for row in COUNTS], ids=[row[0] for row in COUNTS]
+)
+def test_how_many_can_work_at_a_time(
+    mine: dict[str, Any], others: list[dict[str, Any]], gpus: list[GpuView], count: float
+) -> None:
+    job = make_job("mine", **mine)
+    jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
+    anywhere = [make_trial(n) for n in range(4)]
+    snapshot = make_snapshot(jobs=jobs, gpus=gpus)
+    assert places(job, anywhere, snapshot) == count
+    on_the_first = [make_trial(n, gpus=["gpu-0"]) for n in range(4)]
+    assert places(job, on_the_first, snapshot) == count / len([gpu for gpu in gpus if fits(job, gpu)])
