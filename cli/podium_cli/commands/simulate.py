@@ -58,6 +58,8 @@ def add(commands: Commands) -> None:
     text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
     parser.add_argument("--system", action="store_true", help=text)
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
+    text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory (default: all trials fit)"
+    parser.add_argument("--memory", metavar="SIZE", help=text)
     place(parser)
 
 
@@ -110,9 +112,9 @@ def _run(arguments: argparse.Namespace) -> Exit:
 
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
-    where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
+    where, memory, seeds, size = place_of(arguments), _of_a_trial(arguments), arguments.seeds, arguments.trials
     try:
-        found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+        found = [system_contest.contest(r, names, where, seeds, size, memory) for r in recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -135,20 +137,41 @@ def place_of(arguments: argparse.Namespace) -> system_contest.Place:
         raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
     timing = Timing(load=arguments.load)
     return system_contest.Place(
-        nodes=even_nodes(given.gpus, arguments.nodes, arguments.shares, _memory(arguments.gpu_memory)),
+        nodes=even_nodes(
+            given.gpus, arguments.nodes, arguments.shares, _bytes("--gpu-memory", arguments.gpu_memory) or 0
+        ),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=Method("freeze", given.costs.suspend, given.costs.resume),
         faults=Faults() if fails is None else Faults(node=3600.0 * fails),
     )
 
 
-def _memory(size: str | None) -> int:
+def _of_a_trial(arguments: argparse.Namespace) -> int | None:
+    """Bytes that a trial declares; None: the trials fit. One of the two sizes alone keeps nobody out."""
+    size, room = arguments.memory, arguments.gpu_memory
+    found, most = _bytes("--memory", size), _bytes("--gpu-memory", room)
+    if most is not None and found is None:
+        text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
+        raise CliError(Exit.USAGE, "OneSize", text)
+    if found is not None and most is None:
+        text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
+        raise CliError(Exit.USAGE, "OneSize", text)
+    if found is not None and most is not None and found > most:
+        text = f"--memory: a trial needs {size} and a GPU has {room} (--gpu-memory); give a GPU that holds one"
+        raise CliError(Exit.USAGE, "TooLarge", text)
+    return found
+
+
+def _bytes(option: str, size: str | None) -> int | None:
     if size is None:
-        return 0
+        return None
     try:
-        return to_bytes(size)
+        found = to_bytes(size)
     except ValueError as error:
-        raise CliError(Exit.USAGE, "BadSize", f"--gpu-memory: {error}") from error
+        raise CliError(Exit.USAGE, "BadSize", f"{option}: {error}") from error
+    if not found:
+        raise CliError(Exit.USAGE, "BadSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
+    return found
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:

@@ -42,6 +42,18 @@ def test_json_is_the_same_twice_and_adds_up(capsys: pytest.CaptureFixture[str]) 
             assert search["nearBestSeconds"] <= search["endSeconds"], "with nobody cut the best is found"
 
 
+def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next pod comes when the one before has ended, and its way to the gate shows; nobody waits beside anybody."""
+    found = {}
+    for size in ("40Gi", "80Gi"):
+        command = ["simulate", "--system", *SHORT, "--policy", "envelope", "-o", "json", "--memory", "40Gi"]
+        assert main.run([*command, "--gpu-memory", size]) is Exit.OK
+        (contest,) = json.loads(capsys.readouterr().out)
+        found[size] = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
+    assert found["40Gi"]["fifo"]["endSeconds"] > found["80Gi"]["fifo"]["endSeconds"]
+    assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
+
+
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.html"
     command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]
@@ -85,11 +97,16 @@ def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
+    (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
+    (["--memory", "8Gi"], "OneSize: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --"),
+    (["--memory", "8Gi", "--gpu-memory", "4Gi"], "TooLarge: --memory: a trial needs 8Gi and a GPU has 4Gi"),
+    (["--memory", "0", "--gpu-memory", "4Gi"], "BadSize: --memory: 0 is no memory; give more than 0, or leave it out"),
+    (["--memory", "lots", "--gpu-memory", "4Gi"], "BadSize: --memory: 'lots' is no quantity"),
     (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "FileNotWritten"),
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:12] for row in NOS])
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:20] for row in NOS])
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *options]) is not Exit.OK
     assert told in capsys.readouterr().err

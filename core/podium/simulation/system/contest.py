@@ -76,11 +76,13 @@ class SystemContest:
     runs: dict[str, tuple[Searched, ...]]
 
 
-def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int) -> SystemContest:
-    """One simulation a policy and seed."""
+def contest(
+    recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
+) -> SystemContest:
+    """One simulation a policy and seed. `memory`: bytes that a trial declares on its GPU."""
     pools = tuple(draw(recording, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
-    outcomes = {name: [_run(pool, name, place) for pool in pools] for name in names}
+    outcomes = {name: [_run(pool, name, place, memory) for pool in pools] for name in names}
     runs = {
         name: tuple(
             searched(name, pool, mine, base.makespan)
@@ -91,8 +93,8 @@ def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: 
     return SystemContest(recording, place, pools, runs)
 
 
-def _run(pool: Pool, policy: str, place: Place) -> Outcome:
-    job = search(pool, policy, place.method)
+def _run(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
+    job = search(pool, policy, place.method, memory=memory)
     return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
 
 
