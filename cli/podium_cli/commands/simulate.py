@@ -28,6 +28,8 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.report import simulation
 
+# of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
+SYSTEM = ("memory", "nodes", "shares", "load", "gpu_memory", "node_fails", "exact")
 MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
 
 
@@ -73,10 +75,10 @@ def machine(parser: argparse.ArgumentParser, switch: float) -> None:
 
 def place(parser: argparse.ArgumentParser) -> None:
     """Where the simulated system runs; read by `place_of`."""
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="that the GPUs are spread over (default: 1)")
-    parser.add_argument("--shares", type=int, default=4, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="that the GPUs are spread over (default: 1)")
+    parser.add_argument("--shares", type=int, metavar="N", help="trials to a GPU (default: 4, the chart's)")
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
-    parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
+    parser.add_argument("--load", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
     text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
@@ -97,9 +99,11 @@ def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> No
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    where, names = _machine(arguments), arguments.policy or NAMES
+    names = arguments.policy or NAMES
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
+    _needs_no_system(arguments)
+    where = _machine(arguments)
     policies = _policies(names)
     found = [contest(r, policies, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
@@ -109,6 +113,16 @@ def _run(arguments: argparse.Namespace) -> Exit:
         print(simulate_view.heading(one))
         show(simulate_view.table(one))
     return Exit.OK
+
+
+def _needs_no_system(arguments: argparse.Namespace) -> None:
+    """What only the system has was not given. None or False: it was not, as it has no other default in argparse."""
+    for name in SYSTEM:
+        given = getattr(arguments, name)
+        if given is not None and given is not False:
+            option = "--" + name.replace("_", "-")
+            text = f"{option}: needs --system (or --report): only the simulated system has it; add --system, or leave"
+            raise CliError(Exit.USAGE, "NeedsSystem", f"{text} {option} out")
 
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
@@ -135,11 +149,10 @@ def place_of(arguments: argparse.Namespace) -> system_contest.Place:
     fails = arguments.node_fails
     if fails is not None and not fails > 0.0:
         raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
-    timing = Timing(load=arguments.load)
+    timing = Timing() if arguments.load is None else Timing(load=arguments.load)
+    nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     return system_contest.Place(
-        nodes=even_nodes(
-            given.gpus, arguments.nodes, arguments.shares, _bytes("--gpu-memory", arguments.gpu_memory) or 0
-        ),
+        nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=Method("freeze", given.costs.suspend, given.costs.resume),
         faults=Faults() if fails is None else Faults(node=3600.0 * fails),
@@ -176,14 +189,16 @@ def _bytes(option: str, size: str | None) -> int | None:
 
 def _machine(arguments: argparse.Namespace) -> Machine:
     for name in ("gpus", "trials", "seeds", "nodes", "shares"):
-        if getattr(arguments, name, 1) < 1:
-            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
-        if getattr(arguments, name, 1) > MOST:
-            text = f"--{name}: {getattr(arguments, name)} is too many to simulate; give {MOST} at most"
+        number = getattr(arguments, name, None)
+        if number is not None and number < 1:
+            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {number} is too few; give 1 or more")
+        if number is not None and number > MOST:
+            text = f"--{name}: {number} is too many to simulate; give {MOST} at most"
             raise CliError(Exit.USAGE, "TooMany", text)
     for name in ("suspend", "resume", "load"):
-        if not 0.0 <= getattr(arguments, name, 0.0) <= 3600.0:
-            text = f"--{name}: {getattr(arguments, name):g} seconds is no cost; give 0 to 3600"
+        seconds = getattr(arguments, name, None)
+        if seconds is not None and not 0.0 <= seconds <= 3600.0:
+            text = f"--{name}: {seconds:g} seconds is no cost; give 0 to 3600"
             raise CliError(Exit.USAGE, "BadCost", text)
     return Machine(arguments.gpus, Costs(arguments.suspend, arguments.resume))
 

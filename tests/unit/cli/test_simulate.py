@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
+from podium_cli.commands import simulate
 from podium_cli.exits import Exit
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
@@ -52,6 +53,27 @@ NOS = [
     (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
     (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
 ]
+
+
+SYSTEM = [
+    ["--memory", "8Gi"],
+    ["--nodes", "1"],
+    ["--shares", "4"],
+    ["--load", "0"],
+    ["--gpu-memory", "80Gi"],
+    ["--node-fails", "2"],
+    ["--exact"],
+]
+
+
+def test_every_option_of_the_simulated_system_alone_is_known() -> None:
+    assert {option for option, *_ in SYSTEM} == {"--" + name.replace("_", "-") for name in simulate.SYSTEM}
+
+
+@pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])
+def test_a_replay_refuses_what_only_the_system_has(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", *options]) is Exit.USAGE
+    assert f"NeedsSystem: {options[0]}: needs --system" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[2][:8] for row in NOS])
