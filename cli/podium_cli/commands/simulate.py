@@ -19,6 +19,8 @@ from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
 from podium.simulation.system import contest as system_contest
+from podium.simulation.system import methods
+from podium.simulation.system.methods import KEEPS_MEMORY
 from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
@@ -29,7 +31,7 @@ from podium_cli.output import show, write
 from podium_cli.report import simulation
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
-SYSTEM = ("memory", "nodes", "shares", "load", "gpu_memory", "node_fails", "exact")
+SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "exact")
 MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
 
 
@@ -45,6 +47,7 @@ def add(commands: Commands) -> None:
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
             podium simulate search.csv --goal minimize --system --nodes 2
+            podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
         """,
         cluster=False,
@@ -60,17 +63,23 @@ def add(commands: Commands) -> None:
     text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
     parser.add_argument("--system", action="store_true", help=text)
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
-    text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory (default: all trials fit)"
-    parser.add_argument("--memory", metavar="SIZE", help=text)
+    text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
+    parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
+    text = (
+        f"how a trial is suspended: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU (default: freeze)"
+    )
+    parser.add_argument("--method", choices=tuple(KEEPS_MEMORY), metavar="NAME", help=text)
     place(parser)
 
 
 def machine(parser: argparse.ArgumentParser, switch: float) -> None:
-    """GPUs and what a switch takes, in seconds each way."""
+    """GPUs and what a switch takes, in seconds each way; `switch`: where no memory is moved."""
+    parser.set_defaults(switch=switch)
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
     for name in ("suspend", "resume"):
-        text = f"of one {'suspension' if name == 'suspend' else 'resumption'} (default: {switch:g})"
-        parser.add_argument(f"--{name}", type=float, default=switch, metavar="SECONDS", help=text)
+        what = "suspension" if name == "suspend" else "resumption"
+        text = f"of one {what} (default: {switch:g}; of cuda-checkpoint: by the memory, as measured on one H100)"
+        parser.add_argument(f"--{name}", type=float, metavar="SECONDS", help=text)
 
 
 def place(parser: argparse.ArgumentParser) -> None:
@@ -126,7 +135,8 @@ def _needs_no_system(arguments: argparse.Namespace) -> None:
 
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
-    where, memory, seeds, size = place_of(arguments), _of_a_trial(arguments), arguments.seeds, arguments.trials
+    memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
+    where = place_of(arguments, _method(arguments, memory))
     try:
         found = [system_contest.contest(r, names, where, seeds, size, memory) for r in recordings(arguments)]
     except SimulationError as error:
@@ -144,7 +154,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     return Exit.OK
 
 
-def place_of(arguments: argparse.Namespace) -> system_contest.Place:
+def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
     fails = arguments.node_fails
     if fails is not None and not fails > 0.0:
@@ -154,9 +164,17 @@ def place_of(arguments: argparse.Namespace) -> system_contest.Place:
     return system_contest.Place(
         nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
-        method=Method("freeze", given.costs.suspend, given.costs.resume),
+        method=method,
         faults=Faults() if fails is None else Faults(node=3600.0 * fails),
     )
+
+
+def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
+    name, out, back = arguments.method or "freeze", arguments.suspend, arguments.resume
+    if not KEEPS_MEMORY[name] and memory is None and (out is None or back is None):
+        text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
+        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
+    return methods.method(name, memory, out, back, arguments.switch)
 
 
 def _of_a_trial(arguments: argparse.Namespace) -> int | None:
@@ -166,8 +184,9 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
         raise CliError(Exit.USAGE, "OneSize", text)
-    if found is not None and most is None:
+    if found is not None and most is None and KEEPS_MEMORY[arguments.method or "freeze"]:
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
+        text += ", or --method cuda-checkpoint"
         raise CliError(Exit.USAGE, "OneSize", text)
     if found is not None and most is not None and found > most:
         text = f"--memory: a trial needs {size} and a GPU has {room} (--gpu-memory); give a GPU that holds one"
@@ -200,7 +219,8 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         if seconds is not None and not 0.0 <= seconds <= 3600.0:
             text = f"--{name}: {seconds:g} seconds is no cost; give 0 to 3600"
             raise CliError(Exit.USAGE, "BadCost", text)
-    return Machine(arguments.gpus, Costs(arguments.suspend, arguments.resume))
+    out, back = (arguments.switch if one is None else one for one in (arguments.suspend, arguments.resume))
+    return Machine(arguments.gpus, Costs(out, back))
 
 
 def _policies(names: tuple[str, ...] | list[str]) -> list[Policy]:

@@ -57,6 +57,7 @@ NOS = [
 
 SYSTEM = [
     ["--memory", "8Gi"],
+    ["--method", "freeze"],
     ["--nodes", "1"],
     ["--shares", "4"],
     ["--load", "0"],

@@ -54,6 +54,21 @@ def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureF
     assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
 
 
+MOVED = "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend,"
+SWITCHES = [
+    (["--method", "freeze"], "4 s + 4 s a switch, 1 searches"),
+    (["--method", "cuda-checkpoint", "--memory", "16Gi"], f"8.59 s + 3.51 s a switch {MOVED} --resume say otherwise)"),
+    (["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"], "1 s + 2 s a switch (cuda-checkpoint), 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), SWITCHES, ids=["freeze", "measured", "given"])
+def test_a_switch_goes_by_the_method(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--system", "--trials", "4", "--seeds", "1", "--gpus", "2", "--policy", "envelope"]
+    assert main.run([*command, *options]) is Exit.OK
+    assert told in capsys.readouterr().out
+
+
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.html"
     command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]
@@ -98,6 +113,11 @@ NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
     (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
+    (
+        ["--method", "cuda-checkpoint"],
+        "NoMemory: --method cuda-checkpoint: what a switch takes goes by the memory that",
+    ),
+    (["--method", "cuda-checkpoint", "--suspend", "1"], "give --memory, or both of --suspend and --resume"),
     (["--memory", "8Gi"], "OneSize: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --"),
     (["--memory", "8Gi", "--gpu-memory", "4Gi"], "TooLarge: --memory: a trial needs 8Gi and a GPU has 4Gi"),
     (["--memory", "0", "--gpu-memory", "4Gi"], "BadSize: --memory: 0 is no memory; give more than 0, or leave it out"),

@@ -97,6 +97,8 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     ]
     if view.products:
         found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
+    if view.carries:
+        found.append("no trial is carried to another node alive: container-checkpoint is not simulated")
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not place.nodes[0].memory:
@@ -108,7 +110,7 @@ def _room(view: JobView, method: Method) -> str:
     """How a trial lets another one have its GPU."""
     if view.freezes:
         taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
-        return f"{taken} ({method.name}, on every node)"
+        return f"{taken} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
     if view.saves:
         return "a trial that gives its GPU away saves and goes on in another pod: it cannot be suspended"
     return "a trial keeps its GPU to its end: it can neither be suspended nor save"
