@@ -6,6 +6,7 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from podium_cli.output import show, write
 from podium_cli.report import simulation
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
-SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "exact")
+SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "pod_fails", "crashes", "exact")
 MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
 
 
@@ -91,6 +92,10 @@ def place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
     text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
+    text = "mean hours until a pod is lost by the cluster's fault: evicted, preempted (default: never)"
+    parser.add_argument("--pod-fails", type=float, metavar="HOURS", help=text)
+    text = "mean hours until a trial's process ends in an error of its own, which its retries count (default: never)"
+    parser.add_argument("--crashes", type=float, metavar="HOURS", help=text)
     text = "plan at each value and each step of a hand-over, as the operator does, and take two to three times as long"
     text += "; default: such news waits for other news, a turn of the policy (10 hand-overs) at most"
     parser.add_argument("--exact", action="store_true", help=text)
@@ -156,17 +161,27 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
 
 def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
-    fails = arguments.node_fails
-    if fails is not None and not fails > 0.0:
-        raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
     timing = Timing() if arguments.load is None else Timing(load=arguments.load)
     nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     return system_contest.Place(
         nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=method,
-        faults=Faults() if fails is None else Faults(node=3600.0 * fails),
+        faults=Faults(
+            node=_mean(arguments, "node_fails"), pod=_mean(arguments, "pod_fails"), crash=_mean(arguments, "crashes")
+        ),
     )
+
+
+def _mean(arguments: argparse.Namespace, name: str) -> float:
+    """Seconds between two accidents of a kind; infinity: never."""
+    hours: float | None = getattr(arguments, name)
+    if hours is None:
+        return math.inf
+    if not hours > 0.0:
+        option = "--" + name.replace("_", "-")
+        raise CliError(Exit.USAGE, "BadTime", f"{option}: {hours:g} hours is no time; give more than 0")
+    return 3600.0 * hours
 
 
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:

@@ -163,12 +163,34 @@ def test_that_nobody_is_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFi
     assert told in capsys.readouterr().out
 
 
+def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of trials of 400 s and a pod that is lost, or a process that ends, about each 1,800 s some begin anew."""
+    plan = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1"]
+    hours = {}
+    for options, told in (
+        ([], "- no node fails, no pod is lost, no trial's process ends in an error of its own\n"),
+        (["--pod-fails", "0.5"], "- a pod is lost each 0.5 hours (mean)\n- no node fails, no trial's process ends"),
+        (
+            ["--crashes", "0.5"],
+            "- a trial's process ends in an error of its own each 0.5 hours (mean)\n- no node fails,",
+        ),
+    ):
+        assert main.run([*plan, *options]) is Exit.OK
+        out = capsys.readouterr().out
+        assert told in out
+        row = next(line for line in out.splitlines() if line.startswith("GPU hours"))
+        hours["".join(options[:1])] = float(row.split()[2])
+    assert min(hours["--pod-fails"], hours["--crashes"]) > hours[""]
+
+
 NOS = [
     (["--gpus", "99999999999"], "TooMany: --gpus: 99999999999 is too many to simulate; give 10000 at most"),
     (["--step-seconds", "1e300"], "BadTime: --step-seconds: 1e+300 is no time of a step; give more than 0, 86400"),
     (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
     (["--step-seconds", "inf"], "BadTime: --step-seconds: inf is no time"),
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
+    (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
+    (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]
 
@@ -185,7 +207,7 @@ def test_curves_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the longest curve has 41 steps, the job's trials.maxSteps is 40" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:8] for row in NOS])
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[" ".join(row[0]) for row in NOS])
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), *options]) is Exit.USAGE
     assert told in capsys.readouterr().err
@@ -193,6 +215,7 @@ def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.C
 
 NEVER = [
     (["--gpu-memory", "1Gi"], "a trial needs 4294967296 bytes on a GPU (gpus.memory), a GPU has 1073741824"),
+    (["--pod-fails", "0.000001"], "digits has not ended (8 trials left)"),
     (["--node-fails", "0.0001"], "digits has not ended (8 trials left); do its trials fit a node, and do nodes live"),
 ]
 

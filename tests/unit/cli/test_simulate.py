@@ -63,6 +63,8 @@ SYSTEM = [
     ["--load", "0"],
     ["--gpu-memory", "80Gi"],
     ["--node-fails", "2"],
+    ["--pod-fails", "2"],
+    ["--crashes", "2"],
     ["--exact"],
 ]
 
