@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from podium.domain.snapshot import Costs
-from podium.policies.base import Policy
-from podium.policies.registry import NAMES, PolicyError, create
+from podium.policies.registry import NAMES, PolicyError
+from podium.policies.written import read
 from podium.schema.quantity import to_bytes
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
@@ -45,6 +45,7 @@ def add(commands: Commands) -> None:
         examples="""
             podium simulate
             podium simulate --gpus 8 --policy envelope --policy asha
+            podium simulate --policy asha --policy asha:eta=3,onCut=stop
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
             podium simulate search.csv --goal minimize --system --nodes 2
@@ -57,9 +58,10 @@ def add(commands: Commands) -> None:
     machine(parser, switch=4.0)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
-    parser.add_argument(
-        "--policy", action="append", choices=NAMES, metavar="NAME", help=f"one of: {', '.join(NAMES)} (default: all)"
+    text = (
+        f"one of: {', '.join(NAMES)} (default: all); with settings: asha:eta=3,onCut=stop, also several of one policy"
     )
+    parser.add_argument("--policy", action="append", metavar="NAME[:SETTING=VALUE,...]", help=text)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
     text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
     parser.add_argument("--system", action="store_true", help=text)
@@ -113,13 +115,12 @@ def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> No
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    names = arguments.policy or NAMES
+    names = _policies(arguments.policy or NAMES)
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
     _needs_no_system(arguments)
     where = _machine(arguments)
-    policies = _policies(names)
-    found = [contest(r, policies, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -238,11 +239,14 @@ def _machine(arguments: argparse.Namespace) -> Machine:
     return Machine(arguments.gpus, Costs(out, back))
 
 
-def _policies(names: tuple[str, ...] | list[str]) -> list[Policy]:
-    try:
-        return [create(name, {}) for name in names]
-    except PolicyError as error:  # argparse has checked the names already
-        raise CliError(Exit.USAGE, error.code, str(error)) from error
+def _policies(names: Sequence[str]) -> Sequence[str]:
+    """The same, where all of them are policies with settings that they know."""
+    for name in names:
+        try:
+            read(name).create()
+        except PolicyError as error:
+            raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
+    return names
 
 
 def recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:

@@ -55,6 +55,41 @@ NOS = [
 ]
 
 
+def test_one_policy_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is called what was typed, and its settings are its own: these of the second are the policy's defaults."""
+    names = ["asha", "asha:eta=4,onCut=suspend", "asha:eta=2"]
+    options = [option for name in names for option in ("--policy", name)]
+    assert main.run(["simulate", "--gpus", "2", "--trials", "12", "--seeds", "1", *options, "-o", "json"]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    policies = {policy.pop("name"): policy for policy in found["policies"]}
+    assert set(policies) == {"fifo", *names}
+    assert policies["asha"] == policies["asha:eta=4,onCut=suspend"] != policies["asha:eta=2"]
+
+
+POLICIES = [
+    ("nobody", "UnknownPolicy: --policy nobody: policy.name: 'nobody' is not known; choose one of: asha, best_so_far"),
+    ("asha:", "BadPolicySetting: --policy asha:: policy.settings: '' is no setting; write SETTING=VALUE with commas"),
+    ("asha:eta", "BadPolicySetting: --policy asha:eta: policy.settings: 'eta' is no setting; write SETTING=VALUE"),
+    ("asha:eta=\x1b[1m", "is no setting; write SETTING=VALUE"),
+    ("asha:eta=2,eta=3", "BadPolicySetting: --policy asha:eta=2,eta=3: policy.settings.eta: it is given twice"),
+    ("asha:eta=x", "BadPolicySetting: --policy asha:eta=x: policy.settings.eta: 'x' is not a number"),
+    ("asha:eta=inf", "BadPolicySetting: --policy asha:eta=inf: policy.settings.eta: inf is not a number"),
+    ("asha:eta=1", "BadPolicySetting: --policy asha:eta=1: policy.settings.eta"),
+    ("asha:rungs=1.5", "BadPolicySetting: --policy asha:rungs=1.5: policy.settings.rungs: 1.5 is not a whole number"),
+    ("asha:onCut=go", "BadPolicySetting: --policy asha:onCut=go: policy.settings.onCut: 'go' is not one of: suspend"),
+    ("fifo:eta=3", "UnknownPolicySetting: --policy fifo:eta=3: policy.settings.eta: policy fifo has no such setting"),
+]
+
+
+@pytest.mark.parametrize("system", [[], ["--system"]], ids=["replay", "system"])
+@pytest.mark.parametrize(("name", "told"), POLICIES, ids=[ascii(row[0]) for row in POLICIES])
+def test_a_bad_policy_gets_the_registrys_own_sentence(
+    name: str, told: str, system: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["simulate", *system, "--policy", name]) is Exit.USAGE
+    assert told in capsys.readouterr().err
+
+
 SYSTEM = [
     ["--memory", "8Gi"],
     ["--method", "freeze"],

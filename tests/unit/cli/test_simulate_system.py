@@ -87,6 +87,18 @@ def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytes
     assert path.read_text(encoding="utf-8") == page, "the same file again"
 
 
+def test_settings_make_another_search_and_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, names = tmp_path / "own.html", ["asha:eta=4,onCut=stop", "asha:eta=4,onCut=suspend"]
+    options = [option for name in names for option in ("--policy", name)]
+    assert main.run(["simulate", *SHORT, *options, "-o", "json", "--report", str(path)]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    policies = {policy["name"]: policy["searches"] for policy in found["policies"]}
+    assert set(policies) == {"fifo", *names}
+    stopped, kept = (sum(search["suspensions"] for search in policies[name]) for name in names)
+    assert stopped == 0 < kept, "who is cut ends, or waits to be promoted"
+    assert all(f"{name}: who held each GPU" in path.read_text(encoding="utf-8") for name in names)
+
+
 def test_grades_go_by_what_a_trial_becomes() -> None:
     pool = draw(bundled(), 0, 12)
     found = grades(pool)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from podium.curves.summary import better
 from podium.curves.wire import diverged
 from podium.policies.fifo import Fifo
+from podium.policies.written import read
 from podium.simulation.history import Reached
 from podium.simulation.metrics import goal_of, near_best, regret
 from podium.simulation.pools import Pool, draw
@@ -68,7 +69,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class SystemContest:
-    """`runs`: policy -> one run a pool, the same pools for all."""
+    """`runs`: policy, as it was typed -> one run a pool, the same pools for all."""
 
     recording: Recording
     place: Place
@@ -79,7 +80,9 @@ class SystemContest:
 def contest(
     recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
 ) -> SystemContest:
-    """One simulation a policy and seed. `memory`: bytes that a trial declares on its GPU."""
+    """One simulation a policy and seed. `policies`: as a user types them (`policies.written`); a PolicyError where
+    one is none. `memory`: bytes that a trial declares on its GPU.
+    """
     pools = tuple(draw(recording, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
     outcomes = {name: [_run(pool, name, place, memory) for pool in pools] for name in names}
@@ -94,7 +97,8 @@ def contest(
 
 
 def _run(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
-    job = search(pool, policy, place.method, memory=memory)
+    name, settings = read(policy)
+    job = search(pool, name, place.method, settings, memory=memory)
     return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
 
 
