@@ -10,6 +10,7 @@ from rich.table import Table
 
 from podium.simulation.compare import geometric_mean
 from podium.simulation.system.contest import BASE, Searched, SearchScore, SystemContest
+from podium.simulation.system.scenario import Method
 from podium_cli import texts
 
 NEVER = "never"
@@ -33,9 +34,16 @@ def heading(contest: SystemContest) -> str:
     where = f"{place.gpus} GPUs of {_counted(len(place.nodes), 'node')}"
     return (
         f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch, {len(contest.pools)} searches, the whole system "
-        "simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
+        f"{method.suspend:g} s + {method.resume:g} s a switch{_way(method)}, {len(contest.pools)} searches, "
+        "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
+
+
+def _way(method: Method) -> str:
+    """What is not said of the one that is simulated by default."""
+    if method.keeps_memory:
+        return ""
+    return f" ({method.name}{f': {method.basis}' if method.basis else ''})"
 
 
 def _counted(number: int, what: str) -> str:
@@ -108,6 +116,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "searches": len(contest.pools),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
+        "method": place.method.name,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
         "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 from podium.domain.snapshot import JobView
 from podium.planning.job_view import job_view
 from podium.schema.job import HyperParamJob
 from podium.schema.space import grid_points
-from podium.simulation.system.contest import Place
+from podium.simulation.system import methods
 from podium.simulation.system.forecast import forecast
-from podium.simulation.system.scenario import SimulationError
+from podium.simulation.system.methods import KEEPS_MEMORY
+from podium.simulation.system.scenario import Method, SimulationError
 from podium_cli import plan_view
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
@@ -26,8 +25,6 @@ from podium_cli.objects import parse_job, read_file
 from podium_cli.output import show
 
 DAY = 86_400.0  # a longer step would be simulated for hours
-# what keeps a trial where it is, and whether its memory stays on the GPU: the first of these that the job names
-IN_PLACE: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
 
 
 def add(commands: Commands) -> None:
@@ -55,7 +52,8 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Exit:
     job = _job(arguments.job)
-    view, where = _view(job), _where(job, simulate.place_of(arguments))
+    view = _view(job)
+    where = simulate.place_of(arguments, _method(job, view, arguments))
     arguments.goal = arguments.goal or ("maximize" if view.maximize else "minimize")
     found = simulate.recordings(arguments)
     if len(found) != 1:
@@ -88,14 +86,14 @@ def _job(path: Path) -> HyperParamJob:
 
 
 def _in_place(job: HyperParamJob) -> str | None:
-    return next((method for method in job.spec.suspension.methods if method in IN_PLACE), None)
+    """The first that the job names of what keeps a trial where it is."""
+    return next((name for name in job.spec.suspension.methods if name in KEEPS_MEMORY), None)
 
 
-def _where(job: HyperParamJob, given: Place) -> Place:
-    name = _in_place(job)
-    if name is None:
-        return given
-    return replace(given, method=replace(given.method, name=name, keeps_memory=IN_PLACE[name]))
+def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
+    memory = None if view.memory is None else view.memory * view.gpus_per_trial
+    name = _in_place(job) or "freeze"
+    return methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
 
 
 def _view(job: HyperParamJob) -> JobView:

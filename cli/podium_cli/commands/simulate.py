@@ -6,19 +6,22 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from podium.domain.snapshot import Costs
-from podium.policies.base import Policy
-from podium.policies.registry import NAMES, PolicyError, create
+from podium.policies.registry import NAMES, PolicyError
+from podium.policies.written import read
 from podium.schema.quantity import to_bytes
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
 from podium.simulation.sources import Reading, read_all
 from podium.simulation.system import contest as system_contest
+from podium.simulation.system import methods
+from podium.simulation.system.methods import KEEPS_MEMORY
 from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
@@ -28,6 +31,8 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.report import simulation
 
+# of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
+SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "pod_fails", "crashes", "exact")
 MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
 
 
@@ -40,9 +45,11 @@ def add(commands: Commands) -> None:
         examples="""
             podium simulate
             podium simulate --gpus 8 --policy envelope --policy asha
+            podium simulate --policy asha --policy asha:eta=3,onCut=stop
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
             podium simulate search.csv --goal minimize --system --nodes 2
+            podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
         """,
         cluster=False,
@@ -51,33 +58,46 @@ def add(commands: Commands) -> None:
     machine(parser, switch=4.0)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
-    parser.add_argument(
-        "--policy", action="append", choices=NAMES, metavar="NAME", help=f"one of: {', '.join(NAMES)} (default: all)"
+    text = (
+        f"one of: {', '.join(NAMES)} (default: all); with settings: asha:eta=3,onCut=stop, also several of one policy"
     )
+    parser.add_argument("--policy", action="append", metavar="NAME[:SETTING=VALUE,...]", help=text)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table", help="(default: table)")
     text = "simulate the whole system: pods, agents, old telemetry, no revival; not only who is trained next"
     parser.add_argument("--system", action="store_true", help=text)
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
+    text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
+    parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
+    text = (
+        f"how a trial is suspended: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU (default: freeze)"
+    )
+    parser.add_argument("--method", choices=tuple(KEEPS_MEMORY), metavar="NAME", help=text)
     place(parser)
 
 
 def machine(parser: argparse.ArgumentParser, switch: float) -> None:
-    """GPUs and what a switch takes, in seconds each way."""
+    """GPUs and what a switch takes, in seconds each way; `switch`: where no memory is moved."""
+    parser.set_defaults(switch=switch)
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
     for name in ("suspend", "resume"):
-        text = f"of one {'suspension' if name == 'suspend' else 'resumption'} (default: {switch:g})"
-        parser.add_argument(f"--{name}", type=float, default=switch, metavar="SECONDS", help=text)
+        what = "suspension" if name == "suspend" else "resumption"
+        text = f"of one {what} (default: {switch:g}; of cuda-checkpoint: by the memory, as measured on one H100)"
+        parser.add_argument(f"--{name}", type=float, metavar="SECONDS", help=text)
 
 
 def place(parser: argparse.ArgumentParser) -> None:
     """Where the simulated system runs; read by `place_of`."""
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="that the GPUs are spread over (default: 1)")
-    parser.add_argument("--shares", type=int, default=4, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    parser.add_argument("--nodes", type=int, metavar="N", help="that the GPUs are spread over (default: 1)")
+    parser.add_argument("--shares", type=int, metavar="N", help="trials to a GPU (default: 4, the chart's)")
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
-    parser.add_argument("--load", type=float, default=1.0, metavar="SECONDS", help=text)
+    parser.add_argument("--load", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
     text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
     parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
+    text = "mean hours until a pod is lost by the cluster's fault: evicted, preempted (default: never)"
+    parser.add_argument("--pod-fails", type=float, metavar="HOURS", help=text)
+    text = "mean hours until a trial's process ends in an error of its own, which its retries count (default: never)"
+    parser.add_argument("--crashes", type=float, metavar="HOURS", help=text)
     text = "plan at each value and each step of a hand-over, as the operator does, and take two to three times as long"
     text += "; default: such news waits for other news, a turn of the policy (10 hand-overs) at most"
     parser.add_argument("--exact", action="store_true", help=text)
@@ -95,11 +115,12 @@ def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> No
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    where, names = _machine(arguments), arguments.policy or NAMES
+    names = _policies(arguments.policy or NAMES)
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
-    policies = _policies(names)
-    found = [contest(r, policies, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    _needs_no_system(arguments)
+    where = _machine(arguments)
+    found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -109,10 +130,21 @@ def _run(arguments: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+def _needs_no_system(arguments: argparse.Namespace) -> None:
+    """What only the system has was not given. None or False: it was not, as it has no other default in argparse."""
+    for name in SYSTEM:
+        given = getattr(arguments, name)
+        if given is not None and given is not False:
+            option = "--" + name.replace("_", "-")
+            text = f"{option}: needs --system (or --report): only the simulated system has it; add --system, or leave"
+            raise CliError(Exit.USAGE, "NeedsSystem", f"{text} {option} out")
+
+
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
-    where, seeds, size = place_of(arguments), arguments.seeds, arguments.trials
+    memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
+    where = place_of(arguments, _method(arguments, memory))
     try:
-        found = [system_contest.contest(r, names, where, seeds, size) for r in recordings(arguments)]
+        found = [system_contest.contest(r, names, where, seeds, size, memory) for r in recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -128,48 +160,93 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     return Exit.OK
 
 
-def place_of(arguments: argparse.Namespace) -> system_contest.Place:
+def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
-    fails = arguments.node_fails
-    if fails is not None and not fails > 0.0:
-        raise CliError(Exit.USAGE, "BadTime", f"--node-fails: {fails:g} hours is no time; give more than 0")
-    timing = Timing(load=arguments.load)
+    timing = Timing() if arguments.load is None else Timing(load=arguments.load)
+    nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     return system_contest.Place(
-        nodes=even_nodes(given.gpus, arguments.nodes, arguments.shares, _memory(arguments.gpu_memory)),
+        nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
-        method=Method("freeze", given.costs.suspend, given.costs.resume),
-        faults=Faults() if fails is None else Faults(node=3600.0 * fails),
+        method=method,
+        faults=Faults(
+            node=_mean(arguments, "node_fails"), pod=_mean(arguments, "pod_fails"), crash=_mean(arguments, "crashes")
+        ),
     )
 
 
-def _memory(size: str | None) -> int:
+def _mean(arguments: argparse.Namespace, name: str) -> float:
+    """Seconds between two accidents of a kind; infinity: never."""
+    hours: float | None = getattr(arguments, name)
+    if hours is None:
+        return math.inf
+    if not hours > 0.0:
+        option = "--" + name.replace("_", "-")
+        raise CliError(Exit.USAGE, "BadTime", f"{option}: {hours:g} hours is no time; give more than 0")
+    return 3600.0 * hours
+
+
+def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
+    name, out, back = arguments.method or "freeze", arguments.suspend, arguments.resume
+    if not KEEPS_MEMORY[name] and memory is None and (out is None or back is None):
+        text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
+        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
+    return methods.method(name, memory, out, back, arguments.switch)
+
+
+def _of_a_trial(arguments: argparse.Namespace) -> int | None:
+    """Bytes that a trial declares; None: the trials fit. One of the two sizes alone keeps nobody out."""
+    size, room = arguments.memory, arguments.gpu_memory
+    found, most = _bytes("--memory", size), _bytes("--gpu-memory", room)
+    if most is not None and found is None:
+        text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
+        raise CliError(Exit.USAGE, "OneSize", text)
+    if found is not None and most is None and KEEPS_MEMORY[arguments.method or "freeze"]:
+        text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
+        text += ", or --method cuda-checkpoint"
+        raise CliError(Exit.USAGE, "OneSize", text)
+    if found is not None and most is not None and found > most:
+        text = f"--memory: a trial needs {size} and a GPU has {room} (--gpu-memory); give a GPU that holds one"
+        raise CliError(Exit.USAGE, "TooLarge", text)
+    return found
+
+
+def _bytes(option: str, size: str | None) -> int | None:
     if size is None:
-        return 0
+        return None
     try:
-        return to_bytes(size)
+        found = to_bytes(size)
     except ValueError as error:
-        raise CliError(Exit.USAGE, "BadSize", f"--gpu-memory: {error}") from error
+        raise CliError(Exit.USAGE, "BadSize", f"{option}: {error}") from error
+    if not found:
+        raise CliError(Exit.USAGE, "BadSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
+    return found
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
     for name in ("gpus", "trials", "seeds", "nodes", "shares"):
-        if getattr(arguments, name, 1) < 1:
-            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {getattr(arguments, name)} is too few; give 1 or more")
-        if getattr(arguments, name, 1) > MOST:
-            text = f"--{name}: {getattr(arguments, name)} is too many to simulate; give {MOST} at most"
+        number = getattr(arguments, name, None)
+        if number is not None and number < 1:
+            raise CliError(Exit.USAGE, "TooFew", f"--{name}: {number} is too few; give 1 or more")
+        if number is not None and number > MOST:
+            text = f"--{name}: {number} is too many to simulate; give {MOST} at most"
             raise CliError(Exit.USAGE, "TooMany", text)
     for name in ("suspend", "resume", "load"):
-        if not 0.0 <= getattr(arguments, name, 0.0) <= 3600.0:
-            text = f"--{name}: {getattr(arguments, name):g} seconds is no cost; give 0 to 3600"
+        seconds = getattr(arguments, name, None)
+        if seconds is not None and not 0.0 <= seconds <= 3600.0:
+            text = f"--{name}: {seconds:g} seconds is no cost; give 0 to 3600"
             raise CliError(Exit.USAGE, "BadCost", text)
-    return Machine(arguments.gpus, Costs(arguments.suspend, arguments.resume))
+    out, back = (arguments.switch if one is None else one for one in (arguments.suspend, arguments.resume))
+    return Machine(arguments.gpus, Costs(out, back))
 
 
-def _policies(names: tuple[str, ...] | list[str]) -> list[Policy]:
-    try:
-        return [create(name, {}) for name in names]
-    except PolicyError as error:  # argparse has checked the names already
-        raise CliError(Exit.USAGE, error.code, str(error)) from error
+def _policies(names: Sequence[str]) -> Sequence[str]:
+    """The same, where all of them are policies with settings that they know."""
+    for name in names:
+        try:
+            read(name).create()
+        except PolicyError as error:
+            raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
+    return names
 
 
 def recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:

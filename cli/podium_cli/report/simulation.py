@@ -19,6 +19,9 @@ from podium_cli.report.page import card, chart, page_head
 GANTT = "Numbers are those of the trials; the colour says how good a trial becomes when it is trained to its end."
 STAIRS = "Each line is one policy; a dot marks where its search ended. Point at a line for its name."
 
+COLOURS = 10  # of policies, in page.css
+LETTER = 6.4  # its width in a label, about
+
 
 def render(contests: Sequence[SystemContest]) -> str:
     title = "Simulated searches - Podium"
@@ -73,7 +76,7 @@ def _table(contest: SystemContest) -> Markup:
 
 
 def _names(names: Sequence[str]) -> Markup:
-    items = [element("li", element("i", class_=f"p{place}"), words(name)) for place, name in enumerate(names)]
+    items = [element("li", element("i", class_=f"p{place % COLOURS}"), words(name)) for place, name in enumerate(names)]
     return element("ul", *items, class_="legend")
 
 
@@ -101,8 +104,8 @@ def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> M
                 "g",
                 svg.title(about),
                 svg.path([*points, end], class_="hit"),
-                svg.path([*points, end], class_=f"curve p{place}"),
-                element("circle", cx=end[0], cy=end[1], r=3, class_=f"dot p{place}"),
+                svg.path([*points, end], class_=f"curve p{place % COLOURS}"),
+                element("circle", cx=end[0], cy=end[1], r=3, class_=f"dot p{place % COLOURS}"),
                 class_="series",
             )
         )
@@ -111,7 +114,8 @@ def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> M
 
 def _bars(runs: Sequence[Searched], what: str) -> Markup:
     """A horizontal bar a policy."""
-    width, left, row = 360.0, 92.0, 20.0
+    left, row = max(92.0, 8.0 + LETTER * max(len(run.policy) for run in runs)), 20.0
+    width = left + 268.0
     values = [run.score.regret if what == "regret" else run.score.overhead for run in runs]
     height = charts.TOP + row * len(runs) + charts.BOTTOM
     x = svg.Scale(0.0, max([*values, 1e-9]), left, width - 56.0)
@@ -122,7 +126,12 @@ def _bars(runs: Sequence[Searched], what: str) -> Markup:
         parts += [
             svg.text(left - 8, top + 14, run.policy, class_="label end"),
             element(
-                "rect", x=left, y=top + 3, width=max(x(value) - left, 0.75), height=row - 6, class_=f"bar p{place}"
+                "rect",
+                x=left,
+                y=top + 3,
+                width=max(x(value) - left, 0.75),
+                height=row - 6,
+                class_=f"bar p{place % COLOURS}",
             ),
             svg.text(x(value) + 6, top + 14, told, class_="tick"),
         ]

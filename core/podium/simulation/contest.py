@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from podium.policies.base import Policy
 from podium.policies.fifo import Fifo
+from podium.policies.written import read
 from podium.simulation.compare import METRICS, RunKey, geometric_mean, ratios
 from podium.simulation.metrics import Score, score
 from podium.simulation.pools import Machine, draw
@@ -19,7 +19,7 @@ BASE = Fifo.name
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """`scores`: policy -> run -> what it was worth. Every policy had the same runs."""
+    """`scores`: policy, as it was typed -> run -> what it was worth. Every policy had the same runs."""
 
     recording: Recording
     machine: Machine
@@ -41,9 +41,11 @@ class Contest:
         return (geometric_mean(found), min(found)) if found else None
 
 
-def contest(recording: Recording, policies: Sequence[Policy], machine: Machine, seeds: int, size: int) -> Contest:
-    """One replay a policy and seed; the switch rule is the planner's for all of them."""
-    by_name = {BASE: Fifo(), **{policy.name: policy for policy in policies}}
+def contest(recording: Recording, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> Contest:
+    """One replay a policy and seed; the switch rule is the planner's for all of them. `policies`: as a user types them
+    (`policies.written`); raises a PolicyError where one is none.
+    """
+    by_name = {name: read(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
         pool = draw(recording, seed, size)

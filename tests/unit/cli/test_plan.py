@@ -118,7 +118,11 @@ def test_a_search_that_learns_makes_its_trials_late_in_a_forecast_too(
 
 HOW = [
     ("freeze", "- a suspension takes 0.2 s, a resumption 0.2 s (freeze, on every node)", True),
-    ("cuda-checkpoint", "- a suspension takes 0.2 s, a resumption 0.2 s (cuda-checkpoint, on every node)", True),
+    (
+        "cuda-checkpoint",
+        "- a suspension takes 2.15 s, a resumption 0.88 s (cuda-checkpoint, on every node: 4.3 GB at 2 GB/s out and",
+        True,
+    ),
     ("app-checkpoint", "- a trial that gives its GPU away saves and goes on in another pod", False),
 ]
 
@@ -135,12 +139,58 @@ def test_how_trials_make_room_is_the_jobs_own_way(
     assert (counts.split()[1] != "0") is suspended
 
 
+def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", "methods: [cuda-checkpoint]"), ("memory: 4Gi", "memory: 64Gi"))
+    ends = []
+    for options, told in (
+        ([], "a suspension takes 34.36 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 2 GB/s out"),
+        ([], "4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend, --resume say otherwise)\n"),
+        (["--suspend", "3"], "takes 3 s, a resumption 14.02 s (cuda-checkpoint, on every node: 68.7 GB at 4.9 GB/s in"),
+        (["--suspend", "3", "--resume", "0"], "takes 3 s, a resumption 0 s (cuda-checkpoint, on every node)\n"),
+    ):
+        assert main.run(["plan", str(path), *QUICK, *options]) is Exit.OK
+        out = capsys.readouterr().out
+        assert told in out
+        assert "carried" not in out
+        ends.append(next(line for line in out.splitlines() if line.startswith("of them not training")))
+    assert len(set(ends)) == 3, "and what a switch takes shows"
+
+
+def test_that_nobody_is_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", "methods: [cuda-checkpoint, container-checkpoint]"))
+    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+    told = "- no trial is carried to another node alive: container-checkpoint is not simulated"
+    assert told in capsys.readouterr().out
+
+
+def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of trials of 400 s and a pod that is lost, or a process that ends, about each 1,800 s some begin anew."""
+    plan = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1"]
+    hours = {}
+    for options, told in (
+        ([], "- no node fails, no pod is lost, no trial's process ends in an error of its own\n"),
+        (["--pod-fails", "0.5"], "- a pod is lost each 0.5 hours (mean)\n- no node fails, no trial's process ends"),
+        (
+            ["--crashes", "0.5"],
+            "- a trial's process ends in an error of its own each 0.5 hours (mean)\n- no node fails,",
+        ),
+    ):
+        assert main.run([*plan, *options]) is Exit.OK
+        out = capsys.readouterr().out
+        assert told in out
+        row = next(line for line in out.splitlines() if line.startswith("GPU hours"))
+        hours["".join(options[:1])] = float(row.split()[2])
+    assert min(hours["--pod-fails"], hours["--crashes"]) > hours[""]
+
+
 NOS = [
     (["--gpus", "99999999999"], "TooMany: --gpus: 99999999999 is too many to simulate; give 10000 at most"),
     (["--step-seconds", "1e300"], "BadTime: --step-seconds: 1e+300 is no time of a step; give more than 0, 86400"),
     (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
     (["--step-seconds", "inf"], "BadTime: --step-seconds: inf is no time"),
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
+    (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
+    (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]
 
@@ -157,7 +207,7 @@ def test_curves_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the longest curve has 41 steps, the job's trials.maxSteps is 40" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:8] for row in NOS])
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[" ".join(row[0]) for row in NOS])
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), *options]) is Exit.USAGE
     assert told in capsys.readouterr().err
@@ -165,6 +215,7 @@ def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.C
 
 NEVER = [
     (["--gpu-memory", "1Gi"], "a trial needs 4294967296 bytes on a GPU (gpus.memory), a GPU has 1073741824"),
+    (["--pod-fails", "0.000001"], "digits has not ended (8 trials left)"),
     (["--node-fails", "0.0001"], "digits has not ended (8 trials left); do its trials fit a node, and do nodes live"),
 ]
 

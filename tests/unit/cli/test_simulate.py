@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
+from podium_cli.commands import simulate
 from podium_cli.exits import Exit
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
@@ -52,6 +53,65 @@ NOS = [
     (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
     (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
 ]
+
+
+def test_one_policy_with_other_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each is called what was typed, and its settings are its own: these of the second are the policy's defaults."""
+    names = ["asha", "asha:eta=4,onCut=suspend", "asha:eta=2"]
+    options = [option for name in names for option in ("--policy", name)]
+    assert main.run(["simulate", "--gpus", "2", "--trials", "12", "--seeds", "1", *options, "-o", "json"]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    policies = {policy.pop("name"): policy for policy in found["policies"]}
+    assert set(policies) == {"fifo", *names}
+    assert policies["asha"] == policies["asha:eta=4,onCut=suspend"] != policies["asha:eta=2"]
+
+
+POLICIES = [
+    ("nobody", "UnknownPolicy: --policy nobody: policy.name: 'nobody' is not known; choose one of: asha, best_so_far"),
+    ("asha:", "BadPolicySetting: --policy asha:: policy.settings: '' is no setting; write SETTING=VALUE with commas"),
+    ("asha:eta", "BadPolicySetting: --policy asha:eta: policy.settings: 'eta' is no setting; write SETTING=VALUE"),
+    ("asha:eta=\x1b[1m", "is no setting; write SETTING=VALUE"),
+    ("asha:eta=2,eta=3", "BadPolicySetting: --policy asha:eta=2,eta=3: policy.settings.eta: it is given twice"),
+    ("asha:eta=x", "BadPolicySetting: --policy asha:eta=x: policy.settings.eta: 'x' is not a number"),
+    ("asha:eta=inf", "BadPolicySetting: --policy asha:eta=inf: policy.settings.eta: inf is not a number"),
+    ("asha:eta=1", "BadPolicySetting: --policy asha:eta=1: policy.settings.eta"),
+    ("asha:rungs=1.5", "BadPolicySetting: --policy asha:rungs=1.5: policy.settings.rungs: 1.5 is not a whole number"),
+    ("asha:onCut=go", "BadPolicySetting: --policy asha:onCut=go: policy.settings.onCut: 'go' is not one of: suspend"),
+    ("fifo:eta=3", "UnknownPolicySetting: --policy fifo:eta=3: policy.settings.eta: policy fifo has no such setting"),
+]
+
+
+@pytest.mark.parametrize("system", [[], ["--system"]], ids=["replay", "system"])
+@pytest.mark.parametrize(("name", "told"), POLICIES, ids=[ascii(row[0]) for row in POLICIES])
+def test_a_bad_policy_gets_the_registrys_own_sentence(
+    name: str, told: str, system: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["simulate", *system, "--policy", name]) is Exit.USAGE
+    assert told in capsys.readouterr().err
+
+
+SYSTEM = [
+    ["--memory", "8Gi"],
+    ["--method", "freeze"],
+    ["--nodes", "1"],
+    ["--shares", "4"],
+    ["--load", "0"],
+    ["--gpu-memory", "80Gi"],
+    ["--node-fails", "2"],
+    ["--pod-fails", "2"],
+    ["--crashes", "2"],
+    ["--exact"],
+]
+
+
+def test_every_option_of_the_simulated_system_alone_is_known() -> None:
+    assert {option for option, *_ in SYSTEM} == {"--" + name.replace("_", "-") for name in simulate.SYSTEM}
+
+
+@pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])
+def test_a_replay_refuses_what_only_the_system_has(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", *options]) is Exit.USAGE
+    assert f"NeedsSystem: {options[0]}: needs --system" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[2][:8] for row in NOS])

@@ -42,6 +42,33 @@ def test_json_is_the_same_twice_and_adds_up(capsys: pytest.CaptureFixture[str]) 
             assert search["nearBestSeconds"] <= search["endSeconds"], "with nobody cut the best is found"
 
 
+def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureFixture[str]) -> None:
+    """The next pod comes when the one before has ended, and its way to the gate shows; nobody waits beside anybody."""
+    found = {}
+    for size in ("40Gi", "80Gi"):
+        command = ["simulate", "--system", *SHORT, "--policy", "envelope", "-o", "json", "--memory", "40Gi"]
+        assert main.run([*command, "--gpu-memory", size]) is Exit.OK
+        (contest,) = json.loads(capsys.readouterr().out)
+        found[size] = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
+    assert found["40Gi"]["fifo"]["endSeconds"] > found["80Gi"]["fifo"]["endSeconds"]
+    assert found["40Gi"]["envelope"]["suspensions"] == 0 < found["80Gi"]["envelope"]["suspensions"]
+
+
+MOVED = "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend,"
+SWITCHES = [
+    (["--method", "freeze"], "4 s + 4 s a switch, 1 searches"),
+    (["--method", "cuda-checkpoint", "--memory", "16Gi"], f"8.59 s + 3.51 s a switch {MOVED} --resume say otherwise)"),
+    (["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"], "1 s + 2 s a switch (cuda-checkpoint), 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), SWITCHES, ids=["freeze", "measured", "given"])
+def test_a_switch_goes_by_the_method(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--system", "--trials", "4", "--seeds", "1", "--gpus", "2", "--policy", "envelope"]
+    assert main.run([*command, *options]) is Exit.OK
+    assert told in capsys.readouterr().out
+
+
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.html"
     command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]
@@ -58,6 +85,18 @@ def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytes
     reader.close()
     assert main.run(command) is Exit.OK
     assert path.read_text(encoding="utf-8") == page, "the same file again"
+
+
+def test_settings_make_another_search_and_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, names = tmp_path / "own.html", ["asha:eta=4,onCut=stop", "asha:eta=4,onCut=suspend"]
+    options = [option for name in names for option in ("--policy", name)]
+    assert main.run(["simulate", *SHORT, *options, "-o", "json", "--report", str(path)]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    policies = {policy["name"]: policy["searches"] for policy in found["policies"]}
+    assert set(policies) == {"fifo", *names}
+    stopped, kept = (sum(search["suspensions"] for search in policies[name]) for name in names)
+    assert stopped == 0 < kept, "who is cut ends, or waits to be promoted"
+    assert all(f"{name}: who held each GPU" in path.read_text(encoding="utf-8") for name in names)
 
 
 def test_grades_go_by_what_a_trial_becomes() -> None:
@@ -85,11 +124,21 @@ def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
+    (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
+    (
+        ["--method", "cuda-checkpoint"],
+        "NoMemory: --method cuda-checkpoint: what a switch takes goes by the memory that",
+    ),
+    (["--method", "cuda-checkpoint", "--suspend", "1"], "give --memory, or both of --suspend and --resume"),
+    (["--memory", "8Gi"], "OneSize: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --"),
+    (["--memory", "8Gi", "--gpu-memory", "4Gi"], "TooLarge: --memory: a trial needs 8Gi and a GPU has 4Gi"),
+    (["--memory", "0", "--gpu-memory", "4Gi"], "BadSize: --memory: 0 is no memory; give more than 0, or leave it out"),
+    (["--memory", "lots", "--gpu-memory", "4Gi"], "BadSize: --memory: 'lots' is no quantity"),
     (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "FileNotWritten"),
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:12] for row in NOS])
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[row[1][:20] for row in NOS])
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *options]) is not Exit.OK
     assert told in capsys.readouterr().err

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from podium.curves.summary import better
 from podium.curves.wire import diverged
 from podium.policies.fifo import Fifo
+from podium.policies.written import read
 from podium.simulation.history import Reached
 from podium.simulation.metrics import goal_of, near_best, regret
 from podium.simulation.pools import Pool, draw
@@ -68,7 +69,7 @@ class Searched:
 
 @dataclass(frozen=True, slots=True)
 class SystemContest:
-    """`runs`: policy -> one run a pool, the same pools for all."""
+    """`runs`: policy, as it was typed -> one run a pool, the same pools for all."""
 
     recording: Recording
     place: Place
@@ -76,11 +77,15 @@ class SystemContest:
     runs: dict[str, tuple[Searched, ...]]
 
 
-def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int) -> SystemContest:
-    """One simulation a policy and seed."""
+def contest(
+    recording: Recording, policies: Sequence[str], place: Place, seeds: int, size: int, memory: int | None = None
+) -> SystemContest:
+    """One simulation a policy and seed. `policies`: as a user types them (`policies.written`); a PolicyError where
+    one is none. `memory`: bytes that a trial declares on its GPU.
+    """
     pools = tuple(draw(recording, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
-    outcomes = {name: [_run(pool, name, place) for pool in pools] for name in names}
+    outcomes = {name: [_run(pool, name, place, memory) for pool in pools] for name in names}
     runs = {
         name: tuple(
             searched(name, pool, mine, base.makespan)
@@ -91,8 +96,9 @@ def contest(recording: Recording, policies: Sequence[str], place: Place, seeds: 
     return SystemContest(recording, place, pools, runs)
 
 
-def _run(pool: Pool, policy: str, place: Place) -> Outcome:
-    job = search(pool, policy, place.method)
+def _run(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
+    name, settings = read(policy)
+    job = search(pool, name, place.method, settings, memory=memory)
     return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
 
 

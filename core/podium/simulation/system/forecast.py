@@ -16,7 +16,7 @@ from podium.simulation.recorded import RecordedTrial, Recording
 from podium.simulation.system.contest import BASE, Place, Searched, patience, searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
-from podium.simulation.system.scenario import Method, Scenario, SimJob, SimulationError
+from podium.simulation.system.scenario import Faults, Method, Scenario, SimJob, SimulationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +90,15 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
         f"trials learn like random ones of {count} curves of {recording.task} ({recording.metric}), {taken}",
         "the values are those of these curves, not of your search",
         f"{place.gpus} GPUs ({len(place.nodes)} nodes) are this job's alone",
-        "no node fails" if math.isinf(place.faults.node) else f"a node fails each {place.faults.node / 3600.0:g} hours",
+        *_accidents(place.faults),
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         _room(view, method),
         "trials on one GPU do not slow each other down",
     ]
     if view.products:
         found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
+    if view.carries:
+        found.append("no trial is carried to another node alive: container-checkpoint is not simulated")
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not place.nodes[0].memory:
@@ -104,11 +106,23 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     return tuple(found)
 
 
+def _accidents(faults: Faults) -> list[str]:
+    """Of each kind, whether it happens; in one line as long as none does."""
+    kinds = (
+        ("node fails", faults.node),
+        ("pod is lost", faults.pod),
+        ("trial's process ends in an error of its own", faults.crash),
+    )
+    happen = [f"a {what} each {mean / 3600.0:g} hours (mean)" for what, mean in kinds if not math.isinf(mean)]
+    never = [what for what, mean in kinds if math.isinf(mean)]
+    return [*happen, *([f"no {', no '.join(never)}"] if never else [])]
+
+
 def _room(view: JobView, method: Method) -> str:
     """How a trial lets another one have its GPU."""
     if view.freezes:
         taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
-        return f"{taken} ({method.name}, on every node)"
+        return f"{taken} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
     if view.saves:
         return "a trial that gives its GPU away saves and goes on in another pod: it cannot be suspended"
     return "a trial keeps its GPU to its end: it can neither be suspended nor save"

@@ -36,6 +36,7 @@ class Method:
     """How a trial leaves its GPU. Seconds of one act; `jitter`: each act takes up to this share more or less.
 
     `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
+    `basis`: what the seconds go by where nobody gave them, for people.
     """
 
     name: str = "freeze"
@@ -43,6 +44,7 @@ class Method:
     resume: float = 0.2
     jitter: float = 0.0
     keeps_memory: bool = True
+    basis: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,15 @@ NAMESPACE = "simulated"
 
 
 def search(
-    pool: Pool, policy: str, method: Method, settings: Mapping[str, Scalar] | None = None, created: float = 0.0
+    pool: Pool,
+    policy: str,
+    method: Method,
+    settings: Mapping[str, Scalar] | None = None,
+    created: float = 0.0,
+    memory: int | None = None,
 ) -> SimJob:
     """All of the pool, as many at a time as there are shares. The job declares the longest trial's steps and no target:
-    policies are compared to the end.
+    policies are compared to the end. `memory`: bytes that a trial declares on its GPU.
     """
     view = JobView(
         key=JobKey(NAMESPACE, pool.task),
@@ -35,6 +40,8 @@ def search(
         gpus_per_trial=1,
         accepted=True,
         suspended=False,
+        memory=memory,
+        moves_memory=not method.keeps_memory,
     )
     return SimJob(view, pool.trials, method)
 

@@ -1,0 +1,52 @@
+"""What a switch takes by the way in which a trial leaves its GPU, before any of its own was measured. Pure; called by
+`podium plan` and `podium simulate --system`. The planner itself goes by what each trial's own switches took.
+
+The rates are those of benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md, for 2 to 70 GB within a sixth. The first
+time out of a process took twice as long there: not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podium.simulation.system.scenario import Method
+
+# what keeps a trial where it is, and whether its memory stays on the GPU
+KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
+OUT, BACK = 2.0e9, 4.9e9  # bytes a second
+LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
+
+
+def method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
+    """`memory`: bytes of a trial on all of its GPUs; `suspend`, `resume`: seconds that were given, which win; `usual`:
+    seconds where nothing is moved, or nobody said how much.
+    """
+    keeps = KEEPS_MEMORY[name]
+    if keeps or memory is None:
+        return Method(
+            name, usual if suspend is None else suspend, usual if resume is None else resume, keeps_memory=keeps
+        )
+    return Method(
+        name,
+        _takes(memory, OUT) if suspend is None else suspend,
+        _takes(memory, BACK) if resume is None else resume,
+        keeps_memory=keeps,
+        basis=_basis(memory, suspend is None, resume is None),
+    )
+
+
+def _takes(memory: int, rate: float) -> float:
+    return max(LEAST, round(memory / rate, 2))
+
+
+def _basis(memory: int, out: bool, back: bool) -> str:
+    """`out`, `back`: whether that way goes by the rates."""
+    ways = [("out", OUT, "--suspend"), ("in", BACK, "--resume")]
+    measured = [way for way, by_rate in zip(ways, (out, back), strict=True) if by_rate]
+    if not measured:
+        return ""
+    rates = " and ".join(f"{rate / 1e9:g} GB/s {name}" for name, rate, _ in measured)
+    options = ", ".join(option for _, _, option in measured)
+    say = "say" if len(measured) > 1 else "says"
+    return f"{memory / 1e9:.1f} GB at {rates}, {LEAST:g} s at least, as measured on one H100; {options} {say} otherwise"

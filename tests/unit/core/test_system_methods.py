@@ -1,0 +1,32 @@
+"""What a switch is taken to last, against what was measured on a GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from podium.simulation.system.methods import LEAST, method
+from podium.simulation.system.scenario import Method
+
+MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "bench-gpu-nvidia-h100-80gb-hbm3.md"
+
+
+def test_the_rates_are_those_that_were_measured() -> None:
+    """| trial, GB | first out, s | out, s | GB/s | in, s | GB/s | ..., one row a size."""
+    cell = r" ([\d.]+) \|"
+    rows = re.findall(rf"^\|{cell * 8}$", MEASURED.read_text(), re.MULTILINE)
+    assert len(rows) == 4
+    for size, _, out, _, back, *_ in rows:
+        found = method("cuda-checkpoint", int(float(size) * 1e9), None, None, 0.2)
+        assert found.suspend == pytest.approx(float(out), rel=1 / 6)
+        assert found.resume == pytest.approx(float(back), rel=1 / 6)
+
+
+def test_what_nobody_measured_and_what_was_given() -> None:
+    assert method("freeze", 10**9, None, 3.0, 0.2) == Method("freeze", 0.2, 3.0)
+    assert method("cuda-checkpoint", None, None, None, 4.0) == Method("cuda-checkpoint", 4.0, 4.0, keeps_memory=False)
+    assert method("cuda-checkpoint", 10**12, 1.0, 2.0, 4.0) == Method("cuda-checkpoint", 1.0, 2.0, keeps_memory=False)
+    small = method("cuda-checkpoint", 1000, None, None, 4.0)
+    assert (small.suspend, small.resume) == (LEAST, LEAST)
