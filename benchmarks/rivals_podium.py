@@ -14,7 +14,6 @@ from local_runner import LocalRunner, Trial
 from rivals_trial import Setup, Training
 
 from podium.curves.summary import best_point
-from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Scalar
 from podium.planning.job_view import job_view
 from podium.schema.job import HyperParamJob
@@ -30,7 +29,7 @@ def main(path: str) -> None:
     spec = job.spec.model_copy(update={"search": job.spec.search.model_copy(update=search)})
     searcher = SEARCHERS[setup.search]
     view = replace(
-        job_view(job, points=None, accepted=True, finished=False, freezes=True, learns=searcher.learns),
+        job_view(job.model_copy(update={"spec": spec}), points=None, accepted=True, finished=False, freezes=True),
         policy=setup.policy,
         settings={},
         max_trials=setup.trials,
@@ -56,15 +55,8 @@ def main(path: str) -> None:
 
 def tried(trial: Trial) -> Tried:
     """As the operator tells its searchers (`podium_operator.searchers.shown`)."""
-    best = best_point(trial.points, maximize=True)
-    return Tried(
-        trial.number,
-        trial.parameters,
-        step=trial.points[-1].step if trial.points else 0.0,
-        value=None if best is None else best.value,
-        completed=trial.phase is TrialPhase.SUCCEEDED,
-        failed=trial.phase is TrialPhase.FAILED,
-    )
+    step = trial.points[-1].step if trial.points else None
+    return Tried.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
 
 
 if __name__ == "__main__":

@@ -111,9 +111,8 @@ def refused(code: str, message: str) -> Refused:
 
 
 def _catch_up(findings: OrderedDict[K, Findings[T]], views: Views, now: float) -> None:
-    for last in reversed(findings):
-        findings[last].catch_up(views, now)
-        break
+    if findings:
+        findings[next(reversed(findings))].catch_up(views, now)
 
 
 def _kept(findings: OrderedDict[K, Findings[T]], most: int, kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:

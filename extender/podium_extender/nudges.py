@@ -22,7 +22,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.preempt import Evictor
 from podium_extender.telemetry import Telemetry
 from podium_extender.waiting import PodName
-from podium_extender.wakeups import MANAGER, ROOM_ANNOTATION
+from podium_extender.wakeups import MANAGER, ROOM_ANNOTATION, changes_for
 
 TRIES = 3
 log = logging.getLogger(__name__)
@@ -30,15 +30,9 @@ log = logging.getLogger(__name__)
 
 async def nudge_for_ever(api: Api, telemetry: Telemetry, evictor: Evictor, metrics: Metrics) -> None:
     """After every change of the caches while a pod is set aside, and when an answer may change by itself."""
-    parking, changed = evictor.parking, asyncio.Event()
+    parking = evictor.parking
+    changed = changes_for(parking, telemetry)
     parking.subscribe(changed.set)
-
-    def look() -> None:
-        if len(parking) > 0:
-            changed.set()
-
-    for cache in telemetry.caches.values():
-        cache.subscribe(look)
     while True:
         again = parking.again_at() if telemetry.cold() is None else None
         limit = None if again is None else max(0.0, again - telemetry.clock())

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Sized
 
 from podium.placement.readings import PlacedPod
 from podium.placement.victims import Preemptor
@@ -44,16 +45,22 @@ def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | N
     pods.follow(pod_changed)
 
 
-async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
-    """After every change of the caches while somebody waits: who has room now? Waits for one, or for the budget."""
+def changes_for(somebody: Sized, telemetry: Telemetry) -> asyncio.Event:
+    """Set by every change of the caches while somebody waits. Called by `wake_for_ever` and `nudge_for_ever`."""
     changed = asyncio.Event()
 
     def look() -> None:
-        if len(room) > 0:  # most often nobody waits, and each binding is a change
+        if len(somebody) > 0:  # most often nobody waits, and each binding is a change
             changed.set()
 
     for cache in telemetry.caches.values():
         cache.subscribe(look)
+    return changed
+
+
+async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
+    """After every change of the caches while somebody waits: who has room now? Waits for one, or for the budget."""
+    changed = changes_for(room, telemetry)
     while True:
         again = room.again_at(telemetry.clock())
         limit = None if again is None else max(0.0, again - telemetry.clock())

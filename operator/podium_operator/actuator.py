@@ -16,6 +16,7 @@ from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, End
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, TrialKey
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
+from podium.schema.search_settings import learns
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_operator.alone import exceeded, whole_gpu
@@ -60,7 +61,7 @@ class Actuator:
         self._refused: dict[TrialKey, Refusal] = {}
         self._requeues = Requeues(api, MANAGER)
         self._uncarried: dict[TrialKey, str] = {}
-        self._proposed: dict[JobKey, list[Tried]] = {}  # in this cycle
+        self._tried: dict[JobKey, list[Tried]] = {}  # in this cycle, of searches that learn
         self._sent: dict[TrialKey, float] = {}  # when, by a clock that only grows
         self._settling = Settling()
 
@@ -89,7 +90,7 @@ class Actuator:
 
     async def create(self, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
         """The second half of a cycle. Returns trials that ended because they cannot be started."""
-        self._proposed = {}
+        self._tried = {}
         ends = await self._all(world, actions, CreateTrial | CreatePod)
         return tuple(end for end in ends if end is not None)
 
@@ -205,14 +206,14 @@ class Actuator:
 
     async def _create_trial(self, world: World, action: CreateTrial) -> None:
         job = world.job_by_key[action.job]
-        searcher = SEARCHERS[job.spec.search.algorithm]
-        proposed = self._proposed.setdefault(action.job, [])
-        tried = (*shown(job, world.trials), *proposed) if searcher.learns else ()
-        parameters = searcher.propose(job.spec, action.number, tried)
+        if learns(job.spec) and action.job not in self._tried:
+            self._tried[action.job] = list(shown(job, world.trials))
+        tried = self._tried.get(action.job, [])  # the others go by nothing
+        parameters = SEARCHERS[job.spec.search.algorithm].propose(job.spec, action.number, tried)
         if parameters is None:
             log.info("job %s: the search space is exhausted before trial %d", job.metadata.name, action.number)
             return
-        proposed.append(Tried(action.number, parameters))  # those that are made with it are to differ
+        tried.append(Tried(action.number, parameters))  # those that are made with it are to differ
         await self._create(TRIALS, make_trial(job, action.number, parameters))
 
     async def _create_pod(self, world: World, action: CreatePod) -> EndTrial | None:

@@ -88,14 +88,12 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
-    searcher = SEARCHERS[job.spec.search.algorithm]
     return job_view(
         job,
-        points=searcher.size(job.spec),
+        points=SEARCHERS[job.spec.search.algorithm].size(job.spec),
         accepted=is_accepted(job),
         finished=is_finished(job),
         freezes=not in_place.isdisjoint(job.spec.suspension.methods),
-        learns=searcher.learns,
     )
 
 

@@ -98,9 +98,7 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
 
 def _view(job: HyperParamJob) -> JobView:
     """As the operator will see the job when it is accepted, with times counted from now."""
-    algorithm, freezes = job.spec.search.algorithm, _in_place(job) is not None
-    points = grid_points(job.spec) if algorithm == "grid" else None
-    learns = algorithm == "tpe"
-    view = job_view(job, points=points, accepted=True, finished=False, freezes=freezes, learns=learns)
+    points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
+    view = job_view(job, points=points, accepted=True, finished=False, freezes=_in_place(job) is not None)
     deadline = None if view.deadline is None else max(0.0, view.deadline - time.time())
     return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

@@ -7,13 +7,12 @@ from podium.placement.needs import moves_memory
 from podium.schema.job import Direction, HyperParamJob
 from podium.schema.quantity import to_bytes
 from podium.schema.saving import can_save, carries, saves_at
+from podium.schema.search_settings import learns
 
 
-def job_view(
-    job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool, learns: bool = False
-) -> JobView:
+def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool) -> JobView:
     """`points`: how many its searcher can propose, None = any number; `freezes`: whether some method of the job keeps a
-    trial where it is, on every node that it may be on; `learns`: whether its searcher goes by what was tried.
+    trial where it is, on every node that it may be on.
     """
     spec = job.spec
     created = job.metadata.creation_timestamp
@@ -43,5 +42,5 @@ def job_view(
         saves_at=saves_at(spec),
         carries=carries(spec),
         moves_memory=moves_memory(spec.suspension.methods),
-        learns=learns,
+        learns=learns(spec),
     )

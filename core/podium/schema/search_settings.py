@@ -1,4 +1,6 @@
-"""`search.settings`: what each algorithm can be told. Called by `validation` and by the searchers."""
+"""`search.settings`: what each algorithm can be told; and which of them learn. Called by `validation`, `job_view`, the
+actuator and the searchers.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,12 @@ from podium.schema.rules import Refusal
 
 STARTUP, MOST_STARTUP, USUAL_STARTUP = "startupTrials", 10_000, 10
 KNOWN = {"random": (), "grid": (), "tpe": (STARTUP,)}
+LEARNING = frozenset({"tpe"})
+
+
+def learns(spec: JobSpec) -> bool:
+    """Whether proposals depend on what the search's trials have shown: then a trial is better made late."""
+    return spec.search.algorithm in LEARNING
 
 
 def startup_trials(spec: JobSpec) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Point
 from podium.schema.job import JobSpec, Scalar
 
 Proposal = Mapping[str, Scalar]
@@ -29,13 +31,20 @@ class Tried:
     completed: bool = False
     failed: bool = False
 
+    @classmethod
+    def at(cls, phase: TrialPhase, number: int, parameters: Proposal, step: float | None, best: Point | None) -> Tried:
+        """One in this phase. `step`, `best`: of its last value, and of its finite ones; None: there is none."""
+        return cls(
+            number,
+            parameters,
+            step=step or 0.0,
+            value=None if best is None else best.value,
+            completed=phase is TrialPhase.SUCCEEDED,
+            failed=phase in (TrialPhase.FAILED, TrialPhase.KILLED),
+        )
+
 
 class Searcher(Protocol):
-    @property
-    def learns(self) -> bool:
-        """Whether proposals depend on what was tried: then a trial is better made late."""
-        ...
-
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
         """Parameters of trial `number` (from 0), keys in the spec's order; None: there is nothing left to try. `tried`:
         the trials that are there, by number.

@@ -10,8 +10,6 @@ from podium_operator.searchers.base import Proposal, Tried
 
 
 class GridSearcher:
-    learns = False
-
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
         choices = [(parameter.name, _points(parameter)) for parameter in spec.parameters]
         chosen: dict[str, Scalar] = {}

@@ -1,9 +1,9 @@
-"""What all of Optuna's samplers are asked with: the space as its distributions, and a generator for each trial."""
+"""How Optuna's samplers are asked: the space as its distributions, a generator for each trial, and a study."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import optuna
 from optuna.distributions import (
@@ -12,8 +12,12 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial
 
 from podium.schema.job import JobSpec, Parameter, ParameterType
+from podium_operator.searchers.base import Proposal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -26,6 +30,15 @@ def distributions(spec: JobSpec) -> Mapping[str, BaseDistribution]:
 def seed_of(seed: int, number: int) -> int:
     """Well-spread 32 bits: neighbouring numbers must not give neighbouring generators."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
+
+
+def ask(spec: JobSpec, sampler: BaseSampler, told: Iterable[FrozenTrial] = ()) -> Proposal:
+    """What the sampler proposes to a study of these trials, in the spec's order. No study is kept."""
+    storage, direction = optuna.storages.InMemoryStorage(), StudyDirection[spec.objective.direction.name]
+    study = optuna.create_study(storage=storage, sampler=sampler, direction=direction)
+    study.add_trials(told)
+    trial = study.ask(fixed_distributions=dict(distributions(spec)))
+    return {parameter.name: trial.params[parameter.name] for parameter in spec.parameters}
 
 
 def _distribution(parameter: Parameter) -> BaseDistribution:

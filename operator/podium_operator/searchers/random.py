@@ -8,17 +8,13 @@ import optuna
 
 from podium.schema.job import JobSpec
 from podium_operator.searchers.base import Proposal, Tried
-from podium_operator.searchers.optuna_space import distributions, seed_of
+from podium_operator.searchers.optuna_space import ask, seed_of
 
 
 class RandomSearcher:
-    learns = False
-
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
         sampler = optuna.samplers.RandomSampler(seed=seed_of(spec.search.seed, number))
-        study = optuna.create_study(storage=optuna.storages.InMemoryStorage(), sampler=sampler)
-        trial = study.ask(fixed_distributions=dict(distributions(spec)))
-        return {parameter.name: trial.params[parameter.name] for parameter in spec.parameters}
+        return ask(spec, sampler)
 
     def size(self, spec: JobSpec) -> int | None:
         return None

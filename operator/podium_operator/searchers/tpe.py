@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from podium.schema.job import Direction, JobSpec
+from podium.schema.job import JobSpec
 from podium.schema.search_settings import startup_trials
 from podium_operator.searchers.base import Proposal, Tried
-from podium_operator.searchers.optuna_space import distributions, seed_of
+from podium_operator.searchers.optuna_space import ask, distributions, seed_of
 from podium_operator.searchers.random import RandomSearcher
 
 MOST = 1000  # trials that are asked, the latest: a proposal takes about 0.1 ms for each
@@ -27,8 +26,6 @@ _PARTS = 1000  # of a step: Optuna's are whole numbers
 
 
 class TpeSearcher:
-    learns = True
-
     def propose(self, spec: JobSpec, number: int, tried: Sequence[Tried] = ()) -> Proposal | None:
         """As `random` does until `startupTrials` trials have shown a value."""
         if sum(one.value is not None for one in tried) < startup_trials(spec):
@@ -38,13 +35,7 @@ class TpeSearcher:
         sampler = optuna.samplers.TPESampler(
             n_startup_trials=1, multivariate=True, constant_liar=True, seed=seed_of(spec.search.seed, number)
         )
-        storage = optuna.storages.InMemoryStorage()
-        maximize = spec.objective.direction is Direction.MAXIMIZE
-        direction = StudyDirection.MAXIMIZE if maximize else StudyDirection.MINIMIZE
-        study = optuna.create_study(storage=storage, sampler=sampler, direction=direction)
-        study.add_trials([told for one in tried[-MOST:] if (told := _told(one, space)) is not None])
-        trial = study.ask(fixed_distributions=dict(space))
-        return {parameter.name: trial.params[parameter.name] for parameter in spec.parameters}
+        return ask(spec, sampler, [told for one in tried[-MOST:] if (told := _told(one, space)) is not None])
 
     def size(self, spec: JobSpec) -> int | None:
         return None

@@ -22,6 +22,16 @@ __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
 
 
+def let_the_first_go_on(trial: Trial) -> None:
+    """As a resumption does that dies before it comes to the second process: all are thawed, one works."""
+    driver = CudaDriver(trial.node.library)
+    for target in trial.targets:
+        target.ask(False)
+    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
+    driver.restore(trial.programs[0].pid)
+    driver.unlock(trial.programs[0].pid)
+
+
 def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
     program, targets = trial.programs[0], trial.targets[:1]
     home, away = trial.two_gpus()
@@ -119,12 +129,7 @@ def test_one_that_works_already_is_taken_off_with_the_others(trial: Trial, onto:
     """Suspended is who holds nothing: a process that was let go on before another was refused is none of the rest."""
     home, away = trial.two_gpus()
     assert trial.suspend().ok
-    driver = CudaDriver(trial.node.library)
-    for target in trial.targets:
-        target.ask(False)
-    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
-    driver.restore(trial.programs[0].pid)
-    driver.unlock(trial.programs[0].pid)
+    let_the_first_go_on(trial)
     if onto == "home":
         trial.fault("fail=restore")
     assert not trial.resume(NOWHERE if onto == "home" else {home: away}).ok
@@ -148,12 +153,7 @@ def test_what_it_took_while_it_worked_alone_is_asked_for_before_it_comes_back(
     held, note, less = dict(parked.read(container)), parked.whole(container), dict.fromkeys(parked.read(container), 1)
     each = {**note.each, trial.programs[0].pid: less}
     parked.write(container, note.model_copy(update={"held": less, "each": each}))
-    driver = CudaDriver(trial.node.library)
-    for target in trial.targets:
-        target.ask(False)
-    until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed")
-    driver.restore(trial.programs[0].pid)
-    driver.unlock(trial.programs[0].pid)
+    let_the_first_go_on(trial)
     trial.fault("fail=restore")
     assert trial.resume().code == "RestoreRefused"
     assert trial.standing is Standing.PARKED
