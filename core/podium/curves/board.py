@@ -68,6 +68,7 @@ class Board:
         self.numbers: list[int] = []  # replaced, never changed, like `keys`
         self._sources: list[tuple[bool, int]] = []
         self.keys: list[TrialKey] = []
+        self.rows: dict[TrialKey, int] = {}  # where each key is
         self.views: list[TrialView | None] = []
         self.curves: list[tuple[Point, ...] | None] = []
         self.given: NDArray[np.intp] = np.arange(0)
@@ -87,9 +88,9 @@ class Board:
 
     def _resize(self, keys: Sequence[TrialKey]) -> None:
         """Rows of trials that were there before move with all that is known of them; new rows are empty."""
-        old = {key: row for row, key in enumerate(self.keys)}
-        source = [old.get(key, -1) for key in keys]
+        source = [self.rows.get(key, -1) for key in keys]
         self.keys = list(keys)
+        self.rows = {key: row for row, key in enumerate(keys)}
         self.views = [None if row < 0 else self.views[row] for row in source]
         self.curves = [None if row < 0 else self.curves[row] for row in source]
         self.given = np.arange(len(keys))

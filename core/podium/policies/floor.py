@@ -9,7 +9,7 @@ served waits longer than W (1 + minShare P) and n turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from podium.curves.board import Board
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialView
+from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 
 IN_VAIN = 5.0  # evaluations that a trial may have its GPUs for a value; then the next one is served
 
@@ -35,8 +35,7 @@ def overdue(
     waited = np.where(live, snapshot.now - seen.heard, -np.inf)
     if waited.max() <= _bound(count, len(snapshot.gpus), turn, min_share):  # with fewer places it is longer only
         return None
-    views = [view for row in live.nonzero()[0].tolist() if (view := seen.views[row]) is not None]
-    held = places(job, views, snapshot)
+    held = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
     if not held or count <= held:
         return None
     late = (waited > _bound(count, held, turn, min_share)).nonzero()[0]
@@ -53,12 +52,12 @@ def _bound(count: int, held: float, turn: float, min_share: float) -> float:
     return (count - held) * turn / (min_share * held)
 
 
-def places(job: JobView, live: Sequence[TrialView], snapshot: Snapshot) -> float:
-    """How many of these trials can work at a time, if jobs that may use the same GPUs share them evenly. Where pods are
-    not bound to GPUs (a replay), each may work on any.
+def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> float:
+    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly. Where pods
+    are not bound to GPUs (a replay), each may work on any.
     """
-    there = {uuid for view in live for uuid in view.gpus}
-    mine = [gpu for gpu in snapshot.gpus if fits(job, gpu) and (not there or gpu.uuid in there)]
+    fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
+    mine = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
     leased = any(gpu.leased_by is not None for gpu in mine)
     rivals = sum(_competes(job, other, leased=leased) for other in snapshot.jobs if other.key != job.key)
     return len(mine) / job.gpus_per_trial / (1 + rivals)

@@ -154,8 +154,9 @@ def test_how_many_can_work_at_a_time(
 ) -> None:
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
-    anywhere = [make_trial(n) for n in range(4)]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert places(job, anywhere, snapshot) == count
-    on_the_first = [make_trial(n, gpus=["gpu-0"]) for n in range(4)]
-    assert places(job, on_the_first, snapshot) == count / len([gpu for gpu in gpus if fits(job, gpu)])
+    assert places(job, snapshot, lambda _: True) == count
+    there = make_trial(0).key
+    on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
+    fitting = len([gpu for gpu in gpus if fits(job, gpu)])
+    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there) == count / fitting
