@@ -22,6 +22,7 @@ from podium.simulation.system import contest as system_contest
 from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
+from podium_cli.commands import arrivals
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
@@ -44,6 +45,7 @@ def add(commands: Commands) -> None:
             podium simulate search.jsonl.gz -o json
             podium simulate search.csv --goal minimize --system --nodes 2
             podium simulate --gpus 8 --nodes 2 --report simulation.html
+            podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12
         """,
         cluster=False,
     )
@@ -59,6 +61,7 @@ def add(commands: Commands) -> None:
     parser.add_argument("--system", action="store_true", help=text)
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
     place(parser)
+    arrivals.options(parser)
 
 
 def machine(parser: argparse.ArgumentParser, switch: float) -> None:
@@ -96,6 +99,9 @@ def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> No
 
 def _run(arguments: argparse.Namespace) -> Exit:
     where, names = _machine(arguments), arguments.policy or NAMES
+    several = arrivals.asked(arguments)
+    if several is not None:
+        return arrivals.run(arguments, names, several, place_of(arguments), recordings(arguments))
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
     policies = _policies(names)
