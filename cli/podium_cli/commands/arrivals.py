@@ -1,5 +1,5 @@
-"""`podium simulate --system --jobs N`: searches that arrive one after the other. Its options, what refuses them, and the
-run itself. Called by `simulate`, which says where and on which curves.
+"""`podium simulate --system --jobs N`: searches that arrive one after the other. Its options, what refuses them, and
+the run itself. Called by `simulate`, which says where and on which curves.
 """
 
 from __future__ import annotations
