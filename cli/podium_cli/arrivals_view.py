@@ -34,7 +34,7 @@ BY_USER = (
 def heading(contest: ArrivalsContest) -> str:
     place, arrivals = contest.place, contest.arrivals
     method, shares = place.method, place.nodes[0].shares
-    when = f"one each {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
+    when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
         f"{texts.clean(contest.recording.task)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
@@ -54,10 +54,15 @@ def table(contest: ArrivalsContest) -> Table:
 
 
 def by_user(contest: ArrivalsContest) -> Table:
-    names = fastest_first(contest)
-    found = _table(("USER", *(name.upper() for name in names)))
-    for place, user in enumerate(_rounds(contest)[0].users):
-        found.add_row(user.user, *(_share(contest.runs[name], place) for name in names))
+    """The fewer of users and policies are the columns: a terminal is narrow."""
+    names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
+    rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
+    heads, sides, first = users, names, "POLICY"
+    if len(users) > len(names):
+        rows, heads, sides, first = [list(row) for row in zip(*rows, strict=True)], names, users, "USER"
+    found = _table((first, *(head.upper() for head in heads)))
+    for side, row in zip(sides, rows, strict=True):
+        found.add_row(side, *row)
     return found
 
 

@@ -17,14 +17,22 @@ def test_a_table_of_policies_and_one_of_users(capsys: pytest.CaptureFixture[str]
     assert main.run(command) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
-        "digits_example: 3 jobs of 2 users, one each 5 m 00 s, 4 trials each, on 2 GPUs of 1 node, 4 trials to a GPU, "
+        "digits_example: 3 jobs of 2 users, one every 5 m 00 s, 4 trials each, on 2 GPUs of 1 node, 4 trials to a GPU, "
         "1 s + 1 s a switch, 2 rounds, the whole system simulated."
     )
     assert lines[1].split()[:2] == ["POLICY", "FOUND"]
     assert {line.split()[0] for line in lines[2:4]} == {"fifo", "hermes"}
     assert all(line.split()[1] == "6/6" for line in lines[2:4]), "three jobs, two rounds, nobody is cut"
     assert lines[4].startswith("GPU time by user;")
-    assert [line.split()[0] for line in lines[5:]] == ["USER", "user-1", "user-2"]
+    assert lines[5].split() == ["POLICY", "USER-1", "USER-2"]
+    assert [line.split()[0] for line in lines[6:]] == [line.split()[0] for line in lines[2:4]]
+
+
+def test_more_users_than_policies_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*SHORT, "--jobs", "3", "--policy", "hermes"]) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert set(lines[5].split()) == {"USER", "FIFO", "HERMES"}
+    assert [line.split()[0] for line in lines[6:]] == ["user-1", "user-2", "user-3"]
 
 
 def test_one_user_has_no_table_of_users(capsys: pytest.CaptureFixture[str]) -> None:

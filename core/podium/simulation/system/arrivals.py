@@ -37,8 +37,8 @@ class Arrivals:
 
     def key(self, task: str, number: int) -> JobKey:
         """Of the job with this number from 0; names sort as numbers do."""
-        wide = len(str(self.jobs))
-        return JobKey(f"user-{number % self.users + 1:0{wide}}", f"{task}-{number + 1:0{wide}}")
+        users, jobs = len(str(self.users)), len(str(self.jobs))
+        return JobKey(f"user-{number % self.users + 1:0{users}}", f"{task}-{number + 1:0{jobs}}")
 
 
 @dataclass(frozen=True, slots=True)
