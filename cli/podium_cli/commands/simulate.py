@@ -25,6 +25,7 @@ from podium.simulation.system.methods import KEEPS_MEMORY
 from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view
+from podium_cli.commands import arrivals
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
@@ -51,6 +52,7 @@ def add(commands: Commands) -> None:
             podium simulate search.csv --goal minimize --system --nodes 2
             podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
+            podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12
         """,
         cluster=False,
     )
@@ -73,6 +75,7 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--method", choices=tuple(KEEPS_MEMORY), metavar="NAME", help=text)
     place(parser)
+    arrivals.options(parser)
 
 
 def machine(parser: argparse.ArgumentParser, switch: float) -> None:
@@ -115,7 +118,11 @@ def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> No
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
-    names = _policies(arguments.policy or NAMES)
+    names, several = _policies(arguments.policy or NAMES), arrivals.asked(arguments)
+    if several is not None:
+        memory = _of_a_trial(arguments)
+        place = place_of(arguments, _method(arguments, memory))
+        return arrivals.run(arguments, names, several, place, memory, recordings(arguments))
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
     _needs_no_system(arguments)

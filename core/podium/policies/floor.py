@@ -53,8 +53,8 @@ def _bound(count: int, held: float, turn: float, min_share: float) -> float:
 
 
 def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> float:
-    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly. Where pods
-    are not bound to GPUs (a replay), each may work on any.
+    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly. Where
+    pods are not bound to GPUs (a replay), each may work on any.
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
     mine = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting

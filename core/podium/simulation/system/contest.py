@@ -85,7 +85,7 @@ def contest(
     """
     pools = tuple(draw(recording, seed, size) for seed in range(seeds))
     names = list(dict.fromkeys([BASE, *policies]))
-    outcomes = {name: [_run(pool, name, place, memory) for pool in pools] for name in names}
+    outcomes = {name: [alone(pool, name, place, memory) for pool in pools] for name in names}
     runs = {
         name: tuple(
             searched(name, pool, mine, base.makespan)
@@ -96,7 +96,8 @@ def contest(
     return SystemContest(recording, place, pools, runs)
 
 
-def _run(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
+def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
+    """One search that has all of the cluster."""
     name, settings = read(policy)
     job = search(pool, name, place.method, settings, memory=memory)
     return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
@@ -112,7 +113,10 @@ def patience(pool: Pool, place: Place) -> float:
 
 
 def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
-    """What one run was worth; `makespan`: of fifo on the same pool."""
+    """What one search was worth, in seconds from its arrival; `outcome`: of it alone (of several: `Outcome.apart`),
+    `makespan`: seconds that fifo takes for the same pool.
+    """
+    end = outcome.only
     stairs = best_so_far(outcome, pool.maximize)
     near, goal, sign = near_best(pool), goal_of(pool), pool.sign
     reached = tuple(Reached(time, 0, sign * value) for time, value in stairs)
@@ -122,7 +126,7 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
         best=stairs[-1][1] if stairs else None,
         near_best=next((r.time for r in reached if r.value >= near), None),
         target=None if goal is None else next((r.time for r in reached if r.value >= goal), None),
-        end=outcome.makespan,
+        end=end.ended - end.arrived,
         regret=regret(pool, reached, makespan),
         gpu_seconds=everything,
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
@@ -132,9 +136,12 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
 
 
 def best_so_far(outcome: Outcome, maximize: bool) -> tuple[tuple[float, float], ...]:
-    """Times and values, as recorded, at which the best so far became better."""
+    """Seconds from the job's arrival and values, as recorded, at which the best so far became better. Of one job: an
+    outcome of several is refused, their values are not to be mixed.
+    """
     found: list[tuple[float, float]] = []
+    arrived = outcome.only.arrived
     for seen in outcome.values:
         if not diverged(seen.value) and (not found or better(seen.value, found[-1][1], maximize)):
-            found.append((seen.time, seen.value))
+            found.append((seen.time - arrived, seen.value))
     return tuple(found)

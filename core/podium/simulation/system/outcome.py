@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobKey, TrialKey
 
 TRAINING = "training"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +102,41 @@ class Outcome:
     def makespan(self) -> float:
         return max(job.ended for job in self.jobs)
 
+    @property
+    def only(self) -> JobEnd:
+        """Its one job; ValueError where there are several: what is said of one must not mix them (see `apart`)."""
+        (job,) = self.jobs
+        return job
+
+    def apart(self) -> Mapping[JobKey, Outcome]:
+        """What happened of each job by itself, in the order of `jobs`; GPUs, events, plans and `broken` are those of
+        all. Times stay those of the whole. O(spans + values).
+        """
+        job_of = {trial.trial: trial.job for trial in self.trials}
+        trials, values = _by(self.trials, lambda trial: trial.job), _by(self.values, lambda value: value.job)
+        spans, decisions = _by(self.spans, lambda s: job_of[s.trial]), _by(self.decisions, lambda d: job_of[d.trial])
+        return {
+            end.job: replace(
+                self,
+                jobs=(end,),
+                trials=tuple(trials[end.job]),
+                values=tuple(values[end.job]),
+                spans=tuple(spans[end.job]),
+                decisions=tuple(decisions[end.job]),
+            )
+            for end in self.jobs
+        }
+
     def gpu_seconds(self, use: str | None = None, trials: Iterable[TrialKey] | None = None) -> float:
         """Of one use (all by default), of some trials (all by default)."""
         mine = None if trials is None else set(trials)
         return math.fsum(
             s.seconds for s in self.spans if (use is None or s.use == use) and (mine is None or s.trial in mine)
         )
+
+
+def _by(found: Sequence[_T], job: Callable[[_T], JobKey]) -> defaultdict[JobKey, list[_T]]:
+    groups: defaultdict[JobKey, list[_T]] = defaultdict(list)
+    for one in found:
+        groups[job(one)].append(one)
+    return groups

@@ -1,0 +1,112 @@
+"""`podium simulate --system --jobs`: tables, JSON, and every no with its sentence."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from podium_cli import main
+from podium_cli.exits import Exit
+
+SHORT = ["simulate", "--system", "--trials", "4", "--seeds", "2", "--gpus", "2", "--suspend", "1", "--resume", "1"]
+
+
+def test_a_table_of_policies_and_one_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*SHORT, "--jobs", "3", "--users", "2", "--arrivals", "300", "--policy", "hermes"]
+    assert main.run(command) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "digits_example: 3 jobs of 2 users, one every 5 m 00 s, 4 trials each, on 2 GPUs of 1 node, 4 trials to a GPU, "
+        "1 s + 1 s a switch, 2 rounds, the whole system simulated."
+    )
+    assert lines[1].split()[:2] == ["POLICY", "FOUND"]
+    assert {line.split()[0] for line in lines[2:4]} == {"fifo", "hermes"}
+    assert all(line.split()[1] == "6/6" for line in lines[2:4]), "three jobs, two rounds, nobody is cut"
+    assert lines[4].startswith("GPU time by user;")
+    assert lines[5].split() == ["POLICY", "USER-1", "USER-2"]
+    assert [line.split()[0] for line in lines[6:]] == [line.split()[0] for line in lines[2:4]]
+
+
+def test_more_users_than_policies_are_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*SHORT, "--jobs", "3", "--policy", "hermes"]) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert set(lines[5].split()) == {"USER", "FIFO", "HERMES"}
+    assert [line.split()[0] for line in lines[6:]] == ["user-1", "user-2", "user-3"]
+
+
+def test_one_user_has_no_table_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*SHORT, "--jobs", "2", "--users", "1", "--policy", "fifo"]) is Exit.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "2 jobs of 1 user, all at once," in lines[0]
+    assert len(lines) == 3
+    assert lines[2].endswith("–"), "one user is neither fair nor unfair"
+
+
+def test_json_is_the_same_twice_and_has_every_job(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*SHORT, "--jobs", "3", "--arrivals", "300", "--policy", "asha", "-o", "json"]
+    assert main.run(command) is Exit.OK
+    first = capsys.readouterr().out
+    assert main.run(command) is Exit.OK
+    assert capsys.readouterr().out == first
+    (found,) = json.loads(first)
+    assert (found["jobs"], found["users"], found["arrivalSeconds"], found["rounds"]) == (3, 3, 300.0, 2)
+    for policy in found["policies"]:
+        jobs = [job for one in policy["rounds"] for job in one["jobs"]]
+        assert [job["arrivedSeconds"] for job in jobs] == [0.0, 300.0, 600.0] * 2
+        assert len({job["seed"] for job in jobs}) == 6, "each job has a pool of its own"
+        assert [job["user"] for job in jobs] == ["user-1", "user-2", "user-3"] * 2
+        assert policy["found"] == sum(job["nearBestSeconds"] is not None for job in jobs)
+        assert policy["endSeconds"]["worst"] == max(job["endSeconds"] for job in jobs)
+        assert policy["slowdown"]["mean"] == pytest.approx(sum(job["slowdown"] for job in jobs) / 6)
+        for one in policy["rounds"]:
+            assert sum(user["share"] for user in one["users"]) == pytest.approx(1.0)
+            assert one["fairness"] is None or 1.0 / 3.0 <= one["fairness"] <= 1.0
+
+
+def test_one_job_is_the_search_as_it_is_without_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [*SHORT, "--policy", "hermes", "-o", "json"]
+    assert main.run(command) is Exit.OK
+    plain = capsys.readouterr().out
+    assert main.run([*command, "--jobs", "1", "--users", "1", "--arrivals", "60"]) is Exit.OK
+    assert capsys.readouterr().out == plain
+
+
+NEEDS = "is for jobs that share a cluster, which is simulated with --system only; add --system"
+NOS = [
+    (["--jobs", "3"], f"NeedsSystem: --jobs: 3 {NEEDS}"),
+    (["--arrivals", "60"], f"NeedsSystem: --arrivals: 60 {NEEDS}"),
+    (["--users", "2"], f"NeedsSystem: --users: 2 {NEEDS}"),
+    (["--system", "--arrivals", "60"], "NeedsJobs: --arrivals: 60 is for several jobs, and --jobs is not given"),
+    (["--system", "--users", "2"], "NeedsJobs: --users: 2 is for several jobs, and --jobs is not given; add --jobs 2"),
+    (["--system", "--jobs", "0"], "TooFew: --jobs: 0 is too few; give 1 or more"),
+    (["--system", "--jobs", "101"], "TooMany: --jobs: 101 is too many jobs to simulate; give 100 at most"),
+    (
+        ["--system", "--jobs", "50", "--trials", "300"],
+        "TooMany: --jobs: 50 jobs of 300 trials are too many to simulate",
+    ),
+    (
+        ["--system", "--jobs", "2", "--arrivals", "-1"],
+        "BadTime: --arrivals: -1 seconds is no time between jobs; give 0",
+    ),
+    (["--system", "--jobs", "2", "--arrivals", "nan"], "BadTime: --arrivals: nan seconds is no time between jobs"),
+    (["--system", "--jobs", "2", "--arrivals", "inf"], "BadTime: --arrivals: inf seconds is no time between jobs"),
+    (["--system", "--jobs", "2", "--users", "0"], "TooFew: --users: 0 is too few; give 1 or more"),
+    (["--system", "--jobs", "2", "--users", "3"], "TooMany: --users: 3 is too many users of 2 jobs (--jobs); give 2"),
+    (
+        ["--jobs", "2", "--report", "x.html"],
+        "OneJobOnly: --report: its drawings are of one job, and --jobs is 2; leave",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), NOS, ids=[" ".join(row[0]) for row in NOS])
+def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["simulate", *options]) is Exit.USAGE
+    assert told in capsys.readouterr().err
+
+
+def test_jobs_without_end_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--system", "--jobs", "2", "--trials", "2", "--seeds", "1", "--policy", "fifo"]
+    assert main.run([*command, "--node-fails", "0.001"]) is Exit.FAILED
+    assert "digits_example-2 has" in capsys.readouterr().err
