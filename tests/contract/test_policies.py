@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from policy_variants import VARIANTS, Settings
 
 from podium.policies.registry import NAMES, create, settings_of
