@@ -42,7 +42,7 @@ from hpo_report import (
     uses_table,
 )
 from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
-from hpo_speed import speed_report
+from hpo_speed import BAR, over_the_bar, speed_report
 from hpo_until_won import until_won
 
 from podium.simulation.pools import Machine
@@ -132,7 +132,10 @@ def finish(path: Path, parts: Sequence[str], outcome: dict[str, object]) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, f"```\n{line}\n```\n"]))
     print(line)
-    return 0
+    over = over_the_bar(outcome)
+    if over:
+        print(f"MISSED: a tick of {', '.join(over)} takes {BAR} microseconds or more", file=sys.stderr)
+    return 1 if over else 0
 
 
 LEGEND = """Ratios are the time of fifo over the time of the policy: above 1 = faster than fifo; in the tables

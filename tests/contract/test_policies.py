@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from policy_variants import VARIANTS, Settings
 
-from podium.policies.registry import NAMES, create
+from podium.policies.registry import NAMES, create, settings_of
 from podium.testing.policy_contract import CASES, CHECKS, Check
-
-VARIANTS = [
-    *((name, {}) for name in NAMES),
-    ("hermes", {"start": "own"}),
-    ("hermes", {"early": 0, "hysteresis": 0.0, "minRun": 0}),
-    ("round_robin", {"quantum": 0.5}),
-]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
-def test_contract(name: str, settings: dict[str, int | float | str], case: str, check: Check) -> None:
-    check(create(name, settings), CASES[case])
+def test_contract(name: str, settings: Settings, check: Check) -> None:
+    policy = create(name, settings)
+    for case in CASES.values():
+        check(policy, case)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_and_every_word_of_it_is_held_against_the_contract(name: str) -> None:
+    given = [settings for variant, settings in VARIANTS if variant == name]
+    for setting, words in settings_of(name).items():
+        tried = {settings[setting] for settings in given if setting in settings}
+        assert tried >= set(words)
+        assert tried

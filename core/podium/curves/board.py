@@ -8,7 +8,8 @@ trial and work only for the curves that have grown.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -214,3 +215,17 @@ def board(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Boar
     _boards.move_to_end(key)
     found.update(job, trials, snapshot)
     return found
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    """Inside, no job is remembered, as in a process that has only just begun; afterwards all are as before. For tests
+    of what a restart changes: nothing.
+    """
+    kept = _boards.copy()
+    _boards.clear()
+    try:
+        yield
+    finally:
+        _boards.clear()
+        _boards.update(kept)

@@ -6,9 +6,11 @@ from collections import Counter
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
 from podium.domain.moving import begun
-from podium.domain.phase import FINAL, REQUEUES
-from podium.domain.snapshot import Snapshot
+from podium.domain.phase import FINAL, REQUEUES, TrialPhase
+from podium.domain.snapshot import Snapshot, TrialKey
 from podium.planning.carrying import leaves
+from podium.planning.completion import close
+from podium.planning.ranking import Standing, standings
 
 
 def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
@@ -22,6 +24,7 @@ def violations(snapshot: Snapshot, plan: Plan) -> tuple[str, ...]:
             seen.add(action.node)
             found += _order(snapshot, action)
     found += _consistent(plan)
+    found += _idle(snapshot, plan)
     return tuple(found)
 
 
@@ -70,6 +73,36 @@ def _consistent(plan: Plan) -> list[str]:
                 keys = [place.trial for place in places]
                 before |= {(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]}
     return [f"{a} and {b} are ordered both ways: they could wait for each other" for a, b in before if (b, a) in before]
+
+
+def _idle(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Work is conserved: whoever could work is first on its GPUs, or somebody is on one of them who could as well."""
+    order = {gpu.uuid: gpu.order for gpu in snapshot.gpus}
+    for action in plan.actions:
+        if isinstance(action, Order):
+            order |= {uuid: tuple(place.trial for place in places) for uuid, places in action.gpus}
+    lost = {gpu.uuid for gpu in snapshot.gpus if gpu.lost}
+    over = {a.trial for a in plan.actions if isinstance(a, EndTrial)}
+    able: dict[TrialKey, set[str]] = {}  # who could work now, and on which GPUs
+    for key, standing in standings(snapshot, close(snapshot)).items():
+        mine = order.keys() & set(standing.trial.gpus)
+        if key not in over and mine and not mine & lost and _able(standing, snapshot):
+            able[key] = mine
+    first = {uuid: next((key for key in keys if uuid in able.get(key, ())), None) for uuid, keys in order.items()}
+    busy = {uuid for key, mine in able.items() if all(first[u] == key for u in mine) for uuid in mine}
+    return [
+        f"{key.name} could work and nobody is to work on {', '.join(sorted(mine))}"
+        for key, mine in sorted(able.items())
+        if not mine & busy
+    ]
+
+
+def _able(standing: Standing, snapshot: Snapshot) -> bool:
+    trial, uuids = standing.trial, set(standing.trial.gpus)
+    if trial.pod is None or trial.leaving or trial.suspend or standing.job.suspended or standing.waits:
+        return False
+    holds = any(gpu.holder == trial.key for gpu in snapshot.gpus if gpu.uuid in uuids)
+    return trial.phase is not TrialPhase.PENDING or holds
 
 
 def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:

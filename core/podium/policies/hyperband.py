@@ -1,7 +1,8 @@
 """Hyperband: brackets of successive halving that start at different rungs, from "look at many" to "train all".
 
 Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has come to a rung; `async` applies asha's rule in
-each bracket. Trials are dealt to brackets by number, so a bracket may be far larger than the number of GPUs.
+each bracket, with `onCut: stop` the one without promotion. Trials are dealt to brackets by number, so a bracket may be
+far larger than the number of GPUs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ class Hyperband:
         sizes = self.brackets(max(job.max_trials, len(seen)))
         numbers = np.array(seen.numbers, dtype=np.intp)
         promoted, waiting = np.zeros(len(seen), dtype=bool), np.zeros(len(seen), dtype=bool)
+        stop = self.on_cut == "stop"
         start = 0
         for first, size in enumerate(sizes):
             mine = (numbers >= start) & (numbers < start + size)
@@ -65,10 +67,9 @@ class Hyperband:
                 values = np.where(mine, found.value[:, k], np.nan)
                 there = mine & (found.rung == k)
                 if self.mode == "async":
-                    promoted |= there & top(values, self.eta)
+                    promoted |= there & top(values, self.eta, least=1 if stop else 0)
                     continue
                 expected = self._settle(seen, values, mine, there, expected, promoted, waiting)
-        stop = self.on_cut == "stop" and self.mode == "sync"
         return Halving(found, promoted, waiting, self.rungs).ranking(seen, Admission.STOP if stop else Admission.WAIT)
 
     def _settle(

@@ -1,5 +1,11 @@
 """Everybody in turn: the trial with the fewest GPU seconds goes next, after its holder has had a quantum. Nobody
 starves.
+
+Bound of the wait: whoever gives its GPU away had the fewest seconds a turn ago. So before it is next again, each other
+trial trains at most that turn, to draw level, and one turn of its own: with n trials on a GPU and s + r seconds a
+hand-over no live trial waits longer than 2 (n - 1) (T + s + r). T is the longest turn: `turn`, or (s + r) / 0.03 once
+s + r of a trial are measured, and a tenth of a quantum for the gain that a hand-over must bring. A trial that comes
+later first draws level with the others.
 """
 
 from __future__ import annotations

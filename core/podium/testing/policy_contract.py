@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from podium.domain.phase import TrialPhase
+from podium.curves.board import forgotten
+from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.base import Admission, Policy, Ranked
 from podium.testing.builders import make_job, make_snapshot, make_trial
@@ -29,6 +30,23 @@ def _case(*curves: tuple[float, ...], maximize: bool = True) -> Case:
     return job, trials, make_snapshot(jobs=[job], trials=trials)
 
 
+def _search() -> Case:
+    """Twelve trials halfway: some have ended and are ranked no more, some were never opened, the rest are all over."""
+    job = make_job(max_trials=14, max_steps=16.0)
+    phases = [TrialPhase.SUSPENDED, TrialPhase.RUNNING, TrialPhase.SUCCEEDED, TrialPhase.FAILED, TrialPhase.GATED]
+    trials = []
+    for i in range(12):
+        phase = phases[i % 5]
+        shown = {TrialPhase.SUCCEEDED: 16, TrialPhase.GATED: 0}.get(phase, 2 + i)
+        level, speed = 0.4 + 0.37 * i % 0.5, 0.1 + 0.23 * i % 0.7
+        curve = [level * (1.0 - math.exp(-speed * step)) for step in range(1, shown + 1)]
+        tries = {"lr": 10.0 ** -(i % 4), "depth": i // 4}
+        seconds = float(shown)
+        trials.append(make_trial(i, values=curve, gpus=["gpu-0"], phase=phase, gpu_seconds=seconds, parameters=tries))
+    live = tuple(t for t in trials if t.phase not in FINAL)
+    return job, live, make_snapshot(jobs=[job], trials=trials)
+
+
 _HUGE = 1.7976931348623157e308
 CASES: Mapping[str, Case] = MappingProxyType(
     {
@@ -36,6 +54,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "one": _case((0.1, 0.2, 0.3)),
         "empty curves": _case((), (), ()),
         "ordinary": _case((0.1, 0.5, 0.7, 0.8), (0.1, 0.2, 0.3), (0.1,), (0.2, 0.9, 0.9)),
+        "search": _search(),
         "minimise": _case((2.3, 1.0, 0.5), (2.3, 2.2, 2.1), (2.3,), maximize=False),
         "alike": _case((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
         "nan": _case((math.nan,), (0.1, math.nan, 0.3), (0.1, 0.2, math.nan), (0.1, 0.2, 0.3)),
@@ -77,11 +96,16 @@ def changes_nothing(policy: Policy, case: Case) -> None:
 
 
 def survives_a_restart(policy: Policy, case: Case) -> None:
-    """A policy that has seen other snapshots decides as a new one does: it keeps nothing."""
+    """Who has seen other snapshots and each curve grow decides as a new process does, which has seen nothing."""
+    job, trials, snapshot = case
     for other in CASES.values():
         _rank(policy, other)
-    seen = _rank(policy, case)
-    assert seen == _rank(replace_policy(policy), case)
+    for points in range(max((len(t.curve) for t in trials), default=0)):
+        young = tuple(replace(t, curve=t.curve[:points]) for t in trials)
+        _rank(policy, (job, young, replace(snapshot, trials=young)))
+    seen = repr(_rank(policy, case))
+    with forgotten():
+        assert seen == repr(_rank(replace_policy(policy), case))
 
 
 def ranks_a_part_alone(policy: Policy, case: Case) -> None:

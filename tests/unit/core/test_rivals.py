@@ -109,6 +109,29 @@ def test_hyperband_waits_for_its_bracket_or_not() -> None:
     assert [goes[n].admission for n in range(3)] == [GO, WAIT, WAIT]
 
 
+# eta 2, one rung at step 8, eight trials in brackets of 4 and 4: those of the first have come to the rung, or `on`
+UP, ON = [0.1 * k for k in range(1, 9)], [0.5]
+BRACKETS = [
+    ("sync, suspend: a bracket that is not whole waits", "sync", "suspend", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
+    ("sync, stop: and nobody of it ends", "sync", "stop", [UP, UP, UP, ON], [WAIT, WAIT, WAIT, GO]),
+    ("sync, suspend: half of it goes on", "sync", "suspend", [UP, UP, UP, UP], [GO, GO, WAIT, WAIT]),
+    ("sync, stop: the others end", "sync", "stop", [UP, UP, UP, UP], [GO, GO, STOP, STOP]),
+    ("async, suspend: one alone is no half", "async", "suspend", [UP, ON, ON, ON], [WAIT, GO, GO, GO]),
+    ("async, stop: the best of those that came goes on", "async", "stop", [UP, ON, ON, ON], [GO, GO, GO, GO]),
+    ("async, suspend: half of those that came", "async", "suspend", [UP, UP, UP, ON], [GO, WAIT, WAIT, GO]),
+    ("async, stop: the others end on arrival", "async", "stop", [UP, UP, UP, ON], [GO, STOP, STOP, GO]),
+]
+
+
+@pytest.mark.parametrize(("mode", "cut", "curves", "expected"), [r[1:] for r in BRACKETS], ids=[r[0] for r in BRACKETS])
+def test_hyperband_in_each_mode_and_with_each_cut(
+    mode: str, cut: str, curves: list[list[float]], expected: list[Admission]
+) -> None:
+    settings: dict[str, Scalar] = {"eta": 2, "rungs": 1, "mode": mode, "onCut": cut}
+    found = ranked("hyperband", [*curves, UP, UP, ON, []], settings)
+    assert [found[n].admission for n in range(8)] == [*expected, GO, GO, GO, GO], "nobody of the last bracket is cut"
+
+
 def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
     good = [0.9 - 0.5 * t**-0.5 for t in range(1, 9)]
     flat = [0.3] * 8
