@@ -149,13 +149,6 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def check_policy(policy: Policy) -> None:
-    """Every check on every case; the first that fails raises."""
-    for case in CASES.values():
-        for check in CHECKS:
-            check(policy, case)
-
-
 def replace_policy(policy: Policy) -> Policy:
     """A new policy with the same settings (policies are frozen dataclasses)."""
     copy: Policy = replace(policy)  # type: ignore[type-var]
