@@ -204,20 +204,19 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
 
     Without it a trial that runs ahead alone is its own envelope and can never be overtaken.
     """
-    fronts: dict[int, int] = {}  # rung -> the best of those that stand on it
     there = ((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost).nonzero()[0]  # nobody is above the last rung
-    values = at.value.tolist()
-    for row, rung in zip(there.tolist(), at.rung[there].tolist(), strict=True):
-        if rung not in fronts or values[row] > values[fronts[rung]]:
-            fronts[rung] = row
-    if not fronts:
-        return np.full(len(values), -np.inf)
-    columns = np.fromiter(fronts, dtype=np.intp)
-    leaders = np.fromiter(fronts.values(), dtype=np.intp)
+    if not len(there):
+        return np.full(len(at.rung), -np.inf)
+    front = np.full(len(table.grid), -1)  # by rung: the best of those that stand on it, the first row among equals
+    rising = there[(-at.value[there]).argsort(kind="stable")[::-1]]
+    front[at.rung[rising]] = rising  # the last one that is written stays
+    columns = (front >= 0).nonzero()[0]
+    leaders = front[columns]
     front_gain = table.gain[leaders, columns]
+    beyond = (at.rung > columns[0]).nonzero()[0]
     # copies: all below is done in place, for speed
-    own, gain = table.best.take(columns, axis=1), table.gain.take(columns, axis=1)
-    hidden = (at.rung[:, None] <= columns) | ~(own > -np.inf)
+    own, gain = table.best[beyond].take(columns, axis=1), table.gain[beyond].take(columns, axis=1)
+    hidden = (at.rung[beyond, None] <= columns) | ~(own > -np.inf)
     unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
     unit += _TINY
     unit *= constants.unit * table.ratio[columns] ** constants.spread
@@ -228,7 +227,8 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     lag /= unit
     hidden |= ~(lag > 0.0)
     np.copyto(lag, -np.inf, where=hidden)
-    found: Floats = lag.max(axis=1)
+    found = np.full(len(at.rung), -np.inf)
+    found[beyond] = lag.max(axis=1)
     return found
 
 
