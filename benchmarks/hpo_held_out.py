@@ -135,7 +135,7 @@ def chosen_table(choices: Sequence[Choice], runs: Sequence[Run], outcome: dict[s
         for task in choice.tasks:
             ours, theirs = (_means(runs, task, name) for name in (OURS, SHIPPED))
             held[task] = {metric: round(value, 3) for metric, value in ours.items()}
-            cells = [task, choice.said, f"{choice.worth:.2f}, {choice.shipped:.2f}"]
+            cells = [task, choice.said, f"{choice.worth:.3f}, {choice.shipped:.3f}"]
             cells += [f"{found[m]:.2f}" if m in found else "" for found in (ours, theirs) for m in "abc"]
             lines.append("| " + " | ".join(cells) + " |")
     outcome["cross_validation"] = held
