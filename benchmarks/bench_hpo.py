@@ -6,10 +6,11 @@
 Definitions: docs/algorithms.md (those of ../shared/research/refsim.md section 1). Without a folder of curves it runs on
 the small set recorded from our own example. `--check-reference` does nothing but hold this replay against the
 development table of refsim.md on that table's own pools (benchmarks/results/bench-hpo-reference.md);
-`--cross-validate` does nothing but tune the envelope on all tasks but one and measure it on that one, for each task
-(bench-hpo-cross-validation.md); `--until-won` does nothing but hold the envelope against fifo, each replay ended at the
-best trial (bench-hpo-until-won.md). Writes benchmarks/results/bench-hpo.md and .png after each part; the last line is
-RESULT {json}.
+`--cross-validate` does nothing but tune the envelope (`--seeds` pools a task) on all tasks but one and measure it on
+that one (`--held-out-seeds`; beside it the rivals among `--policies`), for each task (bench-hpo-cross-validation.md;
+`--folds 5` holds out a fifth of the tasks at a time, which takes half as long); `--until-won` does nothing but hold the
+envelope against fifo, each replay ended at the best trial (bench-hpo-until-won.md). Writes
+benchmarks/results/bench-hpo.md and .png after each part; the last line is RESULT {json}.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from time import perf_counter
 
 from hpo_bars import Figures, bars_beside, bars_report
 from hpo_calibration import calibration_report
-from hpo_cross_validation import cross_validate
+from hpo_cross_validation import Plan, cross_validate
 from hpo_early_order import early_order_report
 from hpo_reference import reference_check
 from hpo_report import (
@@ -64,6 +65,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--brief", action="store_true", help="the tables and bars of the runs, nothing further")
     parser.add_argument("--check-reference", action="store_true")
     parser.add_argument("--cross-validate", action="store_true")
+    parser.add_argument("--held-out-seeds", type=int, default=5)
+    parser.add_argument("--folds", type=int, default=0, help="0: each task is held out alone")
     parser.add_argument("--until-won", action="store_true")
     parser.add_argument("--out", type=Path, default=RESULTS / "bench-hpo.md")
     return parser.parse_args()
@@ -82,7 +85,8 @@ def main() -> int:
     if args.check_reference:
         return finish(args.out.with_name(f"{args.out.stem}-reference.md"), [title, reference(args, outcome)], outcome)
     if args.cross_validate:
-        parts = [title, cross_validate(curves, args.seeds, args.size, args.processes, outcome)]
+        plan = Plan(curves, args.size, args.processes, args.seeds, args.held_out_seeds, args.folds, tuple(names))
+        parts = [title, cross_validate(plan, outcome)]
         parts.append(f"Took {perf_counter() - start:.0f} s.\n")
         return finish(args.out.with_name(f"{args.out.stem}-cross-validation.md"), parts, outcome)
     if args.until_won:

@@ -18,8 +18,8 @@ from hpo_runs import ENTRANTS, SHORT, Entrant, Run, by_entrant, jobs_of, run_all
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranking
-from podium.policies.envelope import Constants, Envelope
+from podium.policies.base import Policy, Ranked
+from podium.policies.envelope import Envelope
 from podium.policies.fifo import Fifo
 from podium.simulation.compare import RunKey, by_task, ratios
 from podium.simulation.pools import Machine
@@ -34,7 +34,7 @@ class UntilWon:
     rest goes in order, which is quicker to replay.
     """
 
-    inner: Envelope
+    inner: Policy
     winner: int  # its place in the pool
     name: ClassVar[str] = "envelope"
     needs_max_steps: ClassVar[bool] = True
@@ -47,21 +47,21 @@ class UntilWon:
     def turn(self, costs: Costs) -> float:
         return self.inner.turn(costs)
 
-    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         won = snapshot.trials[self.winner].phase is TrialPhase.SUCCEEDED
         return (Fifo() if won else self.inner).rank(job, trials, snapshot)
 
 
-def entrant(constants: Constants) -> Entrant:
-    """The envelope with these constants."""
-    return Entrant(lambda pool: UntilWon(Envelope(constants=constants), pool.winner), DEFAULT_RULES)
+def entrant(policy: Policy) -> Entrant:
+    """`policy`, an envelope."""
+    return Entrant(lambda pool: UntilWon(policy, pool.winner), DEFAULT_RULES)
 
 
 def until_won(
     curves: tuple[Path, ...], gpus: int, seeds: int, size: int, processes: int, outcome: dict[str, object]
 ) -> str:
     """Markdown: a row a family and a row a task."""
-    hpo_runs.ENTRANTS = {**ENTRANTS, NAME: entrant(Constants())}
+    hpo_runs.ENTRANTS = {**ENTRANTS, NAME: entrant(Envelope())}
     runs = run_all(jobs_of(curves, "own", seeds, size, ["fifo", NAME], Machine(gpus, SHORT)), processes)
     lines = [f"## `envelope` against `fifo`, until the best trial has completed ({gpus} GPUs, {size} trials)\n"]
     lines.append(

@@ -35,8 +35,15 @@ TABLE = np.array(
         [0.0, 0.0, 0.0, 0.33, 0.56, 1.0, 1.36, 1.65, 2.15, 2.98, 4.77, 6.42, 8.8],
     ]
 )
-_WIDTHS = np.maximum.accumulate(TABLE[:, LEVELS.index(0.9)] - TABLE[:, LEVELS.index(0.1)])
-_WIDTH_BY_DOUBLINGS = np.array((0.0, *DOUBLINGS_LEFT)), np.array((0.0, *_WIDTHS))
+
+
+def widths(table: Floats) -> tuple[Floats, Floats]:
+    """Doublings left, and by them the width of the table's 80 % interval."""
+    found = np.maximum.accumulate(table[:, LEVELS.index(0.9)] - table[:, LEVELS.index(0.1)])
+    return np.array((0.0, *DOUBLINGS_LEFT)), np.array((0.0, *found))
+
+
+_WIDTH_BY_DOUBLINGS = widths(TABLE)
 
 
 @dataclass(frozen=True, slots=True)

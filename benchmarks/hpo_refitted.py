@@ -1,0 +1,52 @@
+"""The envelope as it would be had the table of final values been fitted on other tasks. Called by the
+cross-validation: the widths that the policy reads are the product's only figures that are fitted and no constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar
+
+from podium.curves import final_value
+from podium.curves.board import Floats
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies import envelope
+from podium.policies.base import Ranked
+from podium.policies.envelope import Envelope
+
+
+@contextmanager
+def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
+    """Within it the envelope's `undecided` reads these widths (`final_value.widths`)."""
+    shipped = final_value._WIDTH_BY_DOUBLINGS
+    final_value._WIDTH_BY_DOUBLINGS = widths
+    envelope._first_width.cache_clear()
+    try:
+        yield
+    finally:
+        final_value._WIDTH_BY_DOUBLINGS = shipped
+        envelope._first_width.cache_clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted:
+    """Ranks within `reading`, so it does not matter which process replays it, nor what that one replayed before."""
+
+    inner: Envelope
+    widths: tuple[Floats, Floats]
+    name: ClassVar[str] = "envelope"
+    needs_max_steps: ClassVar[bool] = True
+    cuts: ClassVar[bool] = False
+
+    @property
+    def hysteresis(self) -> float:
+        return self.inner.hysteresis
+
+    def turn(self, costs: Costs) -> float:
+        return self.inner.turn(costs)
+
+    def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
+        with reading(self.widths):
+            return self.inner.rank(job, trials, snapshot)

@@ -1,0 +1,37 @@
+"""The benchmark's envelope with other widths than the shipped ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from podium.curves.final_value import TABLE, widths
+from podium.policies.envelope import undecided
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+SHARES = np.array([0.03, 0.1, 0.4, 0.8])
+
+
+@pytest.fixture
+def refitted(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "hpo_refitted.py")
+
+
+def test_widths_are_read_within_and_not_after(refitted: ModuleType) -> None:
+    shipped = undecided(SHARES, 0.1)
+    other = TABLE * np.linspace(1.0, 3.0, len(TABLE))[:, None]
+    with refitted.reading(widths(other)):
+        inside = undecided(SHARES, 0.1)
+    assert inside[0] == shipped[0] == 1.0
+    assert np.all(inside[2:] < shipped[2:]), "what is still to come was wider after a look"
+    assert undecided(SHARES, 0.1).tolist() == shipped.tolist()
+
+
+def test_shipped_widths_change_nothing(refitted: ModuleType) -> None:
+    shipped = undecided(SHARES, 0.03)
+    with refitted.reading(widths(TABLE)):
+        assert undecided(SHARES, 0.03).tolist() == shipped.tolist()
