@@ -135,8 +135,8 @@ bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8,
 bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
 	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))
 
-bench-reality: setup ## the digits search on the real cluster against the same search simulated: decisions, finish times (root)
-	@$(BIN)/python benchmarks/bench_reality.py
+bench-reality: setup ## the digits search on the real cluster against the same search simulated, and against its forecast (root; POLICY=NAME: another policy than the example's)
+	@$(BIN)/python benchmarks/bench_reality.py $(and $(POLICY),--policy $(POLICY))
 
 bench-planner: setup ## what a tick of the planner costs, up to 10,000 trials on 1,000 GPUs (no cluster; a minute)
 	@$(BIN)/python benchmarks/bench_planner.py

@@ -4,12 +4,14 @@
    that were saved before (`--from-files FOLDER`): one JSON file a search, as `kubectl get -o json` writes them, and a
    log of its gates.
 2. Simulates each search from what it showed of itself: its curves with the times at which it trained, its nodes and
-   shares, what starts, ends and suspensions took. Who is trained when is the planner's affair, and the cluster's
-   decisions are not read.
+   shares, what starts, ends and suspensions took. Who is trained when, and who is stopped, is the planner's affair, and
+   the cluster's decisions are not read.
 3. Compares (reality_compare): Kendall's tau of the order of matched turns on GPUs, errors of the trials' finish times.
+4. Forecasts each job as `podium plan` does, and compares that as well (reality_forecast).
 
-Bars: tau >= 0.9, error of the finish time 10 % in the median, 25 % at the 90th percentile. Writes
-benchmarks/results/bench-reality.md and .png and prints `RESULT {json}`.
+The job's policy is the example's, or `--policy NAME` without settings. Bars: tau >= 0.9, error of the finish time 10 %
+in the median, 25 % at the 90th percentile. Writes benchmarks/results/bench-reality.md and .png, for another policy than
+the example's bench-reality-NAME.md and .png, and prints `RESULT {json}`.
 """
 
 from __future__ import annotations
@@ -19,58 +21,53 @@ import json
 import os
 import platform
 import tempfile
-import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
-from bench_demo import demo_module
-from reality_compare import AGENTS, APPLIED, BARS, GATES, Comparison, compared, read_searches
+import reality_forecast
+from reality_compare import BARS, Comparison, Search, compared, read_searches
+from reality_forecast import Forecasted, forecasted
+from reality_record import example, record
 
-from podium.schema.manifests import read_manifests
-from podium.schema.template import GATE_CONTAINER
-from podium_devcluster.cluster import Cluster
+from podium.policies.registry import NAMES
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-KINDS = "hyperparamjobs,hyperparamtrials,gpunodes,pods"
+COLUMNS = (
+    "search",
+    "turns, real / sim.",
+    "matched",
+    "tau",
+    "median error",
+    "p90 error",
+    "end, real / sim.",
+    "stopped",
+    "ok",
+)
 
 
-def record(options: argparse.Namespace, folder: Path) -> None:
-    """One cluster, one search after another on it; the objects of each go into a file."""
-    demo, cluster = demo_module(), Cluster(options.name)
-    try:
-        demo.install(demo.Place(cluster.cache.root, options.name))
-        for seed in range(options.seeds):
-            job: dict[str, Any] = read_manifests([ROOT / "examples/digits/job.yaml"])[0]
-            job["metadata"]["name"] = name = f"digits-{seed}"
-            job["spec"]["search"]["seed"] = seed
-            if options.work:
-                job["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, f"--work={options.work}")
-            job["metadata"]["annotations"] = {APPLIED: repr(time.time())}  # the API server keeps whole seconds
-            cluster.kubectl("create", "-f", "-", stdin=json.dumps(job))
-            # the operator says so itself, whatever the machine is busy with
-            wait = ["--for=jsonpath={.status.phase}=Succeeded", f"--timeout={options.limit:g}s"]
-            cluster.kubectl("wait", "hyperparamjob", name, *wait, timeout=options.limit + 10)
-            text = cluster.kubectl("get", KINDS, "-A", "-o", "json")
-            (folder / f"{name}.json").write_text(text)
-            of_job = ("-l", f"podium.dev/job={name}", "-c", GATE_CONTAINER)
-            asked = cluster.kubectl("logs", *of_job, "--prefix", "--timestamps", "--tail=-1")
-            (folder / f"{name}{GATES}").write_text(asked)
-            agents = ("-n", "podium-system", "-l", "app.kubernetes.io/component=agent")
-            begun = cluster.kubectl("logs", *agents, "--prefix", "--timestamps", "--tail=-1")
-            mine = [line for line in begun.splitlines() if f"{name}-" in line]
-            (folder / f"{name}{AGENTS}").write_text("\n".join(mine))
-            cluster.kubectl("delete", "hyperparamjob", name, "--timeout=60s", timeout=70)
-            print(f"seed {seed}: ended, objects saved", flush=True)
-    finally:
-        cluster.down()
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of searches under one policy, on the same nodes."""
+
+    policy: str
+    gpus: int
+    nodes: int
+    found: tuple[Comparison, ...]
+    forecasts: tuple[Forecasted, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the files of results."""
+        return "bench-reality" if self.policy == example()["spec"]["policy"]["name"] else f"bench-reality-{self.policy}"
 
 
-def picture(found: list[Comparison], path: Path) -> None:
+def picture(found: Sequence[Comparison], path: Path) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6))
     for number, one in enumerate(found):
         left.scatter(*zip(*((t.real, t.simulated) for t in one.turns), strict=True), s=14, label=f"search {number}")
@@ -86,9 +83,23 @@ def picture(found: list[Comparison], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def report(searches: Sequence[Search], policy: str | None) -> Report:
+    """`policy`: that they are to be of; None: whichever it is, but one. ValueError where they are not."""
+    jobs = [search.scenario.jobs[0].view for search in searches]
+    places = [search.scenario.nodes for search in searches]
+    names = sorted({job.policy for job in jobs})
+    if len(names) != 1 or policy not in (None, names[0]):
+        text = f"searches under {', '.join(names) or 'none'}"
+        raise ValueError(f"{text}; give a folder with searches of one policy{f', {policy}' if policy else ''}")
+    nodes = [(sum(node.gpus for node in place), len(place)) for place in places]
+    forecasts = [forecasted(job, *size, one.run) for job, size, one in zip(jobs, nodes, searches, strict=True)]
+    return Report(names[0], *nodes[0], tuple(compared(search) for search in searches), tuple(forecasts))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--name", default="reality", help="name of the cluster (default: reality)")
+    parser.add_argument("--policy", choices=NAMES, help="of the job, without settings (default: the example's, with)")
     parser.add_argument("--seeds", type=int, default=3, help="searches (default: 3)")
     parser.add_argument("--work", type=int, default=0, help="of a trial (train.py --work; default: the example's)")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds that one search may take")
@@ -101,41 +112,51 @@ def main() -> None:
         if options.from_files is None:
             folder.mkdir(parents=True, exist_ok=True)
             record(options, folder)
-        found = [compared(search) for search in read_searches(folder)]
-    publish(found, options.note)
+        try:
+            made = report(read_searches(folder), options.policy)
+        except ValueError as error:
+            parser.error(f"{folder}: {error}")
+    publish(made, options.note)
 
 
-def publish(found: list[Comparison], note: str) -> None:
+def publish(made: Report, note: str) -> None:
+    found, name = made.found, made.name
     result = {
         "bench": "reality",
+        "policy": made.policy,
         "searches": len(found),
         "kendall_tau": [round(one.tau, 3) for one in found],
         "matched_turns": [round(one.matched, 3) for one in found],
         "finish_error_median": [round(one.error(0.5), 3) for one in found],
         "finish_error_p90": [round(one.error(0.9), 3) for one in found],
         "job_end_error": [round(one.job_error, 3) for one in found],
+        "stopped": [one.stopped for one in found],
         "bars": BARS,
         "held": [one.held for one in found],
+        "forecast": reality_forecast.result(made.forecasts),
     }
     rows = [one.row(number) for number, one in enumerate(found)]
+    command = "make bench-reality" if name == "bench-reality" else f"make bench-reality POLICY={made.policy}"
     text = "\n".join(
         [
             "# The simulated system against the real cluster\n",
-            f"`make bench-reality` on {os.cpu_count()} cores, {platform.system()} {platform.release()}: the digits",
-            "search on the real two-node cluster, and simulated from its own curves, starts and switches",
-            "([what that means](../../docs/simulation.md#against-the-real-cluster)).\n",
-            "Bars: Kendall's tau of matched turns >= 0.9; error of finish times <= 10 % (median), 25 % (p90).\n",
-            "| search | turns, real / sim. | matched | tau | median error | p90 error | end, real / sim. | ok |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- |",
+            f"`{command}` on {os.cpu_count()} cores, {platform.system()} {platform.release()}: the digits",
+            f"search under `{made.policy}` on the real two-node cluster, and simulated from its own curves, starts and",
+            "switches ([what that means](../../docs/simulation.md#against-the-real-cluster)).\n",
+            "Bars: Kendall's tau of matched turns >= 0.9; error of finish times <= 10 % (median), 25 % (p90).",
+            "Stopped: trials that were ended early, on the cluster, simulated, in both.\n",
+            f"| {' | '.join(COLUMNS)} |",
+            f"|{' --- |' * len(COLUMNS)}",
             *rows,
             *([f"\n{note}"] if note else []),
-            "\n![turns and finish times](bench-reality.png)\n",
-            f"RESULT {json.dumps(result)}\n",
+            f"\n![turns and finish times]({name}.png)",
+            *reality_forecast.section(made.forecasts, made.gpus, made.nodes),
+            f"\nRESULT {json.dumps(result)}\n",
         ]
     )
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "bench-reality.md").write_text(text, encoding="utf-8")
-    picture(found, RESULTS / "bench-reality.png")
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    picture(found, RESULTS / f"{name}.png")
     print(text, end="")
 
 

@@ -1,7 +1,8 @@
 """One search on a cluster against the same search in the simulated system. Used by bench_reality.
 
 What the simulation takes from the run: when each trial trained (its curve), the nodes, where each pod was and what its
-start and its end took (reality_starts), what a suspension took. What it does not: who was let on a GPU, when, and why.
+start and its end took (reality_starts), what a suspension took. What it does not: who was let on a GPU, when, and why,
+and who was stopped: the curve of one that was goes on (reality_curves), so that its end is the simulation's own affair.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reality_curves import curve, usual_first
+from reality_forecast import Run, run_of
 from reality_pods import PodTimes, first_pods
-from reality_starts import end_of, held, starts
+from reality_starts import end_of, starts, stopped, usual_gap
 from scipy.stats import kendalltau
 
+from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobView
 from podium.planning.job_view import job_view
 from podium.schema.trial import HyperParamTrial
-from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
 from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
@@ -45,22 +48,29 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What the cluster's objects say of one search; times count from the job's creation."""
+    """What the cluster's objects say of one search; times count from the job's creation. `stopped`: numbers of the
+    trials that were ended early.
+    """
 
     scenario: Scenario
     turns: dict[TurnKey, float]
     ends: dict[int, float]
+    stopped: frozenset[int]
+    run: Run
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`matched`: share of all turns, real and simulated, that the other side has as well."""
+    """`matched`: share of all turns, real and simulated, that the other side has as well; `stopped`: trials that were
+    ended early, real, simulated, and in both.
+    """
 
     turns: tuple[Pair, ...]
     finishes: tuple[Pair, ...]
     counts: tuple[int, int]
     matched: float
     tau: float
+    stopped: tuple[int, int, int]
 
     def error(self, share: float) -> float:
         """Of the finish times, relative to the real ones, at this quantile (nearest rank)."""
@@ -85,7 +95,8 @@ class Comparison:
         held = "yes" if self.held else "NO"
         cells = (
             f"{number} | {real} / {simulated} | {self.matched:.0%} | {self.tau:.3f} | {self.error(0.5):.1%}",
-            f"{self.error(0.9):.1%} | {self.end.real:.0f} s / {self.end.simulated:.0f} s | {held}",
+            f"{self.error(0.9):.1%} | {self.end.real:.0f} s / {self.end.simulated:.0f} s",
+            f"{' / '.join(map(str, self.stopped))} | {held}",
         )
         return f"| {' | '.join(cells)} |"
 
@@ -117,7 +128,11 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
     }
     timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
-    curves = tuple(_curve(trial, fact.load or 0.0) for trial, fact in zip(trials, begun.facts, strict=True))
+    rhythm, first = usual_gap(trials), usual_first(trials)
+    curves = tuple(
+        curve(trial, fact.load or 0.0, seen.job.spec.trials.max_steps, rhythm, first)
+        for trial, fact in zip(trials, begun.facts, strict=True)
+    )
     job = SimJob(_from_zero(view), curves, _method(trials), facts=begun.facts)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
@@ -125,7 +140,8 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
         if (gpus := node.status.gpus)
     )
     ends = {trial.spec.number: end_of(trial) - origin for trial in trials if trial.status.finished_at}
-    return Search(Scenario(nodes, (job,), timing), turns, ends)
+    early = frozenset(trial.spec.number for trial in trials if stopped(trial))
+    return Search(Scenario(nodes, (job,), timing), turns, ends, early, run_of(seen, origin))
 
 
 def compared(search: Search) -> Comparison:
@@ -136,7 +152,9 @@ def compared(search: Search) -> Comparison:
     finishes = tuple(Pair(real, end) for n, real in sorted(search.ends.items()) if (end := ends.get(n)) is not None)
     tau = float(kendalltau([p.real for p in pairs], [p.simulated for p in pairs]).statistic)
     counts = (len(search.turns), len(mine))
-    return Comparison(pairs, finishes, counts, 2.0 * len(both) / sum(counts), tau)
+    early = {trial.number for trial in outcome.trials if trial.phase is TrialPhase.EARLY_STOPPED}
+    stops = (len(search.stopped), len(early), len(search.stopped & early))
+    return Comparison(pairs, finishes, counts, 2.0 * len(both) / sum(counts), tau, stops)
 
 
 def turns_of(outcome: Outcome) -> dict[TurnKey, float]:
@@ -156,18 +174,6 @@ def _applied(seen: JobPicture) -> float:
 
 def _from_zero(view: JobView) -> JobView:
     return replace(view, created=0.0, deadline=None)
-
-
-def _curve(trial: HyperParamTrial, load: float) -> RecordedTrial:
-    """Its values at the times at which it trained; the last one when its process had ended."""
-    points = trial.status.curve.points
-    trained = [held(trial, point.time) - load for point in points]
-    trained[-1] = held(trial, math.inf) - load
-    seconds: list[float] = []
-    for value in trained:
-        seconds.append(max(value, (seconds[-1] if seconds else 0.0) + 1e-3))
-    steps, values = tuple(point.step for point in points), tuple(point.value for point in points)
-    return RecordedTrial(trial.metadata.name, trial.spec.parameters, tuple(seconds), values, steps)
 
 
 def _method(trials: Sequence[HyperParamTrial]) -> Method:

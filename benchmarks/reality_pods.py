@@ -66,10 +66,15 @@ class _Pod(_Model):
 
 def first_pods(payloads: Iterable[Mapping[str, Any]], gates: str, agents: str) -> dict[str, PodTimes]:
     """By the trial's name; other pods and later attempts are left out. `gates`, `agents`: logs as `kubectl logs
-    --prefix --timestamps` prints them.
+    --prefix --timestamps` prints them. A pod that was gone when the objects were saved (its trial was stopped) is known
+    by the logs alone.
     """
     asked, recorded, processes = _asked(gates), _told(agents, _BEGUN), _told(agents, _FOUND)
     found: dict[str, PodTimes] = {}
+    for name in sorted(asked.keys() | recorded.keys() | processes.keys()):
+        trial, _, attempt = name.rpartition("-")
+        if attempt == "0":
+            found[trial] = PodTimes(None, asked.get(name), recorded.get(name), processes.get(name))
     for payload in payloads:
         if payload.get("kind") != "Pod":
             continue

@@ -14,6 +14,7 @@ from statistics import median
 
 from reality_pods import PodTimes, moment
 
+from podium.domain.phase import TrialPhase
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import HyperParamTrial
 from podium.simulation.system.scenario import PodFacts, Timing
@@ -36,6 +37,7 @@ def starts(
     parallel = job.spec.trials.parallel
     at_once = len(trials) if parallel == "auto" else min(parallel, len(trials))
     ends = sorted((end_of(trial), trial.spec.number) for trial in trials if trial.status.finished_at is not None)
+    stops = {trial.spec.number for trial in trials if stopped(trial)}  # whose end no pod had to tell
     made = {trial.spec.number: origin + USUAL.debounce for trial in trials[:at_once]}
     known: dict[int, float] = {}
     for trial, (end, ended) in zip(trials[at_once:], ends, strict=False):
@@ -44,9 +46,15 @@ def starts(
         if pod is not None and pod.asked is not None:
             gate = pod.asked
         made[trial.spec.number] = moment(trial.metadata.creation_timestamp.timestamp(), end, gate)
-        known[ended] = max(0.0, made[trial.spec.number] - USUAL.debounce - end)
+        if ended not in stops:
+            known[ended] = max(0.0, made[trial.spec.number] - USUAL.debounce - end)
     gates = {n: gate for n, gate in _gates(trials, pods, made) if gate is not None}
-    loads = {trial.spec.number: _load(trial, pods.get(trial.metadata.name, PodTimes(None))) for trial in trials}
+    rhythm = usual_gap(trials)
+    loads = {
+        trial.spec.number: _load(trial, pods.get(trial.metadata.name, PodTimes(None)), rhythm)
+        for trial in trials
+        if trial.status.holds and trial.status.curve.points
+    }
     load = median(loads.values())
     least = min(h.start.timestamp() for t in trials for h in t.status.holds) - origin
     usual = median(gates.values()) if gates else least - 2.0 * USUAL.notice - USUAL.order
@@ -63,7 +71,7 @@ def starts(
             gate=gates.get(number),
             begun=after_grant(trial, known_of[number].recorded),
             found=after_grant(trial, known_of[number].found),
-            load=loads[number],
+            load=loads.get(number),
             ended=known.get(number),
         )
         for number, trial in enumerate(trials)
@@ -79,6 +87,8 @@ def _gates(
         pod, number = pods.get(trial.metadata.name), trial.spec.number
         if pod is None or (pod.asked is None and pod.gate is None) or number not in made:
             continue
+        if pod.asked is None and not trial.status.holds:
+            continue
         created = made[number] + USUAL.debounce
         asked = pod.asked
         if asked is None:
@@ -89,25 +99,37 @@ def _gates(
 
 def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None:
     """Seconds from its open gate until then."""
-    opened = min(hold.start.timestamp() for hold in trial.status.holds)
-    return None if moment_of is None else max(0.0, moment_of - opened)
+    if moment_of is None or not trial.status.holds:
+        return None
+    return max(0.0, moment_of - min(hold.start.timestamp() for hold in trial.status.holds))
 
 
-def _load(trial: HyperParamTrial, pod: PodTimes) -> float:
+def _load(trial: HyperParamTrial, pod: PodTimes, rhythm: float) -> float:
     """Seconds until its first step, which is not before its agent has found its processes."""
-    return max(0.0, held(trial, first_step(trial)), after_grant(trial, pod.found) or 0.0)
+    return max(0.0, held(trial, first_step(trial, rhythm)), after_grant(trial, pod.found) or 0.0)
 
 
-def first_step(trial: HyperParamTrial) -> float:
+def first_step(trial: HyperParamTrial, rhythm: float) -> float:
     """When it began: a step before its first value."""
-    return trial.status.curve.points[0].time - gap(trial)
+    return trial.status.curve.points[0].time - (gap(trial) or rhythm)
+
+
+def stopped(trial: HyperParamTrial) -> bool:
+    """Ended early, by its policy or for another's sake."""
+    return trial.status.phase is TrialPhase.EARLY_STOPPED
 
 
 def end_of(trial: HyperParamTrial) -> float:
-    """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds."""
+    """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds. Of one that was
+    stopped: when the operator said so, in whole seconds, and not when it was suspended before or its pod was gone.
+    """
     ends = [hold.end.timestamp() for hold in trial.status.holds if hold.end is not None]
     assert trial.status.finished_at is not None
-    return max(ends, default=trial.status.finished_at.timestamp())
+    finished = trial.status.finished_at.timestamp()
+    if not stopped(trial):
+        return max(ends, default=finished)
+    begun = max((hold.start.timestamp() for hold in trial.status.holds), default=-math.inf)
+    return moment(finished, begun, min((end for end in ends if end >= finished), default=math.inf))
 
 
 def held(trial: HyperParamTrial, until: float) -> float:
@@ -119,7 +141,12 @@ def held(trial: HyperParamTrial, until: float) -> float:
     return found
 
 
-def gap(trial: HyperParamTrial) -> float:
-    """Median seconds of training between two values."""
+def gap(trial: HyperParamTrial) -> float | None:
+    """Median seconds of training between two values; None: it did not show two."""
     found = [held(trial, point.time) for point in trial.status.curve.points]
-    return median(b - a for a, b in pairwise(found))
+    return median(b - a for a, b in pairwise(found)) if len(found) > 1 else None
+
+
+def usual_gap(trials: Sequence[HyperParamTrial]) -> float:
+    """Of a trial that showed fewer than two values."""
+    return median(found for trial in trials if (found := gap(trial)) is not None)

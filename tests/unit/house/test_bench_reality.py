@@ -34,7 +34,9 @@ def starts(load_script: Callable[[Path], ModuleType], pods: ModuleType) -> Modul
 
 @pytest.fixture(scope="module")
 def compare(load_script: Callable[[Path], ModuleType], starts: ModuleType) -> ModuleType:
-    return load_script(BENCHMARKS / "reality_compare.py")  # imports both
+    load_script(BENCHMARKS / "reality_curves.py")
+    load_script(BENCHMARKS / "reality_forecast.py")
+    return load_script(BENCHMARKS / "reality_compare.py")  # imports all
 
 
 @pytest.fixture(scope="module")
@@ -42,26 +44,37 @@ def scenario() -> Scenario:
     return Scenario(even_nodes(2, 2, 4), (search(draw(bundled(), 0, 8), "hermes", Method()),))
 
 
-def test_a_search_is_like_itself_and_not_like_a_shuffled_one(compare: ModuleType, scenario: Scenario) -> None:
+Likened = Callable[[dict[tuple[int, int], float], dict[int, float]], Any]
+
+
+@pytest.fixture(scope="module")
+def likened(compare: ModuleType, scenario: Scenario) -> Likened:
+    """The scenario against a run with these turns and ends, of which nobody was stopped."""
+    return lambda turns, ends: compare.compared(compare.Search(scenario, turns, ends, frozenset(), None))
+
+
+def test_a_search_is_like_itself_and_not_like_a_shuffled_one(
+    compare: ModuleType, likened: Likened, scenario: Scenario
+) -> None:
     outcome = simulate(scenario)
     turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
-    same = compare.compared(compare.Search(scenario, turns, ends))
+    same = likened(turns, ends)
     assert (same.matched, same.error(0.9), same.job_error, same.held) == (1.0, 0.0, 0.0, True)
     assert same.tau == pytest.approx(1.0)
     assert same.counts[0] > 8, "somebody was suspended"
     backwards = dict(zip(turns, sorted(turns.values(), reverse=True), strict=True))
-    assert compare.compared(compare.Search(scenario, backwards, ends)).tau < 0.5
-    slower = compare.compared(compare.Search(scenario, turns, {n: end * 1.25 for n, end in ends.items()}))
+    assert likened(backwards, ends).tau < 0.5
+    slower = likened(turns, {n: end * 1.25 for n, end in ends.items()})
     assert slower.error(0.5) == pytest.approx(0.2)
     assert not slower.held
     assert slower.row(0).endswith("| NO |")
 
 
-def test_turns_that_one_side_lacks_are_told(compare: ModuleType, scenario: Scenario) -> None:
+def test_turns_that_one_side_lacks_are_told(compare: ModuleType, likened: Likened, scenario: Scenario) -> None:
     outcome = simulate(scenario)
     turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
     half = dict(list(turns.items())[::2])
-    assert compare.compared(compare.Search(scenario, half, ends)).matched == pytest.approx(2 / 3, abs=0.05)
+    assert likened(half, ends).matched == pytest.approx(2 / 3, abs=0.05)
 
 
 def test_objects_of_a_cluster_are_read(compare: ModuleType, tmp_path: Path) -> None:
@@ -154,7 +167,7 @@ def test_when_its_containers_began(starts: ModuleType, trial: HyperParamTrial) -
     assert starts.after_grant(trial, 10.7) == pytest.approx(0.7)
     assert starts.after_grant(trial, 9.9) == 0.0, "not before its gate is open"
     assert starts.after_grant(trial, None) is None, "then as usual"
-    assert starts.first_step(trial) == 12.5
+    assert starts.first_step(trial, 9.0) == 12.5
 
 
 MOMENTS = [

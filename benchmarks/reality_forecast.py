@@ -1,0 +1,150 @@
+"""What `podium plan` says of a job before it runs, against what the job then did. Used by bench_reality.
+
+The forecast is given the job, the number of GPUs and nodes, and seconds of a step (the run's median: its owner would
+have to guess them). All else is as `podium plan JOB.yaml --gpus N --nodes M --step-seconds S` has it: the bundled
+curves, the usual times of pods and switches, five pools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from reality_pods import moment
+from reality_starts import end_of, held
+
+from podium.domain.snapshot import JobView
+from podium.schema.trial import HyperParamTrial
+from podium.simulation.recorded import bundled
+from podium.simulation.system.contest import Place
+from podium.simulation.system.forecast import forecast, spread
+from podium.simulation.system.methods import method
+from podium.simulation.system.searches import even_nodes
+from podium_cli.picture import JobPicture
+
+SEEDS, SHARES, SWITCH = 5, 4, 0.2  # defaults of `podium plan`
+COLUMNS = (
+    "search",
+    "a step",
+    "end, real",
+    "forecast (lowest to highest)",
+    "error",
+    "within",
+    "GPU s, real / forecast",
+    "error",
+    "suspensions, real / forecast",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a job came to. `end`: seconds from its creation; `gpu_seconds`: that its trials held GPUs; `step_seconds`:
+    median seconds of training for a step.
+    """
+
+    end: float
+    gpu_seconds: float
+    suspensions: int
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """`low`, `median`, `high`: of the forecast's pools."""
+
+    real: float
+    low: float
+    median: float
+    high: float
+
+    @property
+    def error(self) -> float:
+        """Of the median, relative to what happened; above 0: the forecast said more."""
+        return (self.median - self.real) / self.real if self.real else float(self.median != 0.0)
+
+    @property
+    def within(self) -> bool:
+        return self.low <= self.real <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasted:
+    step_seconds: float
+    end: Figure
+    gpu_seconds: Figure
+    suspensions: Figure
+
+    def row(self, number: int) -> str:
+        end, used, switched = self.end, self.gpu_seconds, self.suspensions
+        cells = (
+            f"{number} | {self.step_seconds:.2f} s | {end.real:.0f} s",
+            f"{end.median:.0f} s ({end.low:.0f} to {end.high:.0f}) | {end.error:+.1%} | {_yes(end)}",
+            f"{used.real:.0f} / {used.median:.0f} | {used.error:+.1%}",
+            f"{switched.real:.0f} / {switched.median:.0f} ({switched.low:.0f} to {switched.high:.0f})",
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def run_of(seen: JobPicture, origin: float) -> Run:
+    """`origin`: when the job was made. Its end is known in whole seconds."""
+    last = max(end_of(trial) for trial in seen.trials if trial.status.finished_at is not None)
+    finished = seen.job.status.finished_at
+    end = last if finished is None else moment(finished.timestamp(), last, float("inf"))
+    return Run(
+        end=end - origin,
+        gpu_seconds=sum(trial.status.gpu_seconds for trial in seen.trials),
+        suspensions=sum(trial.status.suspensions.count for trial in seen.trials),
+        step_seconds=_step_seconds(seen.trials),
+    )
+
+
+def _step_seconds(trials: Sequence[HyperParamTrial]) -> float:
+    return median(
+        (held(trial, b.time) - held(trial, a.time)) / (b.step - a.step)
+        for trial in trials
+        for a, b in pairwise(trial.status.curve.points)
+    )
+
+
+def forecasted(view: JobView, gpus: int, nodes: int, run: Run) -> Forecasted:
+    """`view`: of the job, with times from its creation. A job that freezes its trials, as the example does."""
+    place = Place(even_nodes(gpus, nodes, SHARES), method("freeze", None, None, None, SWITCH))
+    asked = replace(view, uid=f"forecast-{view.key.name}")
+    scores = [one.score for one in forecast(asked, bundled(), place, SEEDS, run.step_seconds).own]
+    return Forecasted(
+        run.step_seconds,
+        Figure(run.end, *spread([score.end for score in scores])),
+        Figure(run.gpu_seconds, *spread([score.gpu_seconds for score in scores])),
+        Figure(float(run.suspensions), *spread([float(score.suspensions) for score in scores])),
+    )
+
+
+def section(found: Sequence[Forecasted], gpus: int, nodes: int) -> list[str]:
+    """Lines of the result."""
+    return [
+        "\n## The forecast\n",
+        f"`podium plan JOB.yaml --gpus {gpus} --nodes {nodes} --step-seconds S` for the same jobs, and the cluster.",
+        "It was given the job, the GPUs, and S, the run's own median seconds of a step, which its owner would have to",
+        f"guess; not the run's curves (it takes the bundled ones of the example: {SEEDS} pools), nor what its pods and",
+        "switches took. Errors are of the median; within: from the lowest to the highest of the pools.\n",
+        f"| {' | '.join(COLUMNS)} |",
+        f"|{' --- |' * len(COLUMNS)}",
+        *(one.row(number) for number, one in enumerate(found)),
+    ]
+
+
+def result(found: Sequence[Forecasted]) -> dict[str, list[float] | list[bool]]:
+    """Part of RESULT."""
+    return {
+        "step_seconds": [round(one.step_seconds, 3) for one in found],
+        "end_error": [round(one.end.error, 3) for one in found],
+        "end_within": [one.end.within for one in found],
+        "gpu_seconds_error": [round(one.gpu_seconds.error, 3) for one in found],
+        "suspensions_error": [round(one.suspensions.error, 3) for one in found],
+    }
+
+
+def _yes(figure: Figure) -> str:
+    return "yes" if figure.within else "NO"

@@ -1,0 +1,204 @@
+"""`make bench-reality` under other policies: stopped trials, which files; and beside the forecast of `podium plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from threading import Event
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from podium.policies.registry import NAMES, create
+from podium.simulation.recorded import RecordedTrial
+from podium_cli import main
+from podium_cli.exits import Exit
+from podium_cli.samples import search_at
+from podium_devcluster.shell import CommandError
+
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+BEGIN = datetime.fromisoformat("2026-01-15T09:30:00+00:00").timestamp()
+STOPPED, SHOWN, AT = 7, 7, 42  # the number of a trial, how many values it shows, when it is stopped
+LOAD = 0.2  # seconds from an open gate to the first step
+
+
+@pytest.fixture(scope="module")
+def bench(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    parts = ("pods", "starts", "curves", "forecast", "compare")
+    names = ["bench_demo", *(f"reality_{part}" for part in parts), "reality_record", "bench_reality"]
+    return [load_script(BENCHMARKS / f"{name}.py") for name in names][-1]
+
+
+def saved(folder: Path, policy: str, *, stops: bool = False, name: str = "digits-0") -> list[dict[str, Any]]:
+    """The made-up search as a run under that policy. `stops`: one of its trials is ended early, while suspended."""
+    items = search_at(600.0)
+    items[0]["spec"]["policy"] = {"name": policy}
+    for point in (point for one in items for point in one["status"].get("curve", {}).get("points", [])):
+        point["time"] += LOAD
+    if stops:
+        trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
+        status = trial["status"]
+        points = status["curve"]["points"] = status["curve"]["points"][:SHOWN]
+        last = points[-1]["time"]
+        status["holds"] = [hold for hold in status["holds"] if _seconds(hold["start"]) < last]
+        assert _seconds(status["holds"][-1]["end"]) < BEGIN + AT
+        status |= {"phase": "EarlyStopped", "reason": "StoppedByPolicy", "finishedAt": f"2026-01-15T09:30:{AT}Z"}
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    return items
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def read(bench: ModuleType, folder: Path) -> list[Any]:
+    found: list[Any] = bench.read_searches(folder)
+    return found
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_the_job_is_applied_with_that_policy_and_no_settings_of_another(bench: ModuleType, policy: str) -> None:
+    record = bench.record.__globals__
+    job, usual = record["job_of"](3, policy, 0), record["job_of"](3, None, 0)
+    told = job["spec"].pop("policy")
+    assert create(told["name"], told.get("settings", {})).name == policy
+    own = usual["spec"].pop("policy")
+    assert own == record["example"]()["spec"]["policy"]
+    assert told == (own if policy == own["name"] else {"name": policy})
+    assert job == usual
+    assert job["metadata"]["name"] == "digits-3"
+
+
+def test_the_simulation_has_the_policy_of_the_cluster_and_plans_at_each_value(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    saved(tmp_path, "median_stop")
+    (found,) = read(bench, tmp_path)
+    (job,) = found.scenario.jobs
+    assert (job.view.policy, dict(job.view.settings)) == ("median_stop", {})
+    assert found.scenario.timing.progress == 0.0
+
+
+def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_tell(bench: ModuleType, tmp_path: Path) -> None:
+    saved(tmp_path, "median_stop", stops=True)
+    (found,) = read(bench, tmp_path)
+    (job,) = found.scenario.jobs
+    assert found.stopped == {STOPPED}
+    assert found.ends[STOPPED] == pytest.approx(AT + 0.5), "the middle of its second"
+    curve: RecordedTrial = job.curves[STOPPED]
+    assert len(curve.values) == len(job.curves[0].values) == job.view.max_steps
+    assert set(curve.values[SHOWN - 1 :]) == {curve.values[SHOWN - 1]}
+    gaps = [b - a for a, b in zip(curve.seconds[SHOWN - 1 :], curve.seconds[SHOWN:], strict=False)]
+    assert gaps == pytest.approx([0.8] * len(gaps)), "in its own rhythm"
+    made = bench.compared(found)
+    assert made.stopped[0] == 1
+    assert len(made.finishes) == job.view.max_trials
+
+
+def test_one_that_was_stopped_before_it_showed_anything_is_simulated_too(bench: ModuleType, tmp_path: Path) -> None:
+    items = saved(tmp_path, "median_stop", stops=True)
+    trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
+    trial["status"] |= {"curve": {"points": []}, "holds": [], "gpuSeconds": 0.0}
+    (tmp_path / "digits-0.json").write_text(json.dumps({"kind": "List", "items": items}))
+    (found,) = read(bench, tmp_path)
+    assert found.scenario.jobs[0].facts[STOPPED].load is None
+    assert len(bench.compared(found).finishes) == len(found.ends)
+
+
+def test_pods_that_are_gone_are_known_by_the_logs(bench: ModuleType, tmp_path: Path) -> None:
+    saved(tmp_path, "median_stop", stops=True)
+    log = f"[pod/digits-{STOPPED}-0/podium-gate] 2026-01-15T09:30:{AT - 40:02}.25Z wait\n"
+    (tmp_path / "digits-0.gates.log").write_text(log)
+    (found,) = read(bench, tmp_path)
+    assert found.scenario.jobs[0].facts[STOPPED].gate == pytest.approx(2.25 - 0.1)
+
+
+class Cluster:
+    """Its job ends once the gates' logs were looked at three times; the second look fails."""
+
+    def __init__(self) -> None:
+        self.looks, self.over = 0, Event()
+
+    def kubectl(self, verb: str, *_: str, timeout: float = 30.0) -> str:
+        if verb == "wait":
+            assert self.over.wait(timeout)
+            return ""
+        self.looks += 1
+        if self.looks == 3:
+            self.over.set()
+        if self.looks == 2:
+            raise CommandError(["kubectl", "logs"], "failed", "")
+        return f"error: not yet\nlook {self.looks}\n"
+
+
+def test_the_gates_of_trials_that_are_stopped_are_read_while_they_are_there(bench: ModuleType) -> None:
+    ended = bench.record.__globals__["_ended"]
+    assert list(ended(Cluster(), "digits-0", 20.0, 0.01))[:3] == ["error: not yet", "look 1", "look 3"]
+
+
+def test_results_of_another_policy_have_files_of_their_own(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(bench.reality_forecast, "SEEDS", 1)
+    for policy in ("envelope", "hermes"):
+        saved(tmp_path / policy, policy)
+        monkeypatch.setattr("sys.argv", ["bench", "--from-files", str(tmp_path / policy)])
+        bench.main()
+    files = {path.name for path in (tmp_path / "results").iterdir()}
+    assert files == {f"bench-reality{own}.{kind}" for own in ("", "-envelope") for kind in ("md", "png")}
+    text = (tmp_path / "results" / "bench-reality-envelope.md").read_text()
+    assert "(bench-reality-envelope.png)" in text
+    assert "`make bench-reality POLICY=envelope`" in text
+    result = json.loads(text.split("RESULT ")[1])
+    assert result["policy"] == "envelope"
+    assert len(result["forecast"]["end_within"]) == 1
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in table} == {10}
+    capsys.readouterr()
+
+
+def test_searches_of_another_policy_or_of_two_are_refused(
+    bench: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved(tmp_path, "envelope")
+    monkeypatch.setattr("sys.argv", ["bench", "--from-files", str(tmp_path), "--policy", "pop"])
+    with pytest.raises(SystemExit):
+        bench.main()
+    assert "searches under envelope; give a folder with searches of one policy, pop" in capsys.readouterr().err
+    saved(tmp_path, "pop", name="digits-1")
+    with pytest.raises(ValueError, match="searches under envelope, pop"):
+        bench.report(read(bench, tmp_path), None)
+
+
+def test_the_forecast_is_that_of_podium_plan(
+    bench: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    items = saved(tmp_path / "run", "envelope")
+    (found,) = read(bench, tmp_path / "run")
+    assert found.run.step_seconds == pytest.approx(0.8)
+    (tmp_path / "job.json").write_text(json.dumps({key: items[0][key] for key in items[0] if key != "status"}))
+    place = ["--gpus", "2", "--nodes", "2", "--step-seconds", repr(found.run.step_seconds)]
+    assert main.run(["plan", str(tmp_path / "job.json"), *place, "-o", "json"]) is Exit.OK
+    told = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
+    made = bench.forecasted(found.scenario.jobs[0].view, 2, 2, found.run)
+    ends = [one["endSeconds"] for one in told]
+    assert (made.end.low, made.end.median, made.end.high) == (min(ends), sorted(ends)[2], max(ends))
+    assert made.gpu_seconds.median == pytest.approx(3600.0 * sorted(one["gpuHours"] for one in told)[2])
+    assert made.suspensions.median == sorted(one["suspensions"] for one in told)[2]
+    status = items[0]["status"]
+    assert made.end.real == pytest.approx(_seconds(status["finishedAt"]) + 0.5 - BEGIN), "the middle of its second"
+    assert made.suspensions.real == status["suspensions"]
+    assert made.gpu_seconds.real == pytest.approx(sum(status["gpuSeconds"].values()))
+
+
+def test_what_a_forecast_erred_by(bench: ModuleType) -> None:
+    figure = bench.reality_forecast.Figure
+    assert figure(100.0, 80.0, 90.0, 99.0).error == pytest.approx(-0.1)
+    assert not figure(100.0, 80.0, 90.0, 99.0).within
+    assert figure(100.0, 80.0, 120.0, 130.0).within
+    assert (figure(0.0, 0.0, 0.0, 0.0).error, figure(0.0, 1.0, 1.0, 1.0).error) == (0.0, 1.0)
