@@ -62,6 +62,7 @@ def starts(
         gate=max(0.0, usual - USUAL.place),
         load=load,
         progress=0.0,
+        cycle=2.0,
         ended=median(known.values()) if known else USUAL.ended,
     )
     known_of = [pods.get(trial.metadata.name, PodTimes(None)) for trial in trials]

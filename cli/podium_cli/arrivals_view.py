@@ -12,7 +12,7 @@ from rich.table import Table
 
 from podium.simulation.system.arrivals import ArrivalsContest, ArrivedJob, Round
 from podium_cli import texts
-from podium_cli.system_view import NEVER
+from podium_cli.system_view import NEVER, way
 
 COLUMNS = (
     "POLICY",
@@ -39,8 +39,9 @@ def heading(contest: ArrivalsContest) -> str:
         f"{texts.clean(contest.recording.task)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
         f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch, {texts.count(len(_rounds(contest)), 'round')}, "
-        "the whole system simulated. Times are from a job's arrival, mean and worst of all jobs; "
+        f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
+        f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
+        "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
     )
 
@@ -141,6 +142,7 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
         "rounds": len(_rounds(contest)),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
+        "method": place.method.name,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
         "policies": [_policy(name, contest.runs[name]) for name in fastest_first(contest)],

@@ -34,12 +34,12 @@ def heading(contest: SystemContest) -> str:
     where = f"{place.gpus} GPUs of {_counted(len(place.nodes), 'node')}"
     return (
         f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch{_way(method)}, {len(contest.pools)} searches, "
+        f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, {len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 
 
-def _way(method: Method) -> str:
+def way(method: Method) -> str:
     """What is not said of the one that is simulated by default."""
     if method.keeps_memory:
         return ""

@@ -54,6 +54,9 @@ def asked(arguments: argparse.Namespace) -> Arrivals | None:
     if users is not None:
         _number("--users", users, jobs, f"users of {texts.count(jobs, 'job')} (--jobs)")
     if jobs == 1:
+        if every is not None:
+            text = f"--arrivals: {every:g} is for several jobs, and --jobs is 1; give --jobs 2 or more, or leave it out"
+            raise CliError(Exit.USAGE, "NeedsJobs", text)
         return None
     if arguments.report is not None:
         text = (

@@ -93,6 +93,12 @@ def _in_place(job: HyperParamJob) -> str | None:
 def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or "freeze"
+    if not KEEPS_MEMORY[name] and memory is None and (arguments.suspend is None or arguments.resume is None):
+        text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
+        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or give both of --suspend and --resume")
+    if arguments.gpu_memory is not None and memory is None:
+        text = f"--gpu-memory: {arguments.gpu_memory} of a GPU is without effect where no trial says what it uses"
+        raise CliError(Exit.USAGE, "OneSize", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out")
     return methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
 
 

@@ -123,9 +123,9 @@ class Alike:
         self._seen = np.full(rows, -1)
 
     def move(self, source: Sequence[int]) -> None:
-        """The board's rows are others from now on (`Movable`): where a completed trial's is, the facts differ and all
-        begins anew.
-        """
+        """The board's rows are others from now on (`Movable`). Facts name rows: unless all stay, all begins anew."""
+        if list(source[: len(self.chance)]) != list(range(len(self.chance))):
+            self._facts = None
         self.chance, self._seen = moved(self.chance, source, 0.0), moved(self._seen, source, -1)
 
     def answer(self, seen: Board, table: EqualTraining, live: NDArray[np.bool_]) -> Answers | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
 from podium.domain.moving import begun
@@ -88,13 +89,19 @@ def _idle(snapshot: Snapshot, plan: Plan) -> list[str]:
         mine = order.keys() & set(standing.trial.gpus)
         if key not in over and mine and not mine & lost and _able(standing, snapshot):
             able[key] = mine
-    first = {uuid: next((key for key in keys if uuid in able.get(key, ())), None) for uuid, keys in order.items()}
-    busy = {uuid for key, mine in able.items() if all(first[u] == key for u in mine) for uuid in mine}
+    busy: set[str] = set()
+    for key in sorted(able, key=lambda k: (max(_place(order[u], k) for u in able[k]), k)):  # as an agent claims
+        if busy.isdisjoint(able[key]) and all(key in order[uuid] for uuid in able[key]):
+            busy |= able[key]
     return [
         f"{key.name} could work and nobody is to work on {', '.join(sorted(mine))}"
         for key, mine in sorted(able.items())
         if not mine & busy
     ]
+
+
+def _place(order: Sequence[TrialKey], key: TrialKey) -> int:
+    return order.index(key) if key in order else len(order)
 
 
 def _able(standing: Standing, snapshot: Snapshot) -> bool:

@@ -140,6 +140,7 @@ class _Choice:
     _owner: dict[str, Standing] = field(default_factory=dict)
     _incumbents: dict[str, Incumbent] = field(default_factory=dict)
     _held: dict[JobKey, int] = field(default_factory=dict)
+    _asked: set[str] = field(default_factory=set)  # GPUs on which another job only waits for the end of a turn
     _why: dict[TrialKey, tuple[str, Callable[[], str]]] = field(default_factory=dict)  # a sentence is made when asked
 
     def run(self, base: Sequence[Standing]) -> None:
@@ -258,8 +259,13 @@ class _Choice:
 
     def _judge(self, rival: Standing, incumbent: Incumbent) -> Verdict:
         verdict = judge(rival, incumbent, self.snapshot.costs, self._held, partial(self.paces.of, rival.job))
+        same = rival.job.key == incumbent.standing.job.key
+        if verdict.switch and same and not self._asked.isdisjoint(self._uuids(incumbent.standing)):
+            # a job whose trials take turns shorter than those between jobs would never give a GPU up
+            return Verdict(False, "OtherJobNext", lambda: "another job has the GPU after this turn.")
         if verdict.protected:
-            same = rival.job.key == incumbent.standing.job.key
+            if not same:
+                self._asked.update(self._uuids(incumbent.standing))
             turn = (turn_of if same else job_turn)(incumbent, self.snapshot.costs)
             wake = self.snapshot.now + turn - incumbent.held_for
             self.wake_at = wake if self.wake_at is None else min(self.wake_at, wake)

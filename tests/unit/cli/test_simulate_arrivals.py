@@ -68,7 +68,7 @@ def test_one_job_is_the_search_as_it_is_without_the_option(capsys: pytest.Captur
     command = [*SHORT, "--policy", "hermes", "-o", "json"]
     assert main.run(command) is Exit.OK
     plain = capsys.readouterr().out
-    assert main.run([*command, "--jobs", "1", "--users", "1", "--arrivals", "60"]) is Exit.OK
+    assert main.run([*command, "--jobs", "1", "--users", "1"]) is Exit.OK
     assert capsys.readouterr().out == plain
 
 
@@ -79,6 +79,7 @@ NOS = [
     (["--users", "2"], f"NeedsSystem: --users: 2 {NEEDS}"),
     (["--system", "--arrivals", "60"], "NeedsJobs: --arrivals: 60 is for several jobs, and --jobs is not given"),
     (["--system", "--users", "2"], "NeedsJobs: --users: 2 is for several jobs, and --jobs is not given; add --jobs 2"),
+    (["--system", "--jobs", "1", "--arrivals", "60"], "NeedsJobs: --arrivals: 60 is for several jobs, and --jobs is 1"),
     (["--system", "--jobs", "0"], "TooFew: --jobs: 0 is too few; give 1 or more"),
     (["--system", "--jobs", "101"], "TooMany: --jobs: 101 is too many jobs to simulate; give 100 at most"),
     (

@@ -146,3 +146,18 @@ def test_a_memory_that_was_kept_equals_a_new_one(history: list[tuple[list[float]
             np.testing.assert_array_equal(one.chance, new.chance)
             assert one.skill == new.skill
             assert np.all((one.chance[one.told] > 0.0) & (one.chance[one.told] <= 1.0 + 1e-6))
+
+
+def test_a_memory_of_rows_that_moved_equals_a_new_one() -> None:
+    """A completed trial is deleted and another one completes in its row, with a curve as long: other facts."""
+    search, live = Search(), [begun(9, LATE), begun(10, PROMISING)]
+    before = [completed(number, LATE if number % 2 else PROMISING) for number in range(LEAST)]
+    still = begun(4, [0.9 - 0.01 * k for k in range(STEPS)], STEPS)
+    assert search.ask([*before, still, *live]) is not None
+    assert search.ask([*before[1:], still, *live]) is None, "too few are left"
+    after = [*before[1:], completed(4, [0.9 - 0.01 * k for k in range(STEPS)]), *live]
+    kept, new = search.ask(after), ask(after)
+    assert kept is not None
+    assert new is not None
+    np.testing.assert_array_equal(kept.chance, new.chance)
+    assert kept.skill == new.skill

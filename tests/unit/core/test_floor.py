@@ -13,7 +13,7 @@ from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium.planning.planner import plan
-from podium.policies.floor import IN_VAIN, overdue, places
+from podium.policies.floor import overdue, places
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
@@ -24,9 +24,9 @@ NOW = 1e6
 MIN_SHARE, GAP = 0.1, 10.0
 
 
-def curve(start: float, slope: float) -> RecordedTrial:
+def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
     return RecordedTrial(
-        "t", {}, tuple(GAP * (i + 1) for i in range(200)), tuple(start + slope * i for i in range(200))
+        "t", {}, tuple(gap * (i + 1) for i in range(200)), tuple(start + slope * i for i in range(200))
     )
 
 
@@ -64,7 +64,7 @@ SEARCHES = [
 )
 def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, at_a_time: int) -> None:
     of = tuple(search(f"job-{n}", trials, gpus_per_trial=width) for n in range(jobs))
-    outcome = simulate(Scenario((NodeSpec("a", 4),), of, Timing(progress=0.0)), checked=True)
+    outcome = simulate(Scenario((NodeSpec("a", 4),), of, Timing(progress=0.0, cycle=2.0)), checked=True)
     assert outcome.broken == ()
     waiting = trials - at_a_time
     start = Timing().place + Timing().gate + Timing().load
@@ -118,10 +118,32 @@ def test_nor_does_one_whose_gpu_is_not_to_be_had(of_gpu: dict[str, Any]) -> None
     assert row_due(job, trials, [gpu, replace(there, **of_gpu)]) == 2
 
 
-def test_one_that_shows_nothing_is_served_for_some_evaluations() -> None:
-    job, trials, (gpu,) = scene(phase=TrialPhase.RUNNING)
-    for held, due in ((IN_VAIN, 3), (3.0 * IN_VAIN, 2)):
-        assert row_due(job, trials, [replace(gpu, holder=trials[3].key, holder_since=NOW - held)]) == due
+BEHIND = [
+    ("a pinned trial", {"pinned": True}, {}),
+    ("one that can neither be frozen nor save", {}, {"freezes": False, "saves": False}),
+]
+
+
+@pytest.mark.parametrize(("of_holder", "of_job"), [row[1:] for row in BEHIND], ids=[row[0] for row in BEHIND])
+def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str, Any], of_job: dict[str, Any]) -> None:
+    job, trials, (gpu,) = scene(gpus=("gpu-1",))
+    other = replace(make_job("other"), **of_job)
+    holder = replace(make_trial(0, job="other", gpus=["gpu-1"], phase=TrialPhase.RUNNING), **of_holder)
+    there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
+    snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
+    seen = board(job, trials, snapshot)
+    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, 1.0, MIN_SHARE) == 2
+
+
+def test_before_any_value_nobody_is_overdue() -> None:
+    """How long an evaluation takes is not known: a first one may take minutes."""
+    job, trials, gpus = scene()
+    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
+    assert overdue(board(job, trials, snapshot), np.ones(4, dtype=bool), job, snapshot, 0.0, MIN_SHARE) is None
+    slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0) for _ in range(8)), Method())
+    outcome = simulate(Scenario((NodeSpec("a", 2),), (slow,), Timing(progress=0.0, cycle=2.0)))
+    first = min(value.time for value in outcome.values)
+    assert {span.number for span in outcome.spans if span.start < first - 1.0} == {0, 1}
 
 
 def test_a_plan_serves_it() -> None:

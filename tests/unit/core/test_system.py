@@ -223,6 +223,17 @@ def test_jobs_that_come_later_share_the_gpu() -> None:
     assert outcome.broken == ()
 
 
+def test_a_job_whose_turns_are_short_gives_the_gpu_up_as_well() -> None:
+    """Each hand-over within the first job begins a turn anew: the one between jobs would never be over."""
+    first = job(*[curve(*[0.1] * 60)] * 3, policy="round_robin", name="first", settings={"quantum": 20.0})
+    second = replace(job(curve(*[0.1] * 5), name="second", created=50.0), method=Method(suspend=0.1, resume=0.1))
+    first = replace(first, method=second.method)
+    outcome = simulate(Scenario(ONE_GPU, (first, second), AT_ONCE), checked=True)
+    begins = min(span.start for span in outcome.spans if span.trial.name.startswith("second"))
+    assert begins < 50.0 + 5.0 + 2 * 30.0
+    assert outcome.broken == ()
+
+
 def test_the_memory_ledger_keeps_out_who_does_not_fit() -> None:
     """Two frozen trials of 6 do not fit beside each other into 10; with a method that frees the memory they do."""
     of = job(curve(0.1, 0.2), curve(0.1, 0.2), memory=6)
