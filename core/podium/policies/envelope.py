@@ -41,6 +41,8 @@ LOOK, RANKED = 0, 1
 LONGEST_LOOK = 0.9  # of a trial
 LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
+Rows = NDArray[np.intp]
+_BLOCK = 256  # rows that are compared at once: larger copies would be new pages each time
 _ODDS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -211,12 +213,24 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     rising = there[(-at.value[there]).argsort(kind="stable")[::-1]]
     front[at.rung[rising]] = rising  # the last one that is written stays
     columns = (front >= 0).nonzero()[0]
-    leaders = front[columns]
-    front_gain = table.gain[leaders, columns]
     beyond = (at.rung > columns[0]).nonzero()[0]
+    found = np.full(len(at.rung), -np.inf)
+    for start in range(0, len(beyond), _BLOCK):
+        rows = beyond[start : start + _BLOCK]
+        found[rows] = _largest_lags(table, rows, at.rung[rows], columns, front[columns], constants)
+    return found
+
+
+def _largest_lags(
+    table: EqualTraining, rows: Rows, rung: Rows, columns: Rows, leaders: Rows, constants: Constants
+) -> Floats:
+    """Of each of these rows, that stand on `rung`, its largest lag behind the `leaders` of lower rungs (`columns`)."""
+    front_gain = table.gain[leaders, columns]
+    first, end = int(columns[0]), int(columns[-1]) + 1
     # copies: all below is done in place, for speed
-    own, gain = table.best[beyond].take(columns, axis=1), table.gain[beyond].take(columns, axis=1)
-    hidden = (at.rung[beyond, None] <= columns) | ~(own > -np.inf)
+    own = table.best[rows, first:end].take(columns - first, axis=1)
+    gain = table.gain[rows, first:end].take(columns - first, axis=1)
+    hidden = (rung[:, None] <= columns) | ~(own > -np.inf)
     unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
     unit += _TINY
     unit *= constants.unit * table.ratio[columns] ** constants.spread
@@ -225,11 +239,9 @@ def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standing
     slope *= constants.slope
     lag += slope
     lag /= unit
-    hidden |= ~(lag > 0.0)
-    np.copyto(lag, -np.inf, where=hidden)
-    found = np.full(len(at.rung), -np.inf)
-    found[beyond] = lag.max(axis=1)
-    return found
+    lag[hidden] = -np.inf
+    largest = np.fmax.reduce(lag, axis=1)  # what is no number tells nothing
+    return np.where(largest > 0.0, largest, -np.inf)
 
 
 def trusted(
