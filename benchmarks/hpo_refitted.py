@@ -7,11 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
+
+from hpo_wrapped import Wrapped
 
 from podium.curves import final_value
 from podium.curves.board import Floats
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.domain.snapshot import JobView, Snapshot, TrialView
 from podium.policies import envelope
 from podium.policies.base import Ranked
 from podium.policies.envelope import Envelope
@@ -31,21 +32,11 @@ def reading(widths: tuple[Floats, Floats]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Refitted:
+class Refitted(Wrapped):
     """Ranks within `reading`, so it does not matter which process replays it, nor what that one replayed before."""
 
     inner: Envelope
     widths: tuple[Floats, Floats]
-    name: ClassVar[str] = "envelope"
-    needs_max_steps: ClassVar[bool] = True
-    cuts: ClassVar[bool] = False
-
-    @property
-    def hysteresis(self) -> float:
-        return self.inner.hysteresis
-
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         with reading(self.widths):

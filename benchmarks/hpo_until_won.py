@@ -10,14 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import hpo_runs
 from hpo_report import FAMILIES, ratio
 from hpo_runs import ENTRANTS, SHORT, Entrant, Run, by_entrant, jobs_of, run_all
+from hpo_wrapped import Wrapped
 
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.domain.snapshot import JobView, Snapshot, TrialView
 from podium.policies.base import Policy, Ranked
 from podium.policies.envelope import Envelope
 from podium.policies.fifo import Fifo
@@ -29,23 +29,12 @@ NAME = "envelope"
 
 
 @dataclass(frozen=True, slots=True)
-class UntilWon:
+class UntilWon(Wrapped):
     """The envelope until the pool's best trial has completed; then nothing that is measured here can change, and the
     rest goes in order, which is quicker to replay.
     """
 
-    inner: Policy
     winner: int  # its place in the pool
-    name: ClassVar[str] = "envelope"
-    needs_max_steps: ClassVar[bool] = True
-    cuts: ClassVar[bool] = False
-
-    @property
-    def hysteresis(self) -> float:
-        return self.inner.hysteresis
-
-    def turn(self, costs: Costs) -> float:
-        return self.inner.turn(costs)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Sequence[Ranked]:
         won = snapshot.trials[self.winner].phase is TrialPhase.SUCCEEDED

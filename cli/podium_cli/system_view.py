@@ -31,7 +31,7 @@ COLUMNS = (
 def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
-    where = f"{place.gpus} GPUs of {_counted(len(place.nodes), 'node')}"
+    where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
     return (
         f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
         f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, {len(contest.pools)} searches, "
@@ -44,10 +44,6 @@ def way(method: Method) -> str:
     if method.keeps_memory:
         return ""
     return f" ({method.name}{f': {method.basis}' if method.basis else ''})"
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:

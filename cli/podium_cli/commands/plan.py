@@ -93,7 +93,7 @@ def _in_place(job: HyperParamJob) -> str | None:
 def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
     name = _in_place(job) or "freeze"
-    if not KEEPS_MEMORY[name] and memory is None and (arguments.suspend is None or arguments.resume is None):
+    if methods.untold(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
         raise CliError(Exit.USAGE, "NoMemory", f"{text}, or give both of --suspend and --resume")
     if arguments.gpu_memory is not None and memory is None:

@@ -34,7 +34,7 @@ from podium_cli.report import simulation
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "pod_fails", "crashes", "exact")
-MOST = 10_000  # GPUs, nodes, searches: Podium's own bound on trials
+MOST = arrivals.MOST_TRIALS  # GPUs, nodes, searches as well
 
 
 def add(commands: Commands) -> None:
@@ -194,7 +194,7 @@ def _mean(arguments: argparse.Namespace, name: str) -> float:
 
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     name, out, back = arguments.method or "freeze", arguments.suspend, arguments.resume
-    if not KEEPS_MEMORY[name] and memory is None and (out is None or back is None):
+    if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
     return methods.method(name, memory, out, back, arguments.switch)

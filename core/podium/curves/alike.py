@@ -68,7 +68,7 @@ class Column:
         """
         values, places = self.values, self.places
         at = bisect_right(values, value) - 1
-        if at < 0 or value != value:
+        if at < 0 or math.isnan(value):
             return places[0]
         if at >= len(values) - 1 or value == (below := values[at]):
             return places[at]

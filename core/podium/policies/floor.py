@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from podium.curves.board import Board
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
 
 
 def overdue(
@@ -39,10 +39,10 @@ def overdue(
     if not held or count <= held:
         return None
     late = (waited > _bound(count, held, turn, min_share)).nonzero()[0]
-    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    there = _Gpus(seen, snapshot)
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():
         view = seen.views[row]
-        if view is not None and _servable(view, gpus, snapshot):
+        if view is not None and _servable(view) and all(there.can_be_had(uuid, view) for uuid in view.gpus):
             return int(row)
     return None
 
@@ -71,22 +71,31 @@ def _competes(job: JobView, other: JobView, *, leased: bool) -> bool:
     return not job.products or not other.products or not set(job.products).isdisjoint(other.products)
 
 
-def _servable(view: TrialView, gpus: Mapping[str, GpuView], snapshot: Snapshot) -> bool:
-    """Whether an order could let it work: its pod is at its gate or further and stays, and its GPUs can be had."""
-    if view.pod is None or view.phase is TrialPhase.PENDING or view.suspend or view.leaving or view.stopped:
+def _servable(view: TrialView) -> bool:
+    """Whether an order could let it work: its pod is at its gate or further and stays."""
+    if view.pod is None or view.phase is TrialPhase.PENDING:
         return False
-    return all(uuid in gpus and _can_be_had(gpus[uuid], view, snapshot) for uuid in view.gpus)
+    return not (view.suspend or view.leaving or view.stopped)
 
 
-def _can_be_had(gpu: GpuView, view: TrialView, snapshot: Snapshot) -> bool:
-    """No lease's end, no urgent pod, no silent node and no holder that may or can not give way stands against it."""
-    if gpu.lost or gpu.exclusive is not None or gpu.health != "Healthy":
-        return False
-    if gpu.holder is None or gpu.holder == view.key:
-        return True
-    holder = next((trial for trial in snapshot.trials if trial.key == gpu.holder), None)
-    if holder is None:
-        return True
-    if holder.pinned and not view.pinned:
-        return False
-    return any(job.key == holder.job and (job.freezes or job.saves) for job in snapshot.jobs)
+class _Gpus:
+    """Which GPUs a trial can be given; their holders are looked up once for all that are late."""
+
+    def __init__(self, seen: Board, snapshot: Snapshot) -> None:
+        self._gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+        held = {gpu.holder for gpu in snapshot.gpus if gpu.holder is not None}
+        mine = {key: seen.views[seen.rows[key]] for key in held & seen.rows.keys()}
+        others = held - mine.keys()
+        found = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
+        self._holders: Mapping[TrialKey, TrialView | None] = {**mine, **found}
+        self._give_way = {job.key for job in snapshot.jobs if job.freezes or job.saves}
+
+    def can_be_had(self, uuid: str, view: TrialView) -> bool:
+        """No lease's end, urgent pod, silent node, or holder that may or can not give way stands against it."""
+        gpu = self._gpus.get(uuid)
+        if gpu is None or gpu.lost or gpu.exclusive is not None or gpu.health != "Healthy":
+            return False
+        holder = None if gpu.holder is None else self._holders.get(gpu.holder)
+        if holder is None or holder.key == view.key:
+            return True
+        return holder.job in self._give_way and (view.pinned or not holder.pinned)

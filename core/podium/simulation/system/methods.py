@@ -36,6 +36,11 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
     )
 
 
+def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
+    """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds."""
+    return not KEEPS_MEMORY[name] and memory is None and (suspend is None or resume is None)
+
+
 def _takes(memory: int, rate: float) -> float:
     return max(LEAST, round(memory / rate, 2))
 
