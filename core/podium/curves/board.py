@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
+from operator import is_not
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -64,10 +66,11 @@ class Board:
 
     def __init__(self, maximize: bool) -> None:
         self.sign = 1.0 if maximize else -1.0
-        self._given_keys: list[TrialKey] = []
-        self._all_keys: list[TrialKey] = []
+        self._given: Sequence[TrialView] = ()
+        self._everything: Sequence[TrialView] = ()
         self.numbers: list[int] = []  # replaced, never changed, like `keys`
-        self._sources: list[tuple[bool, int]] = []
+        self._row_of_given: dict[int, int] = {}  # by place among the trials that are to be ranked
+        self._row_beside: dict[int, int] = {}  # by place in the snapshot, of those of the job that are not
         self.keys: list[TrialKey] = []
         self.rows: dict[TrialKey, int] = {}  # where each key is
         self.views: list[TrialView | None] = []
@@ -139,15 +142,16 @@ class Board:
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         everything = snapshot.trials
-        given_keys, all_keys = [t.key for t in trials], [t.key for t in everything]
-        if given_keys != self._given_keys or all_keys != self._all_keys:
+        given, beside = _others(trials, self._given), _others(everything, self._everything)
+        if given is None or beside is None:
             self._arrange(job, trials, everything)
-            self._given_keys, self._all_keys = given_keys, all_keys
-        views = self.views
-        for row, (of_given, index) in enumerate(self._sources):
-            view = trials[index] if of_given else everything[index]
-            if view is not views[row]:
-                self._see(row, view)
+            given, beside = range(len(trials)), range(len(everything))
+        self._given, self._everything = tuple(trials), tuple(everything)
+        for index in given:
+            self._see(self._row_of_given[index], trials[index])
+        for index in beside:
+            if (row := self._row_beside.get(index)) is not None:
+                self._see(row, everything[index])
 
     def _arrange(self, job: JobView, trials: Sequence[TrialView], everything: Sequence[TrialView]) -> None:
         """Which row each trial of the job has: those to be ranked and, from the snapshot, all others of the job."""
@@ -163,10 +167,13 @@ class Board:
         if keys != self.keys:
             self._resize(keys)
         self.numbers = [number for number, _, _, _ in sources]
-        self._sources = [(of_given, index) for _, _, of_given, index in sources]
-        self.given = np.flatnonzero([of_given for of_given, _ in self._sources])
+        self._row_of_given = {index: row for row, (_, _, of_given, index) in enumerate(sources) if of_given}
+        self._row_beside = {index: row for row, (_, _, of_given, index) in enumerate(sources) if not of_given}
+        self.given = np.flatnonzero([of_given for _, _, of_given, _ in sources])
 
     def _see(self, row: int, view: TrialView) -> None:
+        if view is self.views[row]:
+            return
         self.views[row] = view
         self.seconds[row] = view.gpu_seconds
         self.heard[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
@@ -201,6 +208,14 @@ class Board:
                 self.best[row] = value
             if value < self.worst[row]:
                 self.worst[row] = value
+
+
+def _others(now: Sequence[TrialView], before: Sequence[TrialView]) -> Sequence[int] | None:
+    """The places whose view is not the one from before; None where the trials themselves are others."""
+    if len(now) != len(before):
+        return None
+    found = list(compress(range(len(now)), map(is_not, now, before)))
+    return found if all(now[place].key == before[place].key for place in found) else None
 
 
 def board(job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Board:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ PER_DOUBLING = 8
 DOUBLINGS = 10
 RUNGS = PER_DOUBLING * DOUBLINGS
 TOP = 0.5  # the part of a column that its scales are taken from: who is far behind tells nothing of the race
+T = TypeVar("T")
 _TINY = 1e-12
 _FEW = 8  # rungs: numpy's calls cost more than so many numbers
 
@@ -57,6 +58,7 @@ class EqualTraining:
         self.ratio = np.ones(RUNGS)
         self.content = np.zeros(rows, dtype=np.intp)  # by row: changes whenever its values on the grid do
         self.derived: dict[Hashable, Any] = {}  # what others made of this table; empty again whenever it changes
+        self._kept: dict[Hashable, Any] = {}
         self._stale = np.ones(RUNGS, dtype=bool)
         self._seen = np.full(rows, -1)
         self._complete = np.zeros(rows, dtype=bool)
@@ -72,9 +74,17 @@ class EqualTraining:
         self.rung, self._seen = moved(self.rung, source, -1), moved(self._seen, source, -1)
         self.content = moved(self.content, source, 0)
         self.derived.clear()
+        self._kept.clear()
         self._complete = moved(self._complete, source, 0)
         self._curves = [() if row < 0 else self._curves[row] for row in source]
         self._top = [-math.inf if row < 0 else self._top[row] for row in source]
+
+    def keep(self, key: Hashable, make: Callable[[], T]) -> T:
+        """An object of the caller's that lives as long as these rows do; made when there is none."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
 
     def refresh(self, board: Board) -> None:
         """Reads the curves that have changed, and measures the rungs on which somebody stands. O(changes)."""

@@ -29,20 +29,19 @@ from numpy.typing import NDArray
 
 from podium.curves.alike import alike
 from podium.curves.board import Board, Floats, board
-from podium.curves.equal_training import EqualTraining, Standings, equal_training, middle
+from podium.curves.equal_training import EqualTraining, equal_training, middle
 from podium.curves.final_value import Forecast, forecasts, width
 from podium.curves.kin import company
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
 from podium.policies.base import OVERDUE, Ranking, shortest_turn
 from podium.policies.floor import overdue
 from podium.policies.horizon import horizon
+from podium.policies.newcomers import Newcomers, Scale
 
 LOOK, RANKED = 0, 1
 LONGEST_LOOK = 0.9  # of a trial
 LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
-Rows = NDArray[np.intp]
-_BLOCK = 256  # rows that are compared at once: larger copies would be new pages each time
 _ODDS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 
@@ -193,55 +192,14 @@ def lags(table: EqualTraining, lost: NDArray[np.bool_], constants: Constants) ->
             lag = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
             lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
             if constants.newcomer > 0.0:
-                lag = np.maximum(lag, constants.newcomer * behind_newcomers(table, lost, at, constants))
+                scale = Scale(constants.unit, constants.spread, constants.slope)
+                newcomers = table.keep(scale, lambda: Newcomers(table, scale))
+                lag = np.maximum(lag, constants.newcomer * newcomers.largest_lag(at, lost))
         lag[np.isnan(lag)] = np.inf
         lag[at.rung < 0] = 0.0
         lag[lost] = np.inf
         table.derived[question] = lag
     return cast(Floats, table.derived[question])
-
-
-def behind_newcomers(table: EqualTraining, lost: NDArray[np.bool_], at: Standings, constants: Constants) -> Floats:
-    """By row, the largest lag behind a trial that stands on a lower rung, at that rung; -inf where there is none.
-
-    Without it a trial that runs ahead alone is its own envelope and can never be overtaken.
-    """
-    there = ((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost).nonzero()[0]  # nobody is above the last rung
-    if not len(there):
-        return np.full(len(at.rung), -np.inf)
-    front = np.full(len(table.grid), -1)  # by rung: the best of those that stand on it, the first row among equals
-    rising = there[(-at.value[there]).argsort(kind="stable")[::-1]]
-    front[at.rung[rising]] = rising  # the last one that is written stays
-    columns = (front >= 0).nonzero()[0]
-    beyond = (at.rung > columns[0]).nonzero()[0]
-    found = np.full(len(at.rung), -np.inf)
-    for start in range(0, len(beyond), _BLOCK):
-        rows = beyond[start : start + _BLOCK]
-        found[rows] = _largest_lags(table, rows, at.rung[rows], columns, front[columns], constants)
-    return found
-
-
-def _largest_lags(
-    table: EqualTraining, rows: Rows, rung: Rows, columns: Rows, leaders: Rows, constants: Constants
-) -> Floats:
-    """Of each of these rows, that stand on `rung`, its largest lag behind the `leaders` of lower rungs (`columns`)."""
-    front_gain = table.gain[leaders, columns]
-    first, end = int(columns[0]), int(columns[-1]) + 1
-    # copies: all below is done in place, for speed
-    own = table.best[rows, first:end].take(columns - first, axis=1)
-    gain = table.gain[rows, first:end].take(columns - first, axis=1)
-    hidden = (rung[:, None] <= columns) | ~(own > -np.inf)
-    unit = np.maximum(gain, np.maximum(front_gain, table.lead_gain[columns]))
-    unit += _TINY
-    unit *= constants.unit * table.ratio[columns] ** constants.spread
-    lag = np.subtract(table.best[leaders, columns], own, out=own)
-    slope = np.subtract(front_gain, gain, out=gain)
-    slope *= constants.slope
-    lag += slope
-    lag /= unit
-    lag[hidden] = -np.inf
-    largest = np.fmax.reduce(lag, axis=1)  # what is no number tells nothing
-    return np.where(largest > 0.0, largest, -np.inf)
 
 
 def trusted(
