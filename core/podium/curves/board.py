@@ -142,7 +142,9 @@ class Board:
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         everything = snapshot.trials
-        given, beside = _others(trials, self._given), _others(everything, self._everything)
+        given = _others(trials, self._given)
+        alone = everything is trials and self._everything is self._given
+        beside = given if alone else _others(everything, self._everything)
         if given is None or beside is None:
             self._arrange(job, trials, everything)
             given, beside = range(len(trials)), range(len(everything))

@@ -34,7 +34,7 @@ class Kin:
     def __init__(self, parameters: Sequence[Parameters]) -> None:
         self._places = places(parameters)
         self._asked: tuple[bytes, bytes] | None = None
-        self._weights = np.zeros((0, 0))
+        self._weights = self._room = np.zeros((0, 0))
 
     def weights(self, new: Rows, opened: Rows) -> Floats:
         """(new, opened): 1 for equal configurations, towards 0 for unlike ones."""
@@ -49,7 +49,13 @@ class Kin:
             else:  # nothing tells them apart, so nothing is said
                 self._weights = squares
             self._asked = asked
+            self._room = np.empty_like(self._weights)
         return self._weights
+
+    def weighted(self, new: Rows, opened: Rows, by: Floats) -> Floats:
+        """The weights times `by`, one of each opened; until the next call: a new array would be new pages each time."""
+        weights = self.weights(new, opened)
+        return np.multiply(weights, by, out=self._room)
 
 
 def places(parameters: Sequence[Parameters]) -> Floats:
@@ -88,6 +94,6 @@ def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], wort
     if mean <= 0.0:
         return np.ones(len(rows))
     kin = seen.keep("kin", lambda: Kin([() if view is None else view.parameters for view in seen.views]))
-    weights = kin.weights(rows, asked) * trained[asked]
+    weights = kin.weighted(rows, asked, trained[asked])
     found: Floats = (weights @ worth[asked] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
     return found

@@ -8,15 +8,16 @@ training: a new value costs its own row, and a rung whose best newcomer is anoth
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Floats
-from podium.curves.equal_training import EqualTraining, Standings
+from podium.curves.equal_training import RUNGS, EqualTraining, Standings
 
 _TINY = 1e-12
-_BLOCK = 256  # rows that are compared at once: larger copies would be new pages each time
+_CELLS = 8192  # that are compared at once: larger copies would be new pages each time
 Rows = NDArray[np.intp]
 
 
@@ -47,10 +48,7 @@ class Newcomers:
         ahead. O(changes x (rows + rungs)), and one pass over the matrix.
         """
         table = self._table
-        there = ((at.rung >= 0) & (at.rung < len(table.grid) - 1) & ~lost).nonzero()[0]  # none is above the last rung
-        front = np.full(len(table.grid), -1)  # by rung: the best of those that stand on it, the first row among equals
-        rising = there[(-at.value[there]).argsort(kind="stable")[::-1]]
-        front[at.rung[rising]] = rising  # the last one that is written stays
+        front = _front(at, ~lost & (at.rung < RUNGS - 1))  # none is above the last rung
         columns = (front >= 0).nonzero()[0]
         against = np.full_like(self._against, np.nan)
         leaders = front[columns]
@@ -65,24 +63,22 @@ class Newcomers:
         self._against = against
         self._content[:] = table.content
         self._lag[changed & (front < 0)] = -np.inf
-        for start in range(0, len(rows), _BLOCK):
-            self._compare(rows[start : start + _BLOCK], columns, at.rung)
-        again = (changed & (front >= 0)).nonzero()[0]
-        if len(again) and len(rows) < len(at.rung):
-            everyone = np.arange(len(at.rung))
-            for start in range(0, len(everyone), _BLOCK):
-                self._compare(everyone[start : start + _BLOCK], again, at.rung)
-        largest = np.fmax.reduce(self._lag, axis=0)  # what is no number tells nothing
-        return np.where(largest > 0.0, largest, -np.inf)
+        self._compare(rows, columns, at.rung)
+        if len(rows) < len(at.rung):
+            self._compare(np.arange(len(at.rung)), (changed & (front >= 0)).nonzero()[0], at.rung)
+        return cast(Floats, self._lag.max(axis=0))
 
     def _compare(self, rows: Rows, columns: Rows, rung: Rows) -> None:
-        if not len(columns):
-            return
+        step = max(1, _CELLS // max(1, len(columns)))
+        for start in range(0, len(rows) if len(columns) else 0, step):
+            self._compare_some(rows[start : start + step], columns, rung)
+
+    def _compare_some(self, rows: Rows, columns: Rows, rung: Rows) -> None:
         table, scale = self._table, self._scale
         cells = np.ix_(rows, columns)
         best, leader_gain, lead_gain, ratio = self._against[:, columns]
         own, gain = table.best[cells], table.gain[cells]  # copies: all below is done in place, for speed
-        hidden = (rung[rows][:, None] <= columns) | ~(own > -np.inf)
+        told = (rung[rows][:, None] > columns) & (own > -np.inf)
         unit = np.maximum(gain, np.maximum(leader_gain, lead_gain))
         unit += _TINY
         unit *= scale.unit * ratio**scale.spread
@@ -91,5 +87,16 @@ class Newcomers:
         slope *= scale.slope
         lag += slope
         lag /= unit
-        lag[hidden] = -np.inf
-        self._lag[np.ix_(columns, rows)] = lag.T
+        told &= lag > 0.0  # what is no number tells nothing
+        self._lag[np.ix_(columns, rows)] = np.where(told, lag, -np.inf).T
+
+
+def _front(at: Standings, of: NDArray[np.bool_]) -> Rows:
+    """By rung: the row of the best among those that stand there, the first among equals; -1 for none."""
+    there = (of & (at.rung >= 0)).nonzero()[0]
+    best = np.full(RUNGS, -np.inf)
+    np.maximum.at(best, at.rung[there], at.value[there])
+    leading = there[at.value[there] == best[at.rung[there]]][::-1]
+    front = np.full(RUNGS, -1)
+    front[at.rung[leading]] = leading  # the last one that is written stays
+    return front
