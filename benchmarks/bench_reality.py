@@ -7,7 +7,8 @@
    shares, what starts, ends and suspensions took. Who is trained when, and who is stopped, is the planner's affair, and
    the cluster's decisions are not read.
 3. Compares (reality_compare): Kendall's tau of the order of matched turns on GPUs, errors of the trials' finish times.
-4. Forecasts each job as `podium plan` does, and compares that as well (reality_forecast).
+4. Repeats each simulation with the speeds of its trials a little other (reality_noise): what hangs on near ties.
+5. Forecasts each job as `podium plan` does, and compares that as well (reality_forecast).
 
 The job's policy is the example's, or `--policy NAME` without settings. Bars: tau >= 0.9, error of the finish time 10 %
 in the median, 25 % at the 90th percentile. Writes benchmarks/results/bench-reality.md and .png, for another policy than
@@ -27,8 +28,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 import reality_forecast
+import reality_noise
 from reality_compare import BARS, Comparison, Search, compared, read_searches
 from reality_forecast import Forecasted, forecasted
+from reality_noise import Repeated, repeated
 from reality_record import example, record
 
 from podium.policies.registry import NAMES
@@ -59,6 +62,7 @@ class Report:
     gpus: int
     nodes: int
     found: tuple[Comparison, ...]
+    repeats: tuple[Repeated, ...]
     forecasts: tuple[Forecasted, ...]
 
     @property
@@ -93,7 +97,8 @@ def report(searches: Sequence[Search], policy: str | None) -> Report:
         raise ValueError(f"{text}; give a folder with searches of one policy{f', {policy}' if policy else ''}")
     nodes = [(sum(node.gpus for node in place), len(place)) for place in places]
     forecasts = [forecasted(job, *size, one.run) for job, size, one in zip(jobs, nodes, searches, strict=True)]
-    return Report(names[0], *nodes[0], tuple(compared(search) for search in searches), tuple(forecasts))
+    found, repeats = (tuple(map(make, searches)) for make in (compared, repeated))
+    return Report(names[0], *nodes[0], found, repeats, tuple(forecasts))
 
 
 def main() -> None:
@@ -133,6 +138,7 @@ def publish(made: Report, note: str) -> None:
         "stopped": [one.stopped for one in found],
         "bars": BARS,
         "held": [one.held for one in found],
+        "against_itself": reality_noise.result(made.repeats),
         "forecast": reality_forecast.result(made.forecasts),
     }
     rows = [one.row(number) for number, one in enumerate(found)]
@@ -150,6 +156,7 @@ def publish(made: Report, note: str) -> None:
             *rows,
             *([f"\n{note}"] if note else []),
             f"\n![turns and finish times]({name}.png)",
+            *reality_noise.section(made.repeats),
             *reality_forecast.section(made.forecasts, made.gpus, made.nodes),
             f"\nRESULT {json.dumps(result)}\n",
         ]

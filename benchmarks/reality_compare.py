@@ -145,16 +145,30 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
 
 
 def compared(search: Search) -> Comparison:
-    outcome = simulate(search.scenario)
-    mine, ends = turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
-    both = sorted(search.turns.keys() & mine.keys())
-    pairs = tuple(Pair(search.turns[key], mine[key]) for key in both)
-    finishes = tuple(Pair(real, end) for n, real in sorted(search.ends.items()) if (end := ends.get(n)) is not None)
+    return likened(search.turns, search.ends, search.stopped, simulate(search.scenario))
+
+
+def likened(
+    turns: Mapping[TurnKey, float], ends: Mapping[int, float], early: frozenset[int], outcome: Outcome
+) -> Comparison:
+    """Turns, ends and stopped trials of one course of a search, and another course of it, simulated."""
+    mine, ended = turns_of(outcome), ends_of(outcome)
+    both = sorted(turns.keys() & mine.keys())
+    pairs = tuple(Pair(turns[key], mine[key]) for key in both)
+    finishes = tuple(Pair(real, ended[number]) for number, real in sorted(ends.items()) if number in ended)
     tau = float(kendalltau([p.real for p in pairs], [p.simulated for p in pairs]).statistic)
-    counts = (len(search.turns), len(mine))
-    early = {trial.number for trial in outcome.trials if trial.phase is TrialPhase.EARLY_STOPPED}
-    stops = (len(search.stopped), len(early), len(search.stopped & early))
-    return Comparison(pairs, finishes, counts, 2.0 * len(both) / sum(counts), tau, stops)
+    counts, stops = (len(turns), len(mine)), stopped_in(outcome)
+    return Comparison(
+        pairs, finishes, counts, 2.0 * len(both) / sum(counts), tau, (len(early), len(stops), len(early & stops))
+    )
+
+
+def ends_of(outcome: Outcome) -> dict[int, float]:
+    return {trial.number: trial.ended for trial in outcome.trials if trial.ended is not None}
+
+
+def stopped_in(outcome: Outcome) -> frozenset[int]:
+    return frozenset(trial.number for trial in outcome.trials if trial.phase is TrialPhase.EARLY_STOPPED)
 
 
 def turns_of(outcome: Outcome) -> dict[TurnKey, float]:

@@ -70,6 +70,19 @@ def test_a_search_is_like_itself_and_not_like_a_shuffled_one(
     assert slower.row(0).endswith("| NO |")
 
 
+def test_a_search_is_repeated_with_other_speeds(
+    compare: ModuleType, load_script: Callable[[Path], ModuleType], scenario: Scenario
+) -> None:
+    noise = load_script(BENCHMARKS / "reality_noise.py")  # imports the other by its name
+    assert noise.noisy(scenario, 0.0, 0) == scenario
+    assert noise.noisy(scenario, 0.01, 0) == noise.noisy(scenario, 0.01, 0) != noise.noisy(scenario, 0.01, 1)
+    noise.NOISES, noise.REPEATS = (0.0, 0.2), 3
+    found = noise.repeated(compare.Search(scenario, {}, {}, frozenset(), None))
+    assert [(one.held, one.error(0.9)) for one in found.again[0.0]] == [(True, 0.0)] * 3
+    assert all(one.error(0.9) > 0.0 for one in found.again[0.2])
+    assert noise.result([found])["held"]["0"] == 3
+
+
 def test_turns_that_one_side_lacks_are_told(compare: ModuleType, likened: Likened, scenario: Scenario) -> None:
     outcome = simulate(scenario)
     turns, ends = compare.turns_of(outcome), {trial.number: trial.ended for trial in outcome.trials}
