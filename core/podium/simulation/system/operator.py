@@ -64,7 +64,7 @@ class Operator:
         self._pods, self._reports, self._writer = pods, reports, writer
 
     def arrive(self, job: SimJob) -> None:
-        self.jobs[job.key] = Job(job, job.view)
+        self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
         self.changed()
 
     def changed(self) -> None:
@@ -81,7 +81,7 @@ class Operator:
         job = trial.job.view
         if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
             return 0.0
-        policy = policy_of(job)
+        policy = trial.job.policy
         if policy.cuts:
             return 0.0
         if job.target is not None:

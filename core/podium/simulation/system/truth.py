@@ -13,6 +13,7 @@ from enum import Enum, auto
 
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
+from podium.policies.base import Policy
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.scenario import NodeSpec, SimJob
 
@@ -53,6 +54,7 @@ PHASES: Mapping[State, TrialPhase] = {
 class Job:
     spec: SimJob
     view: JobView
+    policy: Policy
     ended: float | None = None
     succeeded: bool = False
     reason: str = ""
