@@ -18,10 +18,10 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
 def heading(found: Forecast) -> str:
-    view = found.view
+    view, of = found.view, found.recording
     return (
         f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {len(found.own)} "
-        f"simulated searches on curves of {texts.clean(found.recording.task)}"
+        f"simulated searches on curves of {texts.search(of.task, of.metric, of.maximize)}"
     )
 
 
@@ -59,6 +59,8 @@ def as_json(found: Forecast) -> str:
         "job": found.view.key.name,
         "policy": found.view.policy,
         "curves": found.recording.task,
+        "metric": found.recording.metric,
+        "goal": texts.goal(found.recording.maximize),
         "assumptions": found.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}

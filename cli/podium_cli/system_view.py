@@ -33,9 +33,11 @@ def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
     where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
+    of = contest.recording
     return (
-        f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, {len(contest.pools)} searches, "
+        f"{texts.search(of.task, of.metric, of.maximize)}: {len(pool.trials)} trials on {where}, "
+        f"{shares} trials to a GPU, {method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
+        f"{len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 
@@ -115,6 +117,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
+        "goal": texts.goal(contest.recording.maximize),
         "trials": len(contest.pools[0].trials),
         "searches": len(contest.pools),
         "gpus": place.gpus,

@@ -73,5 +73,19 @@ def parameters(values: Mapping[str, Scalar]) -> str:
     return " ".join(f"{clean(name)}={scalar(value)}" for name, value in values.items())
 
 
+def better(maximize: bool) -> str:
+    return f"{'larger' if maximize else 'smaller'} is better"
+
+
+def search(task: str, metric: str, maximize: bool) -> str:
+    """What a table is of: the task, and which way its metric is better."""
+    return f"{clean(task)} ({clean(metric)}, {better(maximize)})"
+
+
+def goal(maximize: bool) -> str:
+    """As objects and recordings have it."""
+    return "maximize" if maximize else "minimize"
+
+
 def percent(part: float, whole: float) -> str:
     return NOTHING if whole <= 0 else f"{100 * part / whole:.0f} %"

@@ -41,7 +41,7 @@ def add(commands: Commands) -> None:
         cluster=False,
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml", help="one HyperParamJob")
-    simulate.curves(parser, goal=None)
+    simulate.curves(parser, goal="that of the job")
     text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
     parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
@@ -54,8 +54,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     job = _job(arguments.job)
     view = _view(job)
     where = simulate.place_of(arguments, _method(job, view, arguments))
-    arguments.goal = arguments.goal or ("maximize" if view.maximize else "minimize")
-    found = simulate.recordings(arguments)
+    found = simulate.recordings(arguments, goal="maximize" if view.maximize else "minimize")
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
         raise CliError(Exit.USAGE, "ManyCurves", text)

@@ -73,7 +73,7 @@ class Recording:
 
 def load(path: Path) -> Recording:
     """One file; raises RecordingError."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         try:
             return parse(file, path.name)

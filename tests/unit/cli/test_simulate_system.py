@@ -21,7 +21,7 @@ SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--susp
 def test_a_table_with_what_the_system_adds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *SHORT, "--policy", "envelope", "--policy", "asha"]) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("digits_example: 6 trials on 2 GPUs of 2 nodes, 4 trials to a GPU, 1 s + 1 s a switch")
+    assert lines[0].startswith("digits_example (val_acc, larger is better): 6 trials on 2 GPUs of 2 nodes, 4 trials")
     assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "asha"}
     fifo = next(line for line in lines if line.startswith("fifo")).split()
     assert fifo[-1] == "0", "fifo suspends nobody"
