@@ -173,6 +173,9 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
     given = _machine(arguments)
     timing = Timing() if arguments.load is None else Timing(load=arguments.load)
     nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
+    if nodes > given.gpus:
+        text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
+        raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {given.gpus} nodes at most, or more GPUs")
     return system_contest.Place(
         nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,

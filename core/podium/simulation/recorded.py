@@ -27,6 +27,7 @@ from podium.domain.snapshot import Scalar
 from podium.schema.trial import Observation
 
 GOALS = ("maximize", "minimize")
+MOST_SECONDS = 1e8  # of a trial, three years: clocks of 64 of them in a row still tell microseconds apart
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
 
 
@@ -146,6 +147,8 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
     if not (seconds[0] > 0.0 and seconds[-1] < math.inf and all(b > a for a, b in pairwise(seconds))):
         raise RecordingError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
+    if seconds[-1] > MOST_SECONDS:
+        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
     return RecordedTrial(
         str(record["trial"]),
         MappingProxyType({name: _scalar(value) for name, value in hparams.items()}),
@@ -154,6 +157,10 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         _steps(record, seconds, where),
         _observed(record, where),
     )
+
+
+def too_long(seconds: float) -> str:
+    return f"{seconds:g} seconds are more than three years; give {MOST_SECONDS:g} at most, in seconds of training"
 
 
 def _array(given: object) -> list[Any]:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
 from podium.simulation.event_files import Say, event_files, is_event_file, read_events, unheard
-from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, load
+from podium.simulation.recorded import MOST_SECONDS, RecordedTrial, Recording, RecordingError, load, too_long
 
 COLUMNS = ("trial", "step", "value", "seconds")
 KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
@@ -154,6 +154,8 @@ def _trial(
             raise RecordingError(f"{where}: {field} must increase with every evaluation; is a line there twice?")
     if seconds[0] <= 0.0:
         raise RecordingError(f"{where}: the first evaluation is at {seconds[0]:g} seconds; training took time, give it")
+    if seconds[-1] > MOST_SECONDS:
+        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
     return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
 
 

@@ -40,6 +40,7 @@ NOS = [
     ({"seconds": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
     ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
+    ({"seconds": [1, 1.1e8]}, "x.jsonl, line 2: 1.1e+08 seconds are more than three years; give 1e+08 at most"),
     ({"step": "12"}, "x.jsonl, line 2: step must be an array of numbers"),
     ({"value": [0, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308; write null"),
     ({"seconds": [1, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308"),

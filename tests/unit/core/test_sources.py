@@ -62,6 +62,14 @@ def test_every_no_names_the_place(text: str, told: str, tmp_path: Path) -> None:
         read_all([written(tmp_path, text)], Reading())
 
 
+def test_seconds_that_no_training_takes(tmp_path: Path) -> None:
+    table = TABLE.replace("a,3,,31", "a,3,,3e300")
+    with pytest.raises(
+        RecordingError, match=r"csv, trial a: 3e\+300 seconds are more than three years; give 1e\+08 at"
+    ):
+        read_all([written(tmp_path, table)], Reading())
+
+
 def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     written(tmp_path, TABLE)
     (tmp_path / "x.jsonl").write_text(LINES)
