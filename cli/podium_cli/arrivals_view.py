@@ -35,8 +35,9 @@ def heading(contest: ArrivalsContest) -> str:
     place, arrivals = contest.place, contest.arrivals
     method, shares = place.method, place.nodes[0].shares
     when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
+    of = contest.recording
     return (
-        f"{texts.clean(contest.recording.task)}: {texts.count(arrivals.jobs, 'job')} of "
+        f"{texts.search(of.task, of.metric, of.maximize)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
         f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, {shares} trials to a GPU, "
         f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
@@ -135,6 +136,7 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
+        "goal": texts.goal(contest.recording.maximize),
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rich.table import Table
@@ -18,10 +19,10 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
 def heading(found: Forecast) -> str:
-    view = found.view
+    view, of = found.view, found.recording
     return (
         f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {len(found.own)} "
-        f"simulated searches on curves of {texts.clean(found.recording.task)}"
+        f"simulated searches on curves of {texts.search(of.task, of.metric, of.maximize)}"
     )
 
 
@@ -37,10 +38,20 @@ def table(found: Forecast) -> Table:
         values = [value for run in found.own if (value := best_at(run, share)) is not None]
         cells = [texts.number(value) for value in spread(values)] if values else [texts.NOTHING] * 3
         made.add_row(f"best after {share:.0%} of the time", cells[1], cells[0], cells[2], "")
-    ends = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
-    low, middle, high = spread([float(n) for n in ends])
+    cut = [sum(t.phase is TrialPhase.EARLY_STOPPED for t in run.outcome.trials) for run in found.own]
+    low, middle, high = spread([float(n) for n in cut])
     made.add_row("trials stopped early", *(texts.number(n) for n in (middle, low, high)), "")
     return made
+
+
+def ends(found: Forecast) -> str:
+    """Why the searches ended, the most frequent reason first: a target or a budget ends one before its last trial."""
+    return f"ended by {_reasons(found.own)}; under fifo by {_reasons(found.fifo)}"
+
+
+def _reasons(runs: Sequence[Searched]) -> str:
+    found = Counter(run.outcome.only.reason for run in runs).most_common()
+    return found[0][0] if len(found) == 1 else ", ".join(f"{reason} ({times})" for reason, times in found)
 
 
 def assumptions(found: Forecast) -> list[str]:
@@ -59,6 +70,8 @@ def as_json(found: Forecast) -> str:
         "job": found.view.key.name,
         "policy": found.view.policy,
         "curves": found.recording.task,
+        "metric": found.recording.metric,
+        "goal": texts.goal(found.recording.maximize),
         "assumptions": found.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}
@@ -72,7 +85,7 @@ def _plain(run: Searched) -> dict[str, object]:
     score = run.score
     return {
         "endSeconds": score.end,
-        "reason": run.outcome.jobs[0].reason,
+        "reason": run.outcome.only.reason,
         "nearBestSeconds": score.near_best,
         "best": score.best,
         "gpuHours": score.gpu_seconds / HOUR,

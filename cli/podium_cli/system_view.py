@@ -9,6 +9,7 @@ from statistics import fmean, median
 from rich.table import Table
 
 from podium.simulation.compare import geometric_mean
+from podium.simulation.metrics import near_best
 from podium.simulation.system.contest import BASE, Searched, SearchScore, SystemContest
 from podium.simulation.system.scenario import Method
 from podium_cli import texts
@@ -32,9 +33,11 @@ def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
     where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
+    of = contest.recording
     return (
-        f"{texts.clean(contest.recording.task)}: {len(pool.trials)} trials on {where}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, {len(contest.pools)} searches, "
+        f"{texts.search(of.task, of.metric, of.maximize)}: {len(pool.trials)} trials on {where}, "
+        f"{shares} trials to a GPU, {method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
+        f"{len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 
@@ -47,7 +50,9 @@ def way(method: Method) -> str:
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:
-    """NEAR BEST: until a value within 1 % of the best of all; never: in half of the searches or more."""
+    """NEAR BEST: until a value within 1 % of the best of all; never: in half of the searches or more; a dash: no trial
+    of theirs has a finite value.
+    """
     return [_row(contest, name) for name in fastest_first(contest)]
 
 
@@ -86,7 +91,7 @@ def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
     return (
         name,
         texts.number(_middle(runs, lambda score: score.best)),
-        NEVER if near is None else texts.duration(near),
+        NEVER if near is None and _has_best(contest) else texts.duration(near),
         f"{geometric_mean(ratios):.2f}" if whole else texts.NOTHING,
         f"{min(ratios):.2f}" if whole else texts.NOTHING,
         texts.number(fmean(run.score.regret for run in runs), 3),
@@ -95,6 +100,10 @@ def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
         str(round(fmean(run.score.suspensions for run in runs))),
     )
+
+
+def _has_best(contest: SystemContest) -> bool:
+    return any(near_best(pool) is not None for pool in contest.pools)
 
 
 def _middle(runs: Sequence[Searched], of: Callable[[SearchScore], float | None]) -> float | None:
@@ -108,6 +117,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
+        "goal": texts.goal(contest.recording.maximize),
         "trials": len(contest.pools[0].trials),
         "searches": len(contest.pools),
         "gpus": place.gpus,

@@ -9,6 +9,7 @@ from podium.curves.wire import diverged
 from podium.schema.job import Scalar
 
 NOTHING = "–"
+READABLE = 1e15  # whole numbers from here on are shown with an exponent
 
 
 def clean(text: str) -> str:
@@ -17,12 +18,12 @@ def clean(text: str) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Significant digits, no trailing zeros, no exponent where a plain number is as short."""
+    """Significant digits, no trailing zeros, no exponent where a plain number can be read."""
     if value is None:
         return NOTHING
     if diverged(value):
         return "diverged"
-    return f"{value:.{digits}g}" if abs(value) < 10**digits else f"{value:.0f}"
+    return f"{value:.0f}" if 10**digits <= abs(value) < READABLE else f"{value:.{digits}g}"
 
 
 def count(things: int, name: str) -> str:
@@ -71,6 +72,20 @@ def scalar(value: Scalar) -> str:
 
 def parameters(values: Mapping[str, Scalar]) -> str:
     return " ".join(f"{clean(name)}={scalar(value)}" for name, value in values.items())
+
+
+def better(maximize: bool) -> str:
+    return f"{'larger' if maximize else 'smaller'} is better"
+
+
+def search(task: str, metric: str, maximize: bool) -> str:
+    """What a table is of: the task, and which way its metric is better."""
+    return f"{clean(task)} ({clean(metric)}, {better(maximize)})"
+
+
+def goal(maximize: bool) -> str:
+    """As objects and recordings have it."""
+    return "maximize" if maximize else "minimize"
 
 
 def percent(part: float, whole: float) -> str:

@@ -42,13 +42,27 @@ def _run(arguments: argparse.Namespace) -> Exit:
     seen = picture(arguments)
     found = recording_of(seen)
     if not found.trials:
-        text = f"none of the {len(seen.trials)} trials of {found.task} was trained to its end and has shown a value yet"
-        raise CliError(Exit.FAILED, "NothingToExport", f"{text}; wait until some have")
+        raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
     write(output, "".join(f"{line}\n" for line in lines(found)))
     left = len(seen.trials) - len(found.trials)
     print(f"{output}: {len(found.trials)} trials; {left} that were not trained to their end are left out.")
     return Exit.OK
+
+
+def _nothing(seen: JobPicture) -> str:
+    """Why there is no trial to write, and whether waiting helps."""
+    every, policy = len(seen.trials), seen.job.spec.policy.name
+    nothing = f"none of the {every} trials of {seen.job.metadata.name} was trained to its end and has shown a value"
+    if not seen.ended:
+        return f"{nothing} yet; wait until some have"
+    cut = sum(trial.status.phase is TrialPhase.EARLY_STOPPED for trial in seen.trials)
+    ended = f"the job is finished ({seen.job.status.phase})"
+    if every and cut == every:
+        why = f"{ended} and its policy, {policy}, ended every trial early"
+    else:
+        why = f"{ended}, and {cut} of them were ended early"
+    return f"{nothing}: {why}; export needs trials that were trained to their end, as a job with policy fifo trains all"
 
 
 def recording_of(seen: JobPicture) -> Recording:

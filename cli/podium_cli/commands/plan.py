@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from podium.domain.snapshot import JobView
@@ -41,7 +42,7 @@ def add(commands: Commands) -> None:
         cluster=False,
     )
     parser.add_argument("job", type=Path, metavar="JOB.yaml", help="one HyperParamJob")
-    simulate.curves(parser, goal=None)
+    simulate.curves(parser, goal="that of the job")
     text = "of one step of this job: the curves are stretched to its maxSteps (default: as recorded)"
     parser.add_argument("--step-seconds", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="searches to simulate (default: 5)")
@@ -52,10 +53,9 @@ def add(commands: Commands) -> None:
 
 def _run(arguments: argparse.Namespace) -> Exit:
     job = _job(arguments.job)
-    view = _view(job)
+    view = _view(job, arguments.job)
     where = simulate.place_of(arguments, _method(job, view, arguments))
-    arguments.goal = arguments.goal or ("maximize" if view.maximize else "minimize")
-    found = simulate.recordings(arguments)
+    found = simulate.recordings(arguments, goal="maximize" if view.maximize else "minimize")
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
         raise CliError(Exit.USAGE, "ManyCurves", text)
@@ -71,6 +71,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
         return Exit.OK
     print(plan_view.heading(made))
     show(plan_view.table(made))
+    print(plan_view.ends(made))
     print("\n".join(plan_view.assumptions(made)))
     return Exit.OK
 
@@ -102,9 +103,13 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     return methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
 
 
-def _view(job: HyperParamJob) -> JobView:
+def _view(job: HyperParamJob, path: Path) -> JobView:
     """As the operator will see the job when it is accepted, with times counted from now."""
     points = grid_points(job.spec) if job.spec.search.algorithm == "grid" else None
     view = job_view(job, points=points, accepted=True, finished=False, freezes=_in_place(job) is not None)
-    deadline = None if view.deadline is None else max(0.0, view.deadline - time.time())
+    deadline = None if view.deadline is None else view.deadline - time.time()
+    if deadline is not None and deadline <= 0.0:
+        text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(view.deadline or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
+        text += " is past, and the job would end at once; give a later one, or leave it out"
+        raise CliError(Exit.FAILED, "DeadlinePast", text)
     return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

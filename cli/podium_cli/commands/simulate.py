@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,13 +19,13 @@ from podium.schema.quantity import to_bytes
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
-from podium.simulation.sources import Reading, read_all
+from podium.simulation.sources import KINDS, Reading, asks_for_goal, read_all
 from podium.simulation.system import contest as system_contest
 from podium.simulation.system import methods
 from podium.simulation.system.methods import KEEPS_MEMORY
 from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
-from podium_cli import simulate_view, system_view
+from podium_cli import simulate_view, system_view, texts
 from podium_cli.commands import arrivals
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
@@ -106,14 +107,15 @@ def place(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exact", action="store_true", help=text)
 
 
-def curves(parser: argparse.ArgumentParser, goal: str | None = "maximize") -> None:
-    """What says where the curves are; `recordings` reads them. `goal`: its default, None: the job's."""
+def curves(parser: argparse.ArgumentParser, goal: str = "maximize") -> None:
+    """What says where the curves are; `recordings` reads them. `goal`: what --help says of its default."""
     text = (
-        "curves: JSON lines, also .gz, a CSV table, a TensorBoard folder, or a folder of files (default: the example's)"
+        "curves: JSON lines or a CSV table, also .gz, a TensorBoard folder, or a folder of files "
+        "(default: the example's)"
     )
     parser.add_argument("curves", nargs="*", default=[], type=Path, metavar="FILE", help=text)
-    text = f"of CSV and TensorBoard (default: {goal or 'that of the job'})"
-    parser.add_argument("--goal", choices=("maximize", "minimize"), default=goal, help=text)
+    text = f"of CSV and TensorBoard; JSON lines say it themselves (default: {goal})"
+    parser.add_argument("--goal", choices=("maximize", "minimize"), help=text)
     parser.add_argument("--metric", metavar="NAME", help="the scalar to read from TensorBoard folders")
 
 
@@ -171,6 +173,9 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
     given = _machine(arguments)
     timing = Timing() if arguments.load is None else Timing(load=arguments.load)
     nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
+    if nodes > given.gpus:
+        text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
+        raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {given.gpus} nodes at most, or more GPUs")
     return system_contest.Place(
         nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
@@ -256,17 +261,28 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+def recordings(arguments: argparse.Namespace, goal: str = "maximize") -> tuple[Recording, ...]:
+    """`goal`: of curves that do not say it, where --goal is not given. What was left out is said on standard error."""
     paths: list[Path] = arguments.curves
-    reading = Reading(arguments.goal == "maximize", arguments.metric)
+    reading = Reading((arguments.goal or goal) == "maximize", arguments.metric)
     try:
-        found = read_all(paths, reading) if paths else (bundled(),)
+        found = read_all(paths, reading, _note) if paths else (bundled(),)
+        asked = arguments.goal is None or asks_for_goal(paths)
     except RecordingError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
         text = f"{error.filename or paths[0]}: {error.strerror or error}; name a file of curves, or a folder of them"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", text) from error
     if not found:
-        text = f"{paths[0]}: no .jsonl, .jsonl.gz, .csv or event file is in it; name a folder that has some"
+        text = f"{paths[0]}: no file of curves is in it; read are {KINDS}: name a folder that has some"
         raise CliError(Exit.NOT_FOUND, "NoCurves", text)
+    for recording in found:
+        if not asked and recording.maximize != reading.maximize:
+            text = f"--goal: {arguments.goal} is without effect: {recording.task} says itself that "
+            text += f"{texts.better(recording.maximize)}; leave --goal out, or correct the header of its file"
+            raise CliError(Exit.USAGE, "GoalWithoutEffect", text)
     return found
+
+
+def _note(text: str) -> None:
+    print(f"podium: note: {texts.clean(text)}", file=sys.stderr)

@@ -1,8 +1,12 @@
-"""SVG by small pure functions: drawings, scales, ticks. Nothing here knows what a trial is; used by charts."""
+"""SVG by small pure functions: drawings, scales, ticks. Nothing here knows what a trial is; used by charts.
+
+Ranges are taken of the halves: the difference of two large numbers may be beyond the largest.
+"""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,9 +52,9 @@ class Scale:
         low, high, at = self.low, self.high, given
         if self.log:
             low, high, at = math.log(low), math.log(high), math.log(max(given, self.low * 1e-3))
-        if high == low:
+        if high / 2 == low / 2:
             return (self.begin + self.end) / 2
-        share = min(max((at - low) / (high - low), 0.0), 1.0)  # outliers sit on the edge
+        share = min(max((at / 2 - low / 2) / (high / 2 - low / 2), 0.0), 1.0)  # outliers sit on the edge
         return self.begin + share * (self.end - self.begin)
 
     def ticks(self, count: int = 5) -> list[float]:
@@ -61,7 +65,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     """About `count` round numbers within [low, high]."""
     if not high > low:
         return [low]
-    rough = (high - low) / max(count, 1)
+    rough = (high / 2 - low / 2) / (max(count, 1) / 2)
     power = 10.0 ** math.floor(math.log10(rough))
     gap = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
     first = math.ceil(low / gap - 1e-9)
@@ -77,11 +81,11 @@ def time_ticks(span: float, count: int = 8) -> list[float]:
 
 def log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten within; with fewer than two of them also 2 and 5 times."""
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    powers = range(math.floor(math.log10(low)), min(math.ceil(math.log10(high)), sys.float_info.max_10_exp) + 1)
 
     def within(factors: tuple[int, ...]) -> list[float]:
         marks = [factor * 10.0**power for power in powers for factor in factors]
-        return [mark for mark in marks if low * 0.999 <= mark <= high * 1.001]
+        return [mark for mark in marks if low * 0.999 <= mark <= high * 1.001 and math.isfinite(mark)]
 
     tens = within((1,))
     return tens if len(tens) >= 2 else within((1, 2, 5))
@@ -98,5 +102,5 @@ def reach(values: Sequence[float], extra: Sequence[float] = ()) -> tuple[float, 
     if spread > 0:
         low, high = max(low, quarter - 5 * spread), min(high, most + 5 * spread)
     low, high = min([low, *extra]), max([high, *extra])
-    margin = (high - low) * 0.04 or abs(high) * 0.1 or 1.0
-    return (low - margin, high + margin)
+    margin = (high / 2 - low / 2) * 0.08 or abs(high) * 0.1 or 1.0
+    return (max(low - margin, -sys.float_info.max), min(high + margin, sys.float_info.max))

@@ -7,6 +7,7 @@ in (A, B), so a prediction costs microseconds. After the ensembles of Domhan et 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ EXPONENTS = np.array([0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 2.0])
 TAILS = (1.0, 0.6, 0.35)  # shares of the points that a fit looks at, the latest
 LEAST = 3  # points of a tail
 MEMBERS = len(EXPONENTS) * len(TAILS)
+LARGEST = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,10 @@ def forecast(curve: Sequence[Point], sign: float, horizon: float) -> Forecast | 
     data = np.array(kept)
     t = data[:, 0] / horizon
     y = np.maximum.accumulate(data[:, 1])
-    scale = float(y[-1] / 2 - y[0] / 2) * 2
-    if not 0.0 < scale < np.inf:
-        scale = 1.0
-    y = (y - y[-1]) / scale  # last best = 0
-    finals, errors = [], []
+    best = y[-1]
+    half = float(y[-1] / 2 - y[0] / 2) or 0.5  # of what was gained: all of it may be beyond the largest number
+    y = (y / 2 - y[-1] / 2) / half  # last best = 0
+    members, errors = [], []
     for share in TAILS:
         count = max(LEAST, int(np.ceil(share * len(t))))
         x = t[-count:, None] ** -EXPONENTS  # (points, exponents); 1 at the horizon
@@ -52,13 +53,15 @@ def forecast(curve: Sequence[Point], sign: float, horizon: float) -> Forecast | 
         slope = np.minimum(slope, 0.0)  # what has been gained is not lost again
         residual = tail[:, None] - (level + slope * x)
         # through the last point: a fit that misses what is known predicts worse than one that continues it
-        finals.append(np.maximum(slope * (1.0 - x[-1]), 0.0))
+        members.append(np.maximum(slope * (1.0 - x[-1]), 0.0))
         errors.append(np.sqrt((residual**2).mean(axis=0)))
-    final, error = np.concatenate(finals), np.concatenate(errors)
+    final, error = np.concatenate(members), np.concatenate(errors)
     weights = 1.0 / (error + 0.01) ** 2
     weights /= weights.sum()
-    noise = float(weights @ error)
-    return Forecast(final * scale + data[:, 1].max(), weights, noise * scale)
+    noise = float(weights @ error) * half * 2
+    with np.errstate(over="ignore"):
+        finals = np.minimum(final * half * 2 + best, LARGEST)
+    return Forecast(finals, weights, min(noise, LARGEST))
 
 
 def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

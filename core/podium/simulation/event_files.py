@@ -7,7 +7,7 @@ do (tensors of the plugin "scalars").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,30 +20,47 @@ from podium.simulation.recorded import RecordedTrial, Recording, RecordingError
 
 PATTERN = "*tfevents*"
 LEARNT_FROM, HELD_OUT = "train", "validation"  # Keras writes two runs a trial, with the same tags
+MOST_NAMES = 3  # of runs in a note
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """`begun`: wall time of its first event. `scalars`: (wall time, value) by tag and step."""
+    """`begun`: wall time of its first event. `scalars`: (wall time, value) by tag and step. `broken`: its files hold
+    bytes, and no event could be read.
+    """
 
     name: str
     begun: float
     scalars: Mapping[str, Mapping[int, tuple[float, float]]]
+    broken: bool = False
 
 
-def holds_events(folder: Path) -> bool:
-    return any(True for _ in folder.rglob(PATTERN))
+def unheard(text: str) -> None:
+    """A `Say` of who does not ask what was left out."""
 
 
-def read_events(folder: Path, metric: str | None, maximize: bool) -> Recording:
+def event_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob(PATTERN))
+
+
+def is_event_file(path: Path) -> bool:
+    return path.match(PATTERN)
+
+
+def read_events(folder: Path, metric: str | None, maximize: bool, say: Say = unheard) -> Recording:
     """`metric`: the scalar's tag; None where all runs have only one. Time is wall time since a run's first event, so a
     run that was paused looks longer than it trained. Of two runs `train` and `validation` in one folder, which is how
-    Keras writes a trial, the latter counts. Raises RecordingError.
+    Keras writes a trial, the latter counts. `say` is told which runs were left out. Raises RecordingError.
     """
-    folders = sorted({path.parent for path in folder.rglob(PATTERN)})
+    folders = sorted({path.parent for path in event_files(folder)})
     runs = [_load(run, str(run.relative_to(folder))) for run in folders]
     tags = sorted({tag for run in runs for tag in run.scalars})
     known = f"{', '.join(tags[:8])}{', ...' if len(tags) > 8 else ''}"
+    broken = [run.name for run in runs if run.broken]
+    if not tags and broken:
+        text = f"no event could be read of {_names(broken)}: the files are broken, or of another kind; copy them again"
+        raise RecordingError(f"{folder.name}: {text}, or give a CSV with trial, step, value and seconds")
     if not tags:
         text = f"its {len(runs)} runs hold no scalar; log the metric as one, or give a CSV"
         raise RecordingError(f"{folder.name}: {text} with trial, step, value and seconds")
@@ -54,7 +71,18 @@ def read_events(folder: Path, metric: str | None, maximize: bool) -> Recording:
         raise RecordingError(f"{folder.name}: no run has a scalar {tag!r}; name one of these with --metric: {known}")
     chosen = {run.name: run for run in runs if tag in run.scalars}
     trials = [_trial(run, tag, maximize) for name, run in chosen.items() if _held_out(name) not in chosen]
+    without = [run.name for run in runs if tag not in run.scalars and not run.broken]
+    without = [name for name in without if _held_out(name) not in chosen]
+    if broken or without:
+        why = [f"without {tag}: {_names(without)}"] if without else []
+        why += [f"no event could be read of: {_names(broken)}"] if broken else []
+        every = len(trials) + len(without) + len(broken)
+        say(f"{folder.name}: {len(trials)} of {every} runs were read; {'; '.join(why)}")
     return Recording(folder.name, folder.name.partition("-")[0], tag, maximize, None, tuple(trials))
+
+
+def _names(runs: Sequence[str]) -> str:
+    return f"{', '.join(runs[:MOST_NAMES])}{f' and {len(runs) - MOST_NAMES} more' if len(runs) > MOST_NAMES else ''}"
 
 
 def _held_out(name: str) -> str | None:
@@ -65,13 +93,17 @@ def _held_out(name: str) -> str | None:
 
 def _load(folder: Path, name: str) -> _Run:
     try:
+        from google.protobuf.message import DecodeError
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
         text = "TensorBoard's event files need TensorBoard: pip install 'kube-podium[tensorboard]'"
         raise RecordingError(f"{folder.name}: {text}, or give a CSV with trial, step, value and seconds") from None
     accumulator = EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})  # 0 = all of them
-    accumulator.Reload()
+    try:
+        accumulator.Reload()
+    except DecodeError:  # whole records, of something else
+        return _Run(name, 0.0, {}, broken=True)
     # what was done again after a restart counts once: a later event of the same step replaces the one before
     found = {
         tag: {event.step: (event.wall_time, float(event.value)) for event in accumulator.Scalars(tag)}
@@ -83,8 +115,8 @@ def _load(folder: Path, name: str) -> _Run:
     first = min((wall for points in found.values() for wall, _ in points.values()), default=0.0)
     try:
         begun = min(first, accumulator.FirstEventTimestamp())
-    except ValueError:  # not one event: the run has only just begun
-        begun = first
+    except ValueError:  # not one event: the run has only just begun, or nothing in its files is one
+        return _Run(name, first, found, broken=any(path.stat().st_size for path in folder.glob(PATTERN)))
     return _Run(name, begun, found)
 
 

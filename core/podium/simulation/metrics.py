@@ -5,12 +5,13 @@ repeated in docs/algorithms.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from podium.curves.wire import diverged
 from podium.simulation.history import History, Reached
 from podium.simulation.pools import Pool
+from podium.simulation.recorded import RecordedTrial
 
 NEAR = 0.01  # of the gap from start to best
 
@@ -31,7 +32,7 @@ class Score:
     """One run. Times in seconds; `c` is a mean of regret from 0 to 1; `wait` in units of H."""
 
     a: float | None  # until a trial reached the target; None: the pool has none that does
-    a1: float  # until a value within 1 % of the start-to-best gap of the best
+    a1: float | None  # until a value within 1 % of the start-to-best gap of the best; None: the pool has no finite one
     b: float  # until the trial with the best value has completed
     c: float  # mean regret of the best value so far, over the time that fifo needs for all
     gpu: float  # GPU seconds until b
@@ -41,16 +42,31 @@ class Score:
     uses: Uses
 
 
-def start_value(pool: Pool) -> float:
-    """Median first value, larger is better: what an ordinary trial begins with."""
-    firsts = sorted(-math.inf if diverged(t.values[0]) else pool.sign * t.values[0] for t in pool.trials)
+def start_value(pool: Pool) -> float | None:
+    """Median of the trials' first finite values, larger is better: what an ordinary trial begins with. Trials without
+    one are left out; None where no trial has one.
+    """
+    firsts = sorted(pool.sign * first for t in pool.trials if (first := _first_finite(t)) is not None)
+    if not firsts:
+        return None
     middle = len(firsts) // 2
-    return firsts[middle] if len(firsts) % 2 else (firsts[middle - 1] + firsts[middle]) / 2
+    if len(firsts) % 2:
+        return firsts[middle]
+    low, high = firsts[middle - 1], firsts[middle]
+    return (low + high) / 2 if math.isfinite(low + high) else low / 2 + high / 2
 
 
-def near_best(pool: Pool) -> float:
-    best = pool.best_of(pool.trials[pool.winner])
-    return best - NEAR * (best - start_value(pool))
+def _first_finite(trial: RecordedTrial) -> float | None:
+    return next((value for value in trial.values if not diverged(value)), None)
+
+
+def near_best(pool: Pool) -> float | None:
+    """The value that a1 waits for, larger is better; None where no trial has a finite value."""
+    best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
+    if start is None:
+        return None
+    gap = best - start
+    return best - NEAR * gap if math.isfinite(gap) else (1.0 - NEAR) * best + NEAR * start  # the gap alone overflows
 
 
 def goal_of(pool: Pool) -> float | None:
@@ -61,17 +77,21 @@ def goal_of(pool: Pool) -> float | None:
     return goal if pool.best_of(pool.trials[pool.winner]) >= goal else None
 
 
+def first_at(reached: Iterable[Reached], goal: float | None) -> float | None:
+    """When a finite value reached `goal`; None: never, or there is no goal."""
+    if goal is None:
+        return None
+    return next((r.time for r in reached if math.isfinite(r.value) and r.value >= goal), None)
+
+
 def goals(pool: Pool) -> tuple[int, ...]:
     """The trials that serve (a), a1 and (b) soonest: for the oracle."""
 
     def soonest(goal: float) -> int:
         return min(range(len(pool.trials)), key=lambda i: (_first_reach(pool, i, goal), i))
 
-    wanted = [near_best(pool)]
-    goal = goal_of(pool)
-    if goal is not None:
-        wanted.insert(0, goal)
-    return (*(soonest(value) for value in wanted), pool.winner)
+    wanted = (goal_of(pool), near_best(pool))
+    return (*(soonest(value) for value in wanted if value is not None), pool.winner)
 
 
 def _first_reach(pool: Pool, number: int, goal: float) -> float:
@@ -83,10 +103,9 @@ def _first_reach(pool: Pool, number: int, goal: float) -> float:
 def score(pool: Pool, history: History, makespan: float) -> Score:
     """`makespan`: when fifo has trained all of the pool."""
     b = history.completed[pool.winner]
-    goal, near = goal_of(pool), near_best(pool)
     return Score(
-        a=None if goal is None else _time_of(history, lambda value: value >= goal),
-        a1=_time_of(history, lambda value: value >= near),
+        a=first_at(history.reached, goal_of(pool)),
+        a1=first_at(history.reached, near_best(pool)),
         b=b,
         c=regret(pool, history.reached, makespan),
         gpu=history.gpu_seconds_until(b),
@@ -108,21 +127,22 @@ def uses_until_best(pool: Pool, history: History) -> Uses:
     return Uses(best=best, completed=completed, begun=max(0.0, rest), again=again, switches=switches)
 
 
-def _time_of(history: History, reached: Callable[[float], bool]) -> float:
-    return next(r.time for r in history.reached if reached(r.value))
-
-
 def regret(pool: Pool, reached: Sequence[Reached], makespan: float) -> float:
-    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any value.
+    """Mean over [0, makespan] of (best - best so far) / (best - start), at most 1, which it is before any finite value.
     `reached` is sorted by time.
     """
     best, start = pool.best_of(pool.trials[pool.winner]), start_value(pool)
-    gap = best - start
+    if start is None:
+        return 1.0
+    part = 1.0 if math.isfinite(best - start) else 0.5  # a difference that overflows is taken of the halves
+    gap = part * best - part * start
     area, now, worst = 0.0, 0.0, 1.0
     for r in reached:
         if r.time >= makespan:
             break
-        current = (best - r.value) / gap if gap > 0.0 else 0.0
+        if not math.isfinite(r.value):
+            continue
+        current = (part * best - part * r.value) / gap if gap > 0.0 else 0.0
         if current < worst:
             area += worst * (r.time - now)
             now, worst = r.time, current

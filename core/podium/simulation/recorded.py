@@ -27,6 +27,7 @@ from podium.domain.snapshot import Scalar
 from podium.schema.trial import Observation
 
 GOALS = ("maximize", "minimize")
+MOST_SECONDS = 1e8  # of a trial, three years: clocks of 64 of them in a row still tell microseconds apart
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
 
 
@@ -73,7 +74,7 @@ class Recording:
 
 def load(path: Path) -> Recording:
     """One file; raises RecordingError."""
-    opener = gzip.open if path.suffix == ".gz" else open
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     with opener(path, "rt", encoding="utf-8") as file:
         try:
             return parse(file, path.name)
@@ -106,7 +107,7 @@ def parse(lines: Iterable[str], name: str) -> Recording:
     if lacking or header["goal"] not in GOALS:
         text = f"without {', '.join(lacking)}" if lacking else f"with goal {header['goal']!r}"
         raise RecordingError(f"{name}: a header {text}; give task, metric, and goal: maximize or minimize")
-    if not isinstance(target := header.get("target"), int | float | None):
+    if not isinstance(target := header.get("target"), int | float | None) or not _finite(target):
         raise RecordingError(f"{name}: target is {target!r}; give a number, or null for none")
     # "no wall time recorded: seconds = evaluation index"
     scale = EVALUATION_SECONDS if "no wall time" in str(header.get("note")) else 1.0
@@ -121,8 +122,8 @@ def parse(lines: Iterable[str], name: str) -> Recording:
 def _record(line: str, name: str, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
-        raise RecordingError(f"{name}, line {number}: no JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"{name}, line {number}: no JSON ({error}); give JSON lines, one object a line") from None
     if not isinstance(record, dict):
         raise RecordingError(f"{name}, line {number}: {record!r} is no JSON object")
     return record
@@ -135,17 +136,22 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
     if not isinstance(hparams := record.get("hparams", {}), dict):
         raise RecordingError(f"{where}: hparams is {hparams!r}; give an object of names and values, or leave it out")
     try:
-        seconds = tuple(float(s) * scale for s in record["seconds"])
-        values = tuple(to_wire(math.nan if v is None else float(v), maximize) for v in record["value"])
+        seconds = tuple(float(s) * scale for s in _array(record["seconds"]))
+        values = tuple(to_wire(math.nan if v is None else float(v), maximize) for v in _array(record["value"]))
     except (TypeError, ValueError):
         raise RecordingError(f"{where}: seconds and value must be arrays of numbers (value: or null)") from None
+    except OverflowError:
+        text = "a number of seconds or value is beyond 1.8e308; write null for a value that is not finite"
+        raise RecordingError(f"{where}: {text}") from None
     if not seconds or len(seconds) != len(values):
         raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
     if not (seconds[0] > 0.0 and seconds[-1] < math.inf and all(b > a for a, b in pairwise(seconds))):
         raise RecordingError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
+    if seconds[-1] > MOST_SECONDS:
+        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
     return RecordedTrial(
         str(record["trial"]),
-        MappingProxyType(hparams),
+        MappingProxyType({name: _scalar(value) for name, value in hparams.items()}),
         seconds,
         values,
         _steps(record, seconds, where),
@@ -153,10 +159,36 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
     )
 
 
+def too_long(seconds: float) -> str:
+    return f"{seconds:g} seconds are more than three years; give {MOST_SECONDS:g} at most, in seconds of training"
+
+
+def _array(given: object) -> list[Any]:
+    """The list that it is: a text is a sequence as well, of digits. Raises TypeError."""
+    if not isinstance(given, list):
+        raise TypeError(given)
+    return given
+
+
+def _scalar(value: Any) -> Scalar:
+    """Policies compare scalars: anything else, and a whole number that no float can be, counts as its JSON text."""
+    if isinstance(value, list | dict) or (isinstance(value, int) and not _finite(value)):
+        return json.dumps(value, sort_keys=True)
+    scalar: Scalar = value
+    return scalar
+
+
+def _finite(value: float | None) -> bool:
+    try:
+        return value is None or math.isfinite(value)
+    except OverflowError:  # a whole number that no float can be
+        return False
+
+
 def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tuple[float, ...]:
     try:
-        steps = tuple(float(step) for step in record.get("step") or ())
-    except (TypeError, ValueError):
+        steps = tuple(float(step) for step in _array(record.get("step") or []))
+    except (TypeError, ValueError, OverflowError):
         raise RecordingError(f"{where}: step must be an array of numbers, one an evaluation") from None
     sound = len(steps) == len(seconds) and all(map(math.isfinite, steps)) and all(b > a for a, b in pairwise(steps))
     if steps and not sound:

@@ -7,7 +7,9 @@ the name of the metric.
 from __future__ import annotations
 
 import csv
+import gzip
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,10 +18,11 @@ from types import MappingProxyType
 
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
-from podium.simulation.event_files import holds_events, read_events
-from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, load, load_all
+from podium.simulation.event_files import Say, event_files, is_event_file, read_events, unheard
+from podium.simulation.recorded import MOST_SECONDS, RecordedTrial, Recording, RecordingError, load, too_long
 
 COLUMNS = ("trial", "step", "value", "seconds")
+KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
 BEYOND = "\0beyond"  # the key of fields that the header does not name; no CSV column is called so
 
 
@@ -31,18 +34,16 @@ class Reading:
     metric: str | None = None
 
 
-def read_all(paths: Iterable[Path], reading: Reading) -> tuple[Recording, ...]:
-    """Raises RecordingError, OSError where a path cannot be read."""
+def read_all(paths: Iterable[Path], reading: Reading, say: Say = unheard) -> tuple[Recording, ...]:
+    """`say` is told what was left out. Raises RecordingError, OSError where a path cannot be read."""
     found: list[Recording] = []
     for path in paths:
-        if path.suffix == ".csv":
+        if path.is_dir():
+            found += _read_folder(path, reading, say)
+        elif _is_csv(path):
             found.append(read_csv(path, reading))
-        elif path.is_dir() and holds_events(path):
-            found.append(read_events(path, reading.metric, reading.maximize))
-        elif path.is_dir():
-            found += [*load_all([path]), *(read_csv(file, reading) for file in sorted(path.glob("*.csv")))]
         else:
-            found.append(load(path))
+            found.append(_read_lines(path))
     for recording in found:
         if all(diverged(value) for trial in recording.trials for value in trial.values):
             text = f"not one of its values of {recording.metric} is a finite number: there is nothing to rank by"
@@ -50,16 +51,63 @@ def read_all(paths: Iterable[Path], reading: Reading) -> tuple[Recording, ...]:
     return tuple(found)
 
 
+def asks_for_goal(paths: Iterable[Path]) -> bool:
+    """Is one of them curves that do not say themselves which way is better?"""
+    return any(_is_csv(path) or (path.is_dir() and (_tables(path) or event_files(path))) for path in paths)
+
+
+def _read_folder(folder: Path, reading: Reading, say: Say) -> list[Recording]:
+    """Its runs, or its files of curves: both at once would be two searches, of which nobody said which one is meant."""
+    lines, tables, events = _lines(folder), _tables(folder), event_files(folder)
+    if events and (lines or tables):
+        text = f"it holds {(lines + tables)[0].name} and TensorBoard's {events[0].relative_to(folder)}, two kinds"
+        raise RecordingError(f"{folder.name}: {text}; name the files, or a subfolder that has the runs alone")
+    if events:
+        return [read_events(folder, reading.metric, reading.maximize, say)]
+    return [*(load(file) for file in lines), *(read_csv(file, reading) for file in tables)]
+
+
+def _read_lines(path: Path) -> Recording:
+    if is_event_file(path):
+        text = f"an event file of TensorBoard; name its folder, {path.parent}"
+        raise RecordingError(f"{path.name}: {text}, or that of all runs")
+    try:
+        return load(path)
+    except RecordingError as error:
+        if _is_lines(path):
+            raise
+        raise RecordingError(f"{error}; files that are read: {KINDS}") from None
+
+
+def _lines(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if _is_lines(file))
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if _is_csv(file))
+
+
+def _is_lines(path: Path) -> bool:
+    return ".jsonl" in path.name.lower()
+
+
+def _is_csv(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
 def read_csv(path: Path, reading: Reading) -> Recording:
     """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
     order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite.
     """
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restkey=BEYOND)
             rows, header = list(reader), reader.fieldnames or []
     except (UnicodeDecodeError, csv.Error) as error:
         raise RecordingError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RecordingError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
@@ -73,7 +121,7 @@ def read_csv(path: Path, reading: Reading) -> Recording:
         given = {k: _scalar(v) for k, v in row.items() if k not in COLUMNS and v}
         hparams.setdefault(row["trial"], given)
     made = [_trial(name, points, hparams[name], f"{path.name}, trial {name}") for name, points in trials.items()]
-    stem = path.stem
+    stem = path.name[: path.name.lower().rindex(".csv")]
     return Recording(stem, stem.partition("-")[0], reading.metric or "value", reading.maximize, None, tuple(made))
 
 
@@ -106,6 +154,8 @@ def _trial(
             raise RecordingError(f"{where}: {field} must increase with every evaluation; is a line there twice?")
     if seconds[0] <= 0.0:
         raise RecordingError(f"{where}: the first evaluation is at {seconds[0]:g} seconds; training took time, give it")
+    if seconds[-1] > MOST_SECONDS:
+        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
     return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
 
 

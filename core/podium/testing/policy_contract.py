@@ -60,6 +60,9 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "nan": _case((math.nan,), (0.1, math.nan, 0.3), (0.1, 0.2, math.nan), (0.1, 0.2, 0.3)),
         "infinite": _case((math.inf, -math.inf, math.inf), (0.1, math.inf, 0.2), (-math.inf,), (1.0, 2.0, 3.0)),
         "huge": _case((_HUGE / 2, -_HUGE / 2, 0.0), (1e308, 2e-308, -1e308), (_HUGE, -_HUGE, 0.0)),
+        "huge and long": _case(
+            (-_HUGE / 2, 0.0, 1e-308, 1.0, 1e300, _HUGE / 2), (-1.7e308, 1.7e308, 0.0, 1.0, 2.0, 3.0), (1e308,) * 6
+        ),
     }
 )
 

@@ -51,3 +51,25 @@ def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: 
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
     assert "NothingToExport: none of the " in capsys.readouterr().err
     assert not (tmp_path / "x.jsonl").exists()
+
+
+ENDS = [
+    (["EarlyStopped"], "the job is finished (Succeeded) and its policy, envelope, ended every trial early"),
+    (["EarlyStopped", "Failed"], "the job is finished (Succeeded), and 6 of them were ended early"),
+]
+
+
+@pytest.mark.parametrize(("phases", "told"), ENDS, ids=["all cut", "some failed"])
+def test_of_a_finished_job_nobody_needs_to_wait(
+    phases: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    objects = search_at(600.0)
+    for number, trial in enumerate(o for o in objects if o["kind"] == "HyperParamTrial"):
+        trial["status"]["phase"] = phases[number % len(phases)]
+    next(o for o in objects if o["kind"] == "HyperParamJob")["status"]["phase"] = "Succeeded"
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": objects}))
+    assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
+    said = capsys.readouterr().err
+    assert told in said
+    assert "export needs trials that were trained to their end" in said
+    assert "wait" not in said

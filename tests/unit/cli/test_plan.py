@@ -64,6 +64,32 @@ def test_the_figures_by_hand(curves: Path, capsys: pytest.CaptureFixture[str]) -
     assert search["fifo"]["suspensions"] == 0
 
 
+def test_why_the_searches_end_is_said(curves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = [str(curves), "--gpus", "2", "--seeds", "2"]
+    assert main.run(["plan", str(JOB), *plan]) is Exit.OK
+    assert "\nended by AllTrialsEnded; under fifo by AllTrialsEnded\n" in capsys.readouterr().out
+    path = changed(tmp_path, ("direction: maximize", "direction: maximize, target: 0.5"))
+    assert main.run(["plan", str(path), *plan]) is Exit.OK
+    assert "\nended by TargetReached; under fifo by TargetReached\n" in capsys.readouterr().out
+
+
+def test_reasons_that_differ_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A target that two pools of three have a trial for."""
+    path = changed(tmp_path, ("direction: maximize", "direction: maximize, target: 0.82"))
+    assert main.run(["plan", str(path), "--gpus", "2", "--seeds", "3", "--step-seconds", "0.75"]) is Exit.OK
+    assert "under fifo by TargetReached (2), AllTrialsEnded (1)\n" in capsys.readouterr().out
+
+
+def test_a_deadline_that_is_past(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    budget = "spec:\n  budget: {{deadline: '{}'}}\n"
+    path = changed(tmp_path, ("spec:\n  objective", budget.format("2020-01-31T12:00:00+02:00") + "  objective"))
+    assert main.run(["plan", str(path), *QUICK]) is Exit.FAILED
+    told = "spec.budget.deadline: 2020-01-31 10:00 UTC is past, and the job would end at once; give a later one"
+    assert told in capsys.readouterr().err
+    path.write_text(path.read_text().replace("2020", "9020"))
+    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+
+
 def test_memory_makes_it_longer(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A trial wants 4Gi: on a GPU of 4Gi each pod waits for the one before to end, and its way to the gate shows."""
     ends = []
@@ -191,6 +217,7 @@ NOS = [
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
     (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
     (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
+    (["--gpus", "2", "--nodes", "5"], "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -212,6 +214,18 @@ def test_percentile_is_a_value_that_was_measured(values: list[float], fraction: 
 )
 def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None:
     assert svg.ticks(low, high) == expected
+
+
+HUGE = 1.7e308
+
+
+def test_what_is_drawn_may_be_as_large_as_numbers_go() -> None:
+    assert svg.reach([-HUGE, 0.0, HUGE]) == (-sys.float_info.max, sys.float_info.max)
+    assert svg.ticks(-HUGE, HUGE) == [-1e308, 0.0, 1e308]
+    scale = svg.Scale(-HUGE, HUGE, 0.0, 100.0)
+    assert [scale(at) for at in (-HUGE, 0.0, HUGE, math.inf)] == [0.0, 50.0, 100.0, 100.0]
+    assert svg.Scale(0.0, 5e-324, 0.0, 100.0)(0.0) == 50.0
+    assert svg.log_ticks(1e307, HUGE) == pytest.approx([1e307, 1e308])
 
 
 def test_log_ticks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_our_own_curves_are_part_of_podium(capsys: pytest.CaptureFixture[str]) -
     options = ["--trials", "12", "--seeds", "1", "--policy", "envelope", "--policy", "hermes"]
     assert main.run(["simulate", *options]) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("digits_example: 12 trials on 4 GPUs, 4 s + 4 s a switch, 1 searches.")
+    assert lines[0].startswith("digits_example (val_acc, larger is better): 12 trials on 4 GPUs, 4 s + 4 s a switch, ")
     assert lines[1].split()[:3] == ["POLICY", "BEST", "DONE"]
     assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "hermes"}
 
@@ -126,3 +127,48 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "x.jsonl").write_text("{}\nx\n")
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
     assert "BadRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
+
+
+TABLE = "trial,step,value,seconds\nlow,1,0.1,10\nhigh,1,0.9,10\n"
+
+
+@pytest.mark.parametrize("system", [[], ["--system"], ["--system", "--jobs", "2"]], ids=["replay", "system", "jobs"])
+@pytest.mark.parametrize("goal", ["maximize", "minimize"])
+def test_the_heading_says_which_way_is_better(
+    goal: str, system: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loss.csv").write_text(TABLE)
+    options = ["--goal", goal, "--policy", "fifo", "--seeds", "1", "--trials", "2", *system]
+    assert main.run(["simulate", str(tmp_path / "loss.csv"), *options]) is Exit.OK
+    told = {"maximize": "larger is better", "minimize": "smaller is better"}[goal]
+    assert capsys.readouterr().out.startswith(f"loss (value, {told}): ")
+    assert main.run(["simulate", str(tmp_path / "loss.csv"), *options, "-o", "json"]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)[0]["goal"] == goal
+
+
+def test_a_goal_against_what_the_curves_say_themselves(
+    curves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--policy", "fifo", "--seeds", "1", "--trials", "3"]
+    told = "GoalWithoutEffect: --goal: minimize is without effect: {} says itself that larger is better; leave --goal"
+    assert main.run(["simulate", curves, "--goal", "minimize", *few]) is Exit.USAGE
+    assert told.format("late") in capsys.readouterr().err
+    assert main.run(["simulate", "--goal", "minimize", *few]) is Exit.USAGE
+    assert told.format("digits_example") in capsys.readouterr().err
+    assert main.run(["simulate", curves, "--goal", "maximize", *few]) is Exit.OK
+    (tmp_path / "loss.csv").write_text(TABLE)
+    assert main.run(["simulate", str(tmp_path), "--goal", "minimize", *few]) is Exit.OK
+    told_of = [line for line in capsys.readouterr().out.splitlines() if "is better" in line]
+    assert ["larger" in line for line in told_of] == [True, True, False], "each table says its own"
+
+
+def test_runs_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    real = Path(__file__).parents[1] / "core" / "event_files" / "pytorch"
+    shutil.copytree(real, tmp_path / "runs")
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "events.out.tfevents.1.host").write_bytes(b"no event" * 9)
+    few = ["--policy", "fifo", "--seeds", "1", "--metric", "val_acc"]
+    assert main.run(["simulate", str(tmp_path / "runs"), *few]) is Exit.OK
+    shown = capsys.readouterr()
+    assert shown.err == "podium: note: runs: 3 of 4 runs were read; no event could be read of: broken\n"
+    assert "note" not in shown.out

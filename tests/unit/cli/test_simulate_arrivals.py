@@ -17,7 +17,8 @@ def test_a_table_of_policies_and_one_of_users(capsys: pytest.CaptureFixture[str]
     assert main.run(command) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
-        "digits_example: 3 jobs of 2 users, one every 5 m 00 s, 4 trials each, on 2 GPUs of 1 node, 4 trials to a GPU, "
+        "digits_example (val_acc, larger is better): 3 jobs of 2 users, one every 5 m 00 s, 4 trials each, "
+        "on 2 GPUs of 1 node, 4 trials to a GPU, "
         "1 s + 1 s a switch, 2 rounds, the whole system simulated."
     )
     assert lines[1].split()[:2] == ["POLICY", "FOUND"]

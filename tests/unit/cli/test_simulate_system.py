@@ -21,7 +21,7 @@ SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--susp
 def test_a_table_with_what_the_system_adds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *SHORT, "--policy", "envelope", "--policy", "asha"]) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("digits_example: 6 trials on 2 GPUs of 2 nodes, 4 trials to a GPU, 1 s + 1 s a switch")
+    assert lines[0].startswith("digits_example (val_acc, larger is better): 6 trials on 2 GPUs of 2 nodes, 4 trials")
     assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "asha"}
     fifo = next(line for line in lines if line.startswith("fifo")).split()
     assert fifo[-1] == "0", "fifo suspends nobody"
@@ -87,6 +87,19 @@ def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytes
     assert path.read_text(encoding="utf-8") == page, "the same file again"
 
 
+def test_values_as_large_as_numbers_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Drawn, and shown with an exponent; no warning of an overflow, as pytest makes those errors."""
+    rows = [(f"{name},{step},{10.0 * step}", step) for name in "abc" for step in range(1, 7)]
+    values = {1: "-1.7e308", 2: "1e-308", 3: "1", 4: "-1e300", 5: "1.6e308", 6: "1.7e308"}
+    table = [f"{row},{values[step]}" for row, step in rows]
+    (tmp_path / "huge.csv").write_text("\n".join(["trial,step,seconds,value", *table]) + "\n")
+    path = tmp_path / "own.html"
+    command = ["simulate", str(tmp_path / "huge.csv"), "--gpus", "1", "--seeds", "1", "--report", str(path)]
+    assert main.run(command) is Exit.OK
+    assert capsys.readouterr().out.splitlines()[2].split()[1] == "1.7e+308"
+    assert "1.7e+308" in path.read_text(encoding="utf-8")
+
+
 def test_settings_make_another_search_and_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, names = tmp_path / "own.html", ["asha:eta=4,onCut=stop", "asha:eta=4,onCut=suspend"]
     options = [option for name in names for option in ("--policy", name)]
@@ -123,6 +136,10 @@ def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
 
 NOS = [
     (["--nodes", "0"], "TooFew: --nodes: 0 is too few; give 1 or more"),
+    (
+        ["--nodes", "5", "--gpus", "2"],
+        "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU has no trials; give 2 nodes at",
+    ),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
     (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
     (

@@ -19,6 +19,7 @@ from podium_cli import texts
         (64.0, "64"),
         (123456.0, "123456"),
         (1e-5, "1e-05"),
+        (1.7e308, "1.7e+308"),
         (-3.5, "-3.5"),
         (float("nan"), "diverged"),
         (-sys.float_info.max, "diverged"),

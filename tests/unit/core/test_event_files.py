@@ -7,6 +7,7 @@ a trial) with TensorBoard's own writer.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -115,3 +116,39 @@ def test_event_files_without_a_scalar(tmp_path: Path) -> None:
     (tmp_path / "run" / "events.out.tfevents.1.host").write_bytes(b"")
     with pytest.raises(RecordingError, match="its 1 runs hold no scalar"):
         read_all([tmp_path], Reading())
+
+
+def test_runs_without_the_scalar_are_said(write: Write, tmp_path: Path) -> None:
+    write("run", [(1, 110.0, 0.1)])
+    shutil.copytree(REAL / "pytorch", tmp_path, dirs_exist_ok=True)
+    said: list[str] = []
+    (found,) = read_all([tmp_path], Reading(metric="acc"), said.append)
+    assert [trial.name for trial in found.trials] == ["run"]
+    assert said == [f"{tmp_path.name}: 1 of 4 runs were read; without acc: lr-0.01, lr-0.1, lr-1e6"]
+
+
+def test_where_every_run_is_read_nothing_is_said() -> None:
+    said: list[str] = []
+    read_all([REAL / "keras"], Reading(), said.append)
+    read_all([REAL / "pytorch"], Reading(metric="loss"), said.append)
+    assert said == []
+
+
+def no_event(file: Path) -> None:
+    """A whole record, with its checksums, of something else."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    with file.open("wb") as out:
+        RecordWriter(out).write(b"no event at all")
+
+
+@pytest.mark.parametrize("make", [lambda file: file.write_bytes(b"\xff" * 99), no_event], ids=["noise", "other record"])
+def test_a_broken_file_is_not_one_without_scalars(make: Callable[[Path], None], write: Write, tmp_path: Path) -> None:
+    (tmp_path / "lost").mkdir()
+    make(tmp_path / "lost" / "events.out.tfevents.1.host")
+    with pytest.raises(RecordingError, match="no event could be read of lost: the files are broken"):
+        read_all([tmp_path], Reading())
+    write("run", [(1, 110.0, 0.1)])
+    said: list[str] = []
+    read_all([tmp_path], Reading(), said.append)
+    assert said == [f"{tmp_path.name}: 1 of 2 runs were read; no event could be read of: lost"]

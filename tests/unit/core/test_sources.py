@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from pathlib import Path
 
 import pytest
 
 from podium.curves.wire import diverged
 from podium.simulation.recorded import RecordingError
-from podium.simulation.sources import Reading, read_all
+from podium.simulation.sources import Reading, asks_for_goal, read_all
 
 TABLE = """trial,step,value,seconds,lr,kind
 a,1,0.5,10,0.1,relu
@@ -17,6 +18,8 @@ b,1,0.4,12,0.2,tanh
 a,3,,31,0.1,relu
 a,2,0.6,20,0.1,relu
 """
+LINES = '{"task": "x", "metric": "m", "goal": "maximize"}\n{"trial": "t", "seconds": [1], "value": [2], "step": [5]}\n'
+REAL = Path(__file__).parent / "event_files"
 
 
 def written(folder: Path, text: str) -> Path:
@@ -59,12 +62,17 @@ def test_every_no_names_the_place(text: str, told: str, tmp_path: Path) -> None:
         read_all([written(tmp_path, text)], Reading())
 
 
+def test_seconds_that_no_training_takes(tmp_path: Path) -> None:
+    table = TABLE.replace("a,3,,31", "a,3,,3e300")
+    with pytest.raises(
+        RecordingError, match=r"csv, trial a: 3e\+300 seconds are more than three years; give 1e\+08 at"
+    ):
+        read_all([written(tmp_path, table)], Reading())
+
+
 def test_a_folder_may_hold_both_formats(tmp_path: Path) -> None:
     written(tmp_path, TABLE)
-    line = (
-        '{"task": "x", "metric": "m", "goal": "maximize"}\n{"trial": "t", "seconds": [1], "value": [2], "step": [5]}\n'
-    )
-    (tmp_path / "x.jsonl").write_text(line)
+    (tmp_path / "x.jsonl").write_text(LINES)
     tasks = read_all([tmp_path], Reading())
     assert [found.task for found in tasks] == ["x", "own-search"]
     assert tasks[0].trials[0].steps == (5.0,)
@@ -79,3 +87,44 @@ def test_a_gzip_file_that_is_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.jsonl.gz").write_bytes(content)
     with pytest.raises(RecordingError, match="no whole gzip file"):
         read_all([tmp_path / "x.jsonl.gz"], Reading())
+
+
+def test_names_in_capitals_and_packed_tables(tmp_path: Path) -> None:
+    (tmp_path / "LOSS.CSV").write_text(TABLE)
+    (tmp_path / "ok.csv.gz").write_bytes(gzip.compress(TABLE.encode()))
+    (tmp_path / "X.JSONL.GZ").write_bytes(gzip.compress(LINES.encode()))
+    assert [found.task for found in read_all([tmp_path], Reading())] == ["x", "LOSS", "ok"]
+    for name in ("LOSS.CSV", "ok.csv.gz", "X.JSONL.GZ"):
+        assert len(read_all([tmp_path / name], Reading())) == 1
+    assert asks_for_goal([tmp_path])
+    assert not asks_for_goal([tmp_path / "X.JSONL.GZ"])
+
+
+def test_a_packed_table_that_is_cut(tmp_path: Path) -> None:
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(TABLE.encode())[:-9])
+    with pytest.raises(RecordingError, match=r"x.csv.gz: no whole gzip file"):
+        read_all([tmp_path / "x.csv.gz"], Reading())
+
+
+def test_a_file_of_another_kind_is_told_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "ok.txt").write_text(TABLE)
+    with pytest.raises(RecordingError, match=r"ok.txt, line 1: no JSON .*; files that are read: .*\.csv\.gz"):
+        read_all([tmp_path / "ok.txt"], Reading())
+    (tmp_path / "lines.txt").write_text(LINES)
+    assert read_all([tmp_path / "lines.txt"], Reading())[0].task == "x", "what is in it counts, where it can be read"
+
+
+def test_an_event_file_itself_is_told_to_name_its_folder() -> None:
+    file = next((REAL / "pytorch").rglob("*tfevents*"))
+    with pytest.raises(RecordingError, match=f"an event file of TensorBoard; name its folder, {file.parent}"):
+        read_all([file], Reading())
+
+
+@pytest.mark.parametrize("name", ["own.csv", "own.jsonl"])
+def test_a_folder_of_two_kinds_is_refused_with_both_named(name: str, tmp_path: Path) -> None:
+    shutil.copytree(REAL / "pytorch", tmp_path / "runs")
+    (tmp_path / name).write_text(TABLE if name.endswith("csv") else LINES)
+    with pytest.raises(RecordingError, match=f"it holds {name} and TensorBoard's runs/.*; name the files, or a sub"):
+        read_all([tmp_path], Reading(metric="val_acc"))
+    found = read_all([tmp_path / "runs", tmp_path / name], Reading(metric="val_acc"))
+    assert [len(recording.trials) for recording in found] == [3, 2 if name.endswith("csv") else 1]

@@ -14,7 +14,7 @@ from podium.curves.wire import diverged
 from podium.policies.fifo import Fifo
 from podium.policies.written import read
 from podium.simulation.history import Reached
-from podium.simulation.metrics import goal_of, near_best, regret
+from podium.simulation.metrics import first_at, goal_of, near_best, regret
 from podium.simulation.pools import Pool, draw
 from podium.simulation.recorded import Recording
 from podium.simulation.system.engine import simulate
@@ -118,14 +118,13 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
     """
     end = outcome.only
     stairs = best_so_far(outcome, pool.maximize)
-    near, goal, sign = near_best(pool), goal_of(pool), pool.sign
-    reached = tuple(Reached(time, 0, sign * value) for time, value in stairs)
+    reached = tuple(Reached(time, 0, pool.sign * value) for time, value in stairs)
     everything = outcome.gpu_seconds()
     lost = sum(trial.lost_seconds * trial.gpus for trial in outcome.trials)
     score = SearchScore(
         best=stairs[-1][1] if stairs else None,
-        near_best=next((r.time for r in reached if r.value >= near), None),
-        target=None if goal is None else next((r.time for r in reached if r.value >= goal), None),
+        near_best=first_at(reached, near_best(pool)),
+        target=first_at(reached, goal_of(pool)),
         end=end.ended - end.arrived,
         regret=regret(pool, reached, makespan),
         gpu_seconds=everything,

@@ -89,7 +89,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     found = [
         f"trials learn like random ones of {count} curves of {recording.task} ({recording.metric}), {taken}",
         "the values are those of these curves, not of your search",
-        f"{place.gpus} GPUs ({len(place.nodes)} nodes) are this job's alone",
+        f"the GPUs are this job's alone: {place.gpus} on {len(place.nodes)} node{'s' * (len(place.nodes) > 1)}",
         *_accidents(place.faults),
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         _room(view, method),

@@ -1,0 +1,67 @@
+"""What a line of a recording may hold besides plain numbers, and the no where it may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from podium.policies.registry import NAMES, create
+from podium.simulation.pools import Machine, draw
+from podium.simulation.recorded import Recording, RecordingError, lines, parse
+from podium.simulation.replay import replay
+
+HEADER = {"task": "t", "metric": "m", "goal": "maximize", "target": None}
+TRIAL = {"trial": "a", "hparams": {}, "seconds": [1, 2], "value": [0.1, 0.2]}
+LONG = 10**400  # a whole number that no float can be
+
+
+def read(*trials: dict[str, Any], header: dict[str, Any] = HEADER) -> Recording:
+    return parse([json.dumps(line) for line in (header, *trials)], "x.jsonl")
+
+
+def test_what_is_no_scalar_counts_as_its_json_text() -> None:
+    given = {"layers": [64, 64], "head": {"b": 1, "a": None}, "seed": LONG, "lr": 0.1, "act": "relu", "skip": None}
+    found = read(TRIAL | {"hparams": given})
+    told = {"layers": "[64, 64]", "head": '{"a": null, "b": 1}', "seed": str(LONG), "lr": 0.1, "act": "relu"}
+    assert dict(found.trials[0].hparams) == told | {"skip": None}
+    assert parse(lines(found), "x.jsonl") == found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_policy_takes_such_parameters(name: str) -> None:
+    layers: list[Any] = [[64], [64, 64], {"deep": True}, LONG]
+    found = read(*(TRIAL | {"trial": str(i), "hparams": {"layers": one}} for i, one in enumerate(layers)))
+    assert replay(draw(found, 0), create(name, {}), Machine(1)).completed
+
+
+NOS = [
+    ({"seconds": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
+    ({"value": "12"}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
+    ({"value": {"1": 1, "2": 2}}, "x.jsonl, line 2: seconds and value must be arrays of numbers"),
+    ({"seconds": [1, 1.1e8]}, "x.jsonl, line 2: 1.1e+08 seconds are more than three years; give 1e+08 at most"),
+    ({"step": "12"}, "x.jsonl, line 2: step must be an array of numbers"),
+    ({"value": [0, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308; write null"),
+    ({"seconds": [1, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308"),
+    ({"step": [1, LONG]}, "x.jsonl, line 2: step must be an array of numbers"),
+    ({"observations": [{"metric": "m", "step": 1, "latest": LONG}]}, "x.jsonl, line 2: observations must be"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), NOS, ids=[str(list(row[0])) + str(i) for i, row in enumerate(NOS)])
+def test_what_is_no_array_of_numbers(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(RecordingError) as caught:
+        read(TRIAL | given)
+    assert str(caught.value).startswith(told)
+
+
+@pytest.mark.parametrize("target", [LONG, float("inf"), float("nan")], ids=["long", "inf", "nan"])
+def test_a_target_that_is_not_finite(target: float) -> None:
+    with pytest.raises(RecordingError, match=r"x.jsonl: target is .*; give a number"):
+        read(TRIAL, header=HEADER | {"target": target})
+
+
+def test_a_line_of_brackets_without_end() -> None:
+    with pytest.raises(RecordingError, match=r"x.jsonl, line 1: no JSON"):
+        parse(["[" * 100_000, "{}"], "x.jsonl")

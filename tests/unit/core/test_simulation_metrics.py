@@ -1,0 +1,88 @@
+"""What a replay was worth where values are not finite or as large as numbers go."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from podium.simulation.contest import contest
+from podium.simulation.history import Reached
+from podium.simulation.metrics import near_best, regret, start_value
+from podium.simulation.pools import Machine, Pool
+from podium.simulation.recorded import RecordedTrial, Recording
+from podium.simulation.system import contest as system_contest
+from podium.simulation.system.searches import even_nodes
+from podium_cli import simulate_view, system_view
+
+WORST = -sys.float_info.max  # what stands for NaN in a curve
+LATE = [(WORST, 0.5, 0.9), (WORST, 0.5, 0.6), (WORST, 0.5, 0.7)]
+HUGE = [(-1.7e308, -1.6e308, 1.7e308), (-1.7e308, 0.0, 0.0), (-1.7e308, 0.0, 0.0)]
+
+
+def recording(*rows: Sequence[float]) -> Recording:
+    """An evaluation each 10 s."""
+    times = (10.0, 20.0, 30.0)
+    trials = tuple(RecordedTrial(f"t{i}", {}, times[: len(row)], tuple(row)) for i, row in enumerate(rows))
+    return Recording("own", "own", "m", True, None, trials)
+
+
+def pool(*rows: Sequence[float]) -> Pool:
+    return Pool("own", "own", 0, True, None, recording(*rows).trials)
+
+
+STARTS = [
+    (LATE, 0.5),
+    ([(0.1, 0.9), (0.3, 0.2)], 0.2),
+    ([(0.1, 0.9), (WORST, WORST), (0.3, 0.2)], 0.2),
+    ([(1.7e308,), (1.6e308,)], 1.65e308),
+    ([(WORST,), (WORST, math.nan)], None),
+]
+
+
+@pytest.mark.parametrize(("rows", "start"), STARTS, ids=["late", "finite", "one has none", "huge", "none at all"])
+def test_a_search_begins_at_the_median_of_the_first_finite_values(
+    rows: list[tuple[float, ...]], start: float | None
+) -> None:
+    found = start_value(pool(*rows))
+    assert found is None if start is None else found == pytest.approx(start)
+
+
+def test_near_the_best_is_a_finite_value() -> None:
+    assert near_best(pool(*LATE)) == pytest.approx(0.9 - 0.01 * 0.4)
+    assert near_best(pool(*HUGE)) == pytest.approx(1.7e308 - 3.4e306)
+    assert near_best(pool((WORST,))) is None
+
+
+@pytest.mark.parametrize("rows", [LATE, HUGE], ids=["late", "huge"])
+def test_regret_does_not_end_at_the_first_finite_value(rows: list[tuple[float, ...]]) -> None:
+    """Nothing until 20 s, then less, then the best at 30 s, of 40 s."""
+    middle = 0.5 if rows is LATE else 0.0
+    reached = [Reached(10.0, 0, -math.inf), Reached(20.0, 1, middle), Reached(30.0, 0, rows[0][2])]
+    share = 1.0 if rows is LATE else 0.5  # of the gap that is left from 20 s to 30 s
+    assert regret(pool(*rows), reached, 40.0) == pytest.approx((20.0 + 10.0 * share) / 40.0)
+    assert regret(pool((WORST,)), [Reached(10.0, 0, -math.inf)], 40.0) == 1.0
+
+
+def test_no_search_comes_near_the_best_by_a_nan() -> None:
+    found = contest(recording(*[(WORST, WORST, 0.9)] * 3), ["envelope"], Machine(4), 1, 3)
+    assert [found.typical(name, "a1") for name in found.scores] == [30.0, 30.0]
+    assert "NEAR" in simulate_view.table(found).columns[4].header
+
+
+def test_where_no_value_is_finite_near_best_is_not_known() -> None:
+    found = contest(recording((WORST, WORST), (WORST,)), [], Machine(1), 1, 2)
+    assert found.typical("fifo", "a1") is None
+    assert found.typical("fifo", "c") == 1.0
+
+
+def test_in_the_simulated_system_as_well() -> None:
+    place = system_contest.Place(nodes=even_nodes(4, 1, 4, 0))
+    (late,) = system_contest.contest(recording(*[(WORST, WORST, 0.9)] * 3), [], place, 1, 3).runs["fifo"]
+    assert late.score.near_best is not None
+    assert late.score.near_best >= 30.0
+    none = system_contest.contest(recording((WORST, WORST), (WORST,)), [], place, 1, 2)
+    assert none.runs["fifo"][0].score.near_best is None
+    assert system_view.rows(none)[0][2] == "–"
