@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats
-from podium.curves.equal_training import PER_DOUBLING, EqualTraining
+from podium.curves.equal_training import PER_DOUBLING, EqualTraining, middle
 from podium.domain.snapshot import TrialKey
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)
@@ -25,6 +25,7 @@ PEERS = 0.5  # the scale is at least this part of what the better half gains: a 
 WEIGHT = 4.0  # completed trials that count as much as the table
 BEYOND = 0.5  # of the range between best and worst at equal training: so far beyond the best may a trial end
 SETTLED = 2.0  # doublings that a trial has shown values over; before, the range itself is still to open
+COMPANY = 8  # completed trials: that the next one beats them all has the chance 1 / 9, about what an 80 % interval lets
 _MOST = 64  # multiples of completed trials that are carried on, by their quantiles: a cycle's time is bounded
 _TINY, _HUGE = 1e-12, 1e300
 TABLE = np.array(
@@ -81,10 +82,10 @@ def multiples(doublings: Floats, table: Floats = TABLE) -> Floats:
 
 
 def informed(expected: Floats, seen: Floats) -> Floats:
-    """These quantiles at LEVELS (rows, levels) once completed trials have shown the multiples `seen`: those of a mixture
-    in which the table has WEIGHT and each completed trial 1 (the posterior mean of a Dirichlet process, Ferguson 1973).
-    A mean of quantiles instead would lose the table's tails to a few trials, and the table's middle would stay.
-    O(rows (levels + _MOST)), whatever has completed.
+    """These quantiles at LEVELS (rows, levels) once completed trials have shown the multiples `seen`: those of a
+    mixture in which the table has WEIGHT and each completed trial 1 (the posterior mean of a Dirichlet process,
+    Ferguson 1973). A mean of quantiles would lose the table's tails to a few trials, and keep the table's middle.
+    O(rows (levels + _MOST)) and a sort, whatever has completed.
     """
     if not len(seen):
         return expected
@@ -120,8 +121,8 @@ def _scales(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp
 
 
 def ceilings(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp]) -> Floats:
-    """What these rows will not exceed, as far as their job has shown (larger is better): the best at equal training and
-    BEYOND of the range between it and the worst. A multiple of a fast gain knows no bounds, a metric often has one.
+    """What these rows will not exceed, as far as equal training has shown (larger is better): the best there and BEYOND
+    of the range between it and the worst. A multiple of a fast gain knows no bounds, a metric often has one.
     Infinite for a trial that is not SETTLED. The rungs must have been measured.
     """
     known = table.best > -np.inf
@@ -130,6 +131,22 @@ def ceilings(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.int
     with np.errstate(over="ignore", invalid="ignore"):  # a range beyond the largest number bounds nothing
         found = table.lead[rungs] + BEYOND * (table.lead[rungs] - worst[rungs])
     return np.where((age >= SETTLED) & np.isfinite(found), found, np.inf)
+
+
+def bounds(best: Floats, ceiling: Floats, completed: Floats) -> Floats:
+    """The final values that these trials (by row their best so far and their ceiling) will not exceed, given those of
+    the completed. What one of them has reached another may reach, however early it is; who is still below the best of
+    COMPANY or more may exceed it by as much as it exceeds their median. In any unit, larger is better.
+    """
+    if not len(completed):
+        return np.maximum(ceiling, best)
+    top = float(completed.max())
+    found = np.maximum(ceiling, top)
+    if len(completed) >= COMPANY:
+        with np.errstate(over="ignore"):
+            beyond = np.float64(top) + (top - middle(completed))
+        found = np.where(best < top, np.minimum(found, beyond), found)
+    return np.maximum(found, best)
 
 
 def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels: Sequence[float]) -> Floats:
@@ -142,18 +159,15 @@ def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels
     for rung in np.unique(rungs).tolist():
         here = rungs == rung
         expected[here] = informed(expected[here], shown_by_completed(table, board, rung))
-    best = board.best[rows, None]
     expected[board.done[rows] | (left <= 0.0)] = 0.0
     at = np.interp(levels, LEVELS, np.arange(len(LEVELS)))
     low = np.minimum(at.astype(np.intp), len(LEVELS) - 2)
     part = at - low
     between = expected[:, low] * (1.0 - part) + expected[:, low + 1] * part
     with np.errstate(over="ignore"):  # what is beyond the largest number is infinite
-        found: Floats = best + _scales(table, rows, rungs)[:, None] * between
-    # what a trial of the job has reached in the end another one may reach, however early it is
-    reached = np.max(board.best[board.complete], initial=-np.inf)
-    highest = np.maximum(ceilings(table, rows, rungs), reached)[:, None]
-    return np.minimum(found, np.maximum(highest, best))
+        found: Floats = board.best[rows, None] + _scales(table, rows, rungs)[:, None] * between
+    ends = board.best[board.complete & np.isfinite(board.best)]
+    return np.minimum(found, bounds(board.best[rows], ceilings(table, rows, rungs), ends)[:, None])
 
 
 def shown_by_completed(table: EqualTraining, board: Board, rung: int) -> Floats:
