@@ -26,7 +26,7 @@ WEIGHT = 4.0  # completed trials that count as much as the table
 BEYOND = 0.5  # of the range between best and worst at equal training: so far beyond the best may a trial end
 SETTLED = 2.0  # doublings that a trial has shown values over; before, the range itself is still to open
 COMPANY = 8  # completed trials: that the next one beats them all has the chance 1 / 9, about what an 80 % interval lets
-_MOST = 64  # multiples of completed trials that are carried on, by their quantiles: a cycle's time is bounded
+_MOST = 32  # multiples of completed trials that are carried on, by their quantiles: a cycle's time is bounded
 _TINY, _HUGE = 1e-12, 1e300
 TABLE = np.array(
     [
@@ -96,13 +96,11 @@ def informed(expected: Floats, seen: Floats) -> Floats:
     order = np.argsort(values, axis=1, kind="stable")
     values, weights = np.take_along_axis(values, order, axis=1), weights[order]
     reached = (np.cumsum(weights, axis=1) - weights / 2) / (WEIGHT + len(seen))
-    rows = np.arange(len(values))
-    found = np.empty_like(expected)
-    for place, level in enumerate(LEVELS):
-        after = np.clip((reached < level).sum(axis=1), 1, values.shape[1] - 1)
-        low, high = reached[rows, after - 1], reached[rows, after]
-        part = np.clip((level - low) / (high - low), 0.0, 1.0)
-        found[:, place] = values[rows, after - 1] * (1.0 - part) + values[rows, after] * part
+    after = np.clip((reached[:, None, :] < _AT_LEVELS[:, None]).sum(axis=2), 1, values.shape[1] - 1)
+    low, high = (np.take_along_axis(reached, place, axis=1) for place in (after - 1, after))
+    part = np.clip((_AT_LEVELS - low) / (high - low), 0.0, 1.0)
+    before, behind = (np.take_along_axis(values, place, axis=1) for place in (after - 1, after))
+    found: Floats = before * (1.0 - part) + behind * part
     return found
 
 

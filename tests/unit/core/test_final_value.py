@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from podium.curves import final_value
 from podium.curves.final_value import (
     COMPANY,
     DOUBLINGS_LEFT,
@@ -110,3 +111,10 @@ def test_levels_share_the_probability() -> None:
     assert shares_of_levels().sum() == pytest.approx(1.0)
     assert shares_of_levels()[LEVELS.index(0.5)] == pytest.approx(0.1)
     assert shares_of_levels()[LEVELS.index(0.95)] == pytest.approx((0.975 - 0.9) / 2)
+
+
+def test_many_completed_trials_are_carried_on_by_their_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = np.random.default_rng(1).exponential(size=300)
+    by_quantiles = informed(TABLE, seen)
+    monkeypatch.setattr(final_value, "_MOST", len(seen))
+    assert by_quantiles == pytest.approx(informed(TABLE, seen), abs=0.06, rel=0.06)

@@ -19,8 +19,12 @@ NORMAL = NormalDist()
 
 
 @pytest.fixture
-def scores(load_script: Callable[[Path], ModuleType]) -> ModuleType:
-    load_script(BENCHMARKS / "hpo_questions.py")
+def questions(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "hpo_questions.py")
+
+
+@pytest.fixture
+def scores(load_script: Callable[[Path], ModuleType], questions: ModuleType) -> ModuleType:
     return load_script(BENCHMARKS / "hpo_scores.py")
 
 
@@ -49,9 +53,10 @@ def test_crps_of_a_point_is_the_absolute_error_and_scales_with_the_unit(scores: 
     assert scores.crps(7.0 * quantiles, 7.0 * 0.3) == pytest.approx(7.0 * scores.crps(quantiles, 0.3))
 
 
-def test_a_question_is_answered_within_what_the_completed_have_reached(scores: ModuleType) -> None:
-    questions = scores.Asked.__module__  # that of the module the scores were loaded with
-    asked = __import__("sys").modules[questions].questions(bundled(), shares=(0.25,))
+def test_a_question_is_answered_within_what_the_completed_have_reached(
+    questions: ModuleType, scores: ModuleType
+) -> None:
+    asked = questions.questions(bundled(), shares=(0.25,))
     assert {a.share for a in asked} == {0.25}
     early = [a for a in asked if a.room > 0 and np.max(a.reached) > 0]
     assert early
