@@ -26,7 +26,6 @@ WEIGHT = 4.0  # completed trials that count as much as the table
 BEYOND = 0.5  # of the range between best and worst at equal training: so far beyond the best may a trial end
 SETTLED = 2.0  # doublings that a trial has shown values over; before, the range itself is still to open
 COMPANY = 8  # completed trials: that the next one beats them all has the chance 1 / 9, about what an 80 % interval lets
-_MOST = 32  # multiples of completed trials that are carried on, by their quantiles: a cycle's time is bounded
 _TINY, _HUGE = 1e-12, 1e300
 TABLE = np.array(
     [
@@ -85,14 +84,16 @@ def informed(expected: Floats, seen: Floats) -> Floats:
     """These quantiles at LEVELS (rows, levels) once completed trials have shown the multiples `seen`: those of a
     mixture in which the table has WEIGHT and each completed trial 1 (the posterior mean of a Dirichlet process,
     Ferguson 1973). A mean of quantiles would lose the table's tails to a few trials, and keep the table's middle.
-    O(rows (levels + _MOST)) and a sort, whatever has completed.
+    Many of them are carried on by their own quantiles at LEVELS, of midpoints as in the mixture: O(rows levels) and a
+    sort, however many.
     """
     if not len(seen):
         return expected
     seen = np.clip(seen, -_HUGE, _HUGE)  # infinity times nothing is no number
-    own = np.quantile(seen, (np.arange(_MOST) + 0.5) / _MOST) if len(seen) > _MOST else seen
+    many = len(seen) > len(LEVELS)
+    own = np.quantile(seen, LEVELS, method="hazen") if many else seen
     values = np.concatenate([expected, np.broadcast_to(own, (len(expected), len(own)))], axis=1)
-    weights = np.concatenate([WEIGHT * _SHARES, np.full(len(own), len(seen) / len(own))])
+    weights = np.concatenate([WEIGHT * _SHARES, len(seen) * _SHARES if many else np.ones(len(seen))])
     order = np.argsort(values, axis=1, kind="stable")
     values, weights = np.take_along_axis(values, order, axis=1), weights[order]
     reached = (np.cumsum(weights, axis=1) - weights / 2) / (WEIGHT + len(seen))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podium.curves import final_value
 from podium.curves.final_value import (
     COMPANY,
     DOUBLINGS_LEFT,
@@ -113,8 +112,11 @@ def test_levels_share_the_probability() -> None:
     assert shares_of_levels()[LEVELS.index(0.95)] == pytest.approx((0.975 - 0.9) / 2)
 
 
-def test_many_completed_trials_are_carried_on_by_their_quantiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = np.random.default_rng(1).exponential(size=300)
-    by_quantiles = informed(TABLE, seen)
-    monkeypatch.setattr(final_value, "_MOST", len(seen))
-    assert by_quantiles == pytest.approx(informed(TABLE, seen), abs=0.06, rel=0.06)
+def test_many_completed_trials_are_carried_on_by_their_quantiles() -> None:
+    seen = np.random.default_rng(1).exponential(size=3000)
+    assert informed(TABLE, seen) == pytest.approx(
+        np.broadcast_to(np.quantile(seen, LEVELS), TABLE.shape), rel=0.1, abs=0.01
+    )
+    few = np.linspace(0.0, 3.0, len(LEVELS))  # one more, and it is quantiles that are carried on
+    more = np.linspace(0.0, 3.0, len(LEVELS) + 1)
+    assert informed(TABLE, more) == pytest.approx(informed(TABLE, few), abs=0.2)
