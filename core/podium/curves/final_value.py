@@ -58,6 +58,7 @@ def shares_of_levels() -> Floats:
 
 
 _SHARES = shares_of_levels()
+_MIDPOINTS = np.cumsum(_SHARES) - _SHARES / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,13 @@ def informed(expected: Floats, seen: Floats) -> Floats:
     """These quantiles at LEVELS (rows, levels) once completed trials have shown the multiples `seen`: those of a
     mixture in which the table has WEIGHT and each completed trial 1 (the posterior mean of a Dirichlet process,
     Ferguson 1973). A mean of quantiles would lose the table's tails to a few trials, and keep the table's middle.
-    Many of them are carried on by their own quantiles at LEVELS, of midpoints as in the mixture: O(rows levels) and a
-    sort, however many.
+    Many of them are carried on by as many quantiles as the table has: O(rows levels) and a sort, however many.
     """
     if not len(seen):
         return expected
     seen = np.clip(seen, -_HUGE, _HUGE)  # infinity times nothing is no number
     many = len(seen) > len(LEVELS)
-    own = np.quantile(seen, LEVELS, method="hazen") if many else seen
+    own = np.quantile(seen, _MIDPOINTS, method="hazen") if many else seen
     values = np.concatenate([expected, np.broadcast_to(own, (len(expected), len(own)))], axis=1)
     weights = np.concatenate([WEIGHT * _SHARES, len(seen) * _SHARES if many else np.ones(len(seen))])
     order = np.argsort(values, axis=1, kind="stable")
