@@ -119,7 +119,9 @@ def main() -> int:
         args.out.write_text("\n".join(parts))
     if not args.brief:
         parts.append(speed_report(outcome))
+    if not (args.brief and curves):  # seconds, and our own example has no other report
         parts.append(calibration_report(recordings(curves).values(), outcome))
+    if not args.brief:
         parts.append(early_order_report(recordings(curves).values()))
     parts.append(f"Took {perf_counter() - start:.0f} s.\n")
     return finish(args.out, parts, outcome)

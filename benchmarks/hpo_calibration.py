@@ -1,9 +1,10 @@
 """Do the envelope's forecasts hold? Coverage of its intervals and CRPS on recorded curves, with the task held out.
 
+    python benchmarks/hpo_calibration.py [CURVES]           prints the report (seconds)
     python benchmarks/hpo_calibration.py --fit [CURVES]     prints TABLE of core/podium/curves/final_value.py anew
 
 For each task the table is fitted on all the others. A trial is asked at several shares of training for its final value;
-the figures are taken with none and with 16 completed trials of the same task known.
+with none and with some of the other trials completed.
 """
 
 from __future__ import annotations
@@ -11,143 +12,159 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+from hpo_questions import EDGES, KNOWN, Asked, fit, questions
+from hpo_scores import INTERVALS, assess
 
-from podium.curves.board import board
-from podium.curves.equal_training import EqualTraining
-from podium.curves.final_value import DOUBLINGS_LEFT, LEVELS, WEIGHT, multiples, scale
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point
-from podium.simulation.recorded import Recording, load_all
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium.curves.board import Floats
+from podium.curves.final_value import DOUBLINGS_LEFT, TABLE
+from podium.simulation.recorded import Recording, bundled, load_all
 
-SHARES = (0.03, 0.04, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.6, 0.75, 0.9)
-EDGES = (0.0, 0.38, 0.8, 1.2, 1.8, 2.3, 3.2, 4.2, 20.0)  # doublings left: one bin a row of the table
-TRIALS, KNOWN, LEAST = 160, 16, 20
-INTERVALS = (0.5, 0.8, 0.95)
+REPORTED = (0.05, 0.1, 0.25, 0.5)  # shares of training that the report has rows of
+COMPLETED = (0, KNOWN)
+FAR = 1e6  # spreads: a mean beyond it is one diverged trial's
+HEADS = [f"{100 * level:.0f} %" for level in INTERVALS]
+LEGEND = f"""Coverage of the central intervals: of the 80 % intervals 80 % ought to hold the final value. CRPS in
+units of the spread (quartiles) of the task's final values, smaller is better: the median over the questions (their
+mean, which is the proper score); beside it that of the point forecast 'stays as it is', whose CRPS is its absolute
+error. With none and with {KNOWN} trials of the task completed. `digits_example` is our own example: in no fit and in no
+mean.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One question: what is still to come of a trial, as a multiple of its scale. `peers`: the multiples of the trials
-    that are taken as completed.
-    """
+class Calibration:
+    """A task's figures (`hpo_scores.assess`) by completed trials: over all of training, and by share of it."""
 
-    family: str
     task: str
-    doublings: float
-    multiple: float
-    scale: float
-    spread: float  # of the final values of the task, to make CRPS comparable
-    peers: NDArray[np.float64]
-
-
-def questions(recording: Recording, seed: int = 0) -> list[Asked]:
-    random = np.random.default_rng(seed)
-    chosen = random.permutation(len(recording.trials))[:TRIALS]
-    trials = [recording.trials[i] for i in chosen]
-    horizon = max(trial.length for trial in trials)
-    job = make_job(maximize=recording.maximize, max_steps=horizon, max_trials=len(trials))
-    views = []
-    for number, trial in enumerate(trials):
-        curve = tuple(Point(s, v, s) for s, v in zip(trial.seconds, trial.values, strict=True))
-        views.append(make_trial(number, curve=curve, phase=TrialPhase.RUNNING, gpus=["gpu"]))
-    seen = board(job, views, make_snapshot(jobs=[job], trials=views))
-    table = EqualTraining(len(seen), horizon)
-    table.refresh(seen)
-    finals = seen.best[np.isfinite(seen.best)]
-    spread = float(np.quantile(finals, 0.75) - np.quantile(finals, 0.25)) or 1.0
-    found: list[Asked] = []
-    for share in SHARES:
-        rung = int(np.argmin(np.abs(table.grid - share * horizon)))
-        table.measure(rung)
-        there = [
-            row
-            for row in range(len(seen))
-            if table.best[row, rung] > -np.inf and seen.step[row] > table.grid[rung] * 1.001
-        ]
-        scales = np.array([scale(table, row, rung) for row in there])
-        shown = np.array([seen.best[row] - table.best[row, rung] for row in there]) / np.maximum(scales, 1e-300)
-        for i in range(len(there)):
-            others = np.delete(np.arange(len(there)), i)
-            peers = shown[random.permutation(others)[:KNOWN]]
-            left = float(np.log2(horizon / table.grid[rung]))
-            found.append(Asked(recording.family, recording.task, left, shown[i], scales[i], spread, peers))
-    return found
-
-
-def fit(asked: Sequence[Asked]) -> NDArray[np.float64]:
-    """The table: quantiles of the multiples by doublings left, each family with the same weight."""
-    rows = []
-    for low, high in pairwise(EDGES):
-        parts = []
-        for family in sorted({a.family for a in asked}):
-            mine = [a.multiple for a in asked if a.family == family and low <= a.doublings < high]
-            if len(mine) > LEAST:
-                parts.append(np.quantile(mine, (np.arange(400) + 0.5) / 400))
-        rows.append(np.quantile(np.concatenate(parts), LEVELS))
-    return np.array(rows)
+    whole: Mapping[int, Mapping[str, float]]
+    by_share: Mapping[tuple[float, int], Mapping[str, float]]
 
 
 def calibration_report(recordings: Iterable[Recording], outcome: dict[str, object]) -> str:
-    """Markdown; coverage and CRPS (over the spread of the final values) by task, with the task held out of the fit."""
-    asked = {r.task: questions(r) for r in recordings}
-    if len(asked) < 3:
-        return ""
-    lines = ["## Calibration of the forecasts (each task held out of the fit)\n"]
-    known_too = "with 16 completed: 50 % | 80 % | 95 % | CRPS |"
-    lines.append(f"| task | 50 % | 80 % | 95 % | CRPS | of 'stays as it is' | {known_too}")
-    lines.append("| --- " * 10 + "|")
-    figures: dict[str, dict[str, float]] = {}
+    """Markdown: by task and by share of training. Each task is held out of the fit; our own example is in no fit, and
+    is measured whatever else is there. With fewer than three recordings there is nothing to fit, and it alone is
+    measured with the shipped table.
+    """
+    own = bundled()
+    given = {r.task: r for r in recordings if r.task != own.task}
+    asked = {task: questions(r) for task, r in given.items()} if len(given) >= 3 else {}
+    tasks = []
     for task, mine in asked.items():
         table = fit([a for other, those in asked.items() if other != task for a in those])
-        alone, known = assess(mine, table, 0), assess(mine, table, KNOWN)
-        figures[task] = known
-        cells = [task, *(f"{100 * alone[str(level)]:.0f} %" for level in INTERVALS)]
-        cells += [f"{alone['crps']:.3f}", f"{alone['crps_stays']:.3f}"]
-        cells += [*(f"{100 * known[str(level)]:.0f} %" for level in INTERVALS), f"{known['crps']:.3f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+        tasks.append(calibration(given[task], mine, table))
+    everything = [a for those in asked.values() for a in those]
+    example = calibration(own, questions(own), fit(everything) if everything else TABLE)
     outcome["calibration"] = {
-        key: round(float(np.mean([figure[key] for figure in figures.values()])), 3)
-        for key in (*(str(level) for level in INTERVALS), "crps", "crps_stays")
+        str(known) if known else "none": averages(tasks, known) | {own.task: rounded(example.whole[known])}
+        for known in COMPLETED
     }
-    return "\n".join(lines) + "\n"
+    heading = "## Calibration of the forecasts (each task held out of the fit)\n"
+    return "\n".join([heading, LEGEND, by_task(tasks, example), by_share(tasks, example)])
 
 
-def assess(asked: Sequence[Asked], table: NDArray[np.float64], known: int) -> Mapping[str, float]:
-    """Coverage of the central intervals; CRPS as twice the mean pinball loss over LEVELS, in units of the spread."""
-    levels = np.array(LEVELS)
-    inside = dict.fromkeys(INTERVALS, 0)
-    crps, stays = [], []
-    for a in asked:
-        expected = multiples(a.doublings, table)
-        if known:
-            peers = a.peers[:known]
-            expected = (WEIGHT * expected + len(peers) * np.quantile(peers, LEVELS)) / (WEIGHT + len(peers))
-        for level in INTERVALS:
-            low, high = np.interp([(1 - level) / 2, (1 + level) / 2], levels, expected)
-            inside[level] += low - 1e-9 <= a.multiple <= high + 1e-9
-        off = a.multiple - expected
-        unit = a.scale / a.spread
-        crps.append(2 * float(np.mean(np.maximum(levels * off, (levels - 1) * off))) * unit)
-        stays.append(abs(a.multiple) * unit)
-    found = {str(level): count / len(asked) for level, count in inside.items()}
-    # the median over questions: a diverging task's scale is beyond any mean
-    return found | {"crps": float(np.median(crps)), "crps_stays": float(np.median(stays))}
+def calibration(recording: Recording, asked: Sequence[Asked], table: Floats) -> Calibration:
+    shared = questions(recording, shares=REPORTED)
+    parts = {share: [a for a in shared if a.share == share] for share in REPORTED}
+    return Calibration(
+        recording.task,
+        {known: assess(asked, table, known) for known in COMPLETED},
+        {(share, known): assess(part, table, known) for share, part in parts.items() if part for known in COMPLETED},
+    )
+
+
+def averages(tasks: Sequence[Calibration], known: int) -> dict[str, object]:
+    """Means over the tasks, and the lowest and highest coverage; without a task none."""
+    figures = [task.whole[known] for task in tasks]
+    if not figures:
+        return {}
+    coverages = {str(level): [f[str(level)] for f in figures] for level in INTERVALS}
+    return {
+        **rounded({key: float(np.mean([f[key] for f in figures])) for key in figures[0]}),
+        **{f"{key}_range": [round(min(each), 3), round(max(each), 3)] for key, each in coverages.items()},
+    }
+
+
+def rounded(figures: Mapping[str, float]) -> dict[str, float]:
+    """JSON knows no infinity."""
+    return {key: round(value, 3) for key, value in figures.items() if np.isfinite(value) and value < FAR}
+
+
+def by_task(tasks: Sequence[Calibration], own: Calibration) -> str:
+    score = "CRPS: median (mean)"
+    columns = ["task", *HEADS, score, "of 'stays as it is'", f"with {KNOWN} completed: {HEADS[0]}", *HEADS[1:], score]
+    lines = table_head(columns)
+    for one in (*tasks, own):
+        alone, with_known = (one.whole[known] for known in COMPLETED)
+        cells = [one.task, *coverage(alone), scored(alone, "crps"), scored(alone, "crps_stays")]
+        lines.append(row([*cells, *coverage(with_known), scored(with_known, "crps")]))
+    if tasks:
+        alone, with_known = (spans([one.whole[known] for one in tasks]) for known in COMPLETED)
+        lines.append(row(["mean of the tasks (range)", *alone, "", "", *with_known, ""]))
+    return "\n".join([*lines, "", f"Worse than 'stays as it is': {losers((*tasks, own))}.\n"])
+
+
+def losers(tasks: Sequence[Calibration]) -> str:
+    """The tasks on which the forecast has the larger CRPS."""
+    said = []
+    for known in COMPLETED:
+        for suffix, name in (("", "median"), ("_mean", "mean")):
+            worse = [t.task for t in tasks if t.whole[known]["crps" + suffix] > t.whole[known]["crps_stays" + suffix]]
+            said.append(f"{known or 'none'} completed, {name}: {', '.join(worse) or 'nowhere'}")
+    return "; ".join(said)
+
+
+def by_share(tasks: Sequence[Calibration], own: Calibration) -> str:
+    """A row a share of training: means over the tasks (lowest to highest), and our own example."""
+    means = [f"{head} mean (range)" for head in HEADS] if tasks else []
+    lines = ["Coverage by share of training, over the tasks:\n"] if tasks else ["Coverage by share of training:\n"]
+    lines += table_head(["trained", "completed", *means, f"`{own.task}`: {', '.join(HEADS)}"])
+    for share, known in own.by_share:
+        figures = [one.by_share[share, known] for one in tasks if (share, known) in one.by_share]
+        means = spans(figures) if tasks else []
+        mine = ", ".join(coverage(own.by_share[share, known]))
+        lines.append(row([f"{100 * share:.0f} %", str(known or "none"), *means, mine]))
+    return "\n".join([*lines, ""])
+
+
+def table_head(columns: Sequence[str]) -> list[str]:
+    return [row(columns), "| --- " * len(columns) + "|"]
+
+
+def row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def coverage(figures: Mapping[str, float]) -> list[str]:
+    return [f"{100 * figures[str(level)]:.0f} %" for level in INTERVALS]
+
+
+def spans(figures: Sequence[Mapping[str, float]]) -> list[str]:
+    """Of each interval's coverage the mean over the tasks, the lowest and the highest."""
+    shares = [[100 * f[str(level)] for f in figures] for level in INTERVALS]
+    return [f"{np.mean(each):.0f} % ({min(each):.0f} to {max(each):.0f})" for each in shares]
+
+
+def scored(figures: Mapping[str, float], key: str) -> str:
+    """A mean that one diverged trial has carried away says nothing."""
+    mean = figures[f"{key}_mean"]
+    return f"{figures[key]:.3f} ({f'{mean:.3f}' if mean < FAR else 'beyond any'})"
 
 
 def main() -> None:
-    paths = [Path(a) for a in sys.argv[2:]] or [Path(__file__).parents[2] / "shared" / "curves"]
-    if sys.argv[1:2] != ["--fit"]:
+    fitting = sys.argv[1:2] == ["--fit"]
+    paths = [Path(a) for a in sys.argv[1 + fitting :]] or [Path(__file__).parents[2] / "shared" / "curves"]
+    if any(not path.exists() for path in paths):
         raise SystemExit(__doc__)
+    if not fitting:
+        print(calibration_report(load_all(paths), {}))
+        return
     asked = [a for recording in load_all(paths) for a in questions(recording)]
     assert len(DOUBLINGS_LEFT) == len(EDGES) - 1
-    for row in fit(asked):
-        print("        [" + ", ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in row) + "],")
+    for quantiles in fit(asked):
+        print("        [" + ", ".join(f"{value:.2f}".rstrip("0").rstrip(".") for value in quantiles) + "],")
 
 
 if __name__ == "__main__":

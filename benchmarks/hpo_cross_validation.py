@@ -14,8 +14,8 @@ from pathlib import Path
 import hpo_runs
 import numpy as np
 from hpo_bars import RIVALS, SET_FOR
-from hpo_calibration import Asked, fit, questions
 from hpo_held_out import Choice, measure_held_out
+from hpo_questions import Asked, fit, questions
 from hpo_refitted import Refitted
 from hpo_runs import ENTRANTS, SHORT, Job, Run, recordings, run_all
 from hpo_until_won import entrant

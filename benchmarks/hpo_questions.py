@@ -1,0 +1,94 @@
+"""What the recorded curves ask of the forecasts: where does this trial end, asked at several shares of its training.
+And the table that answers, fitted to such questions. Called by the calibration report and the cross-validation.
+
+"Completed" trials are others of the task with their final values: those that the running job would know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from podium.curves.board import Floats, board
+from podium.curves.equal_training import EqualTraining
+from podium.curves.final_value import LEVELS, ceilings, scale
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Point
+from podium.simulation.recorded import Recording
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+SHARES = (0.03, 0.04, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.6, 0.75, 0.9)  # of training
+EDGES = (0.0, 0.38, 0.8, 1.2, 1.8, 2.3, 3.2, 4.2, 20.0)  # doublings left: one bin a row of the table
+TRIALS, KNOWN, LEAST = 160, 16, 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One question: what is still to come of a trial, as a multiple of its scale. `peers`: the multiples of the trials
+    that are taken as completed.
+    """
+
+    family: str
+    task: str
+    doublings: float
+    multiple: float
+    scale: float
+    spread: float  # of the final values of the task, to make CRPS comparable
+    share: float  # of training
+    room: float  # the multiple at which it is at its ceiling
+    peers: Floats
+    reached: Floats  # the multiples at which it is where these peers ended
+
+
+def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHARES) -> list[Asked]:
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(len(recording.trials))[:TRIALS]
+    trials = [recording.trials[i] for i in chosen]
+    horizon = max(trial.length for trial in trials)
+    job = make_job(maximize=recording.maximize, max_steps=horizon, max_trials=len(trials))
+    views = []
+    for number, trial in enumerate(trials):
+        curve = tuple(Point(s, v, s) for s, v in zip(trial.seconds, trial.values, strict=True))
+        views.append(make_trial(number, curve=curve, phase=TrialPhase.RUNNING, gpus=["gpu"]))
+    seen = board(job, views, make_snapshot(jobs=[job], trials=views))
+    table = EqualTraining(len(seen), horizon)
+    table.refresh(seen)
+    finals = seen.best[np.isfinite(seen.best)]
+    spread = float(np.quantile(finals, 0.75) - np.quantile(finals, 0.25)) or 1.0
+    found: list[Asked] = []
+    for share in shares:
+        rung = int(np.argmin(np.abs(table.grid - share * horizon)))
+        table.measure(rung)
+        there = [
+            row
+            for row in range(len(seen))
+            if table.best[row, rung] > -np.inf and seen.step[row] > table.grid[rung] * 1.001
+        ]
+        scales = np.array([scale(table, row, rung) for row in there])
+        shown = np.array([seen.best[row] - table.best[row, rung] for row in there]) / np.maximum(scales, 1e-300)
+        left = float(np.log2(horizon / table.grid[rung]))
+        rows = np.array(there, dtype=np.intp)
+        highest = ceilings(table, rows, np.full(len(rows), rung))
+        for i, row in enumerate(there):
+            peers = random.permutation(np.delete(np.arange(len(there)), i))[:KNOWN]
+            with np.errstate(over="ignore"):
+                room, *reached = (np.array([highest[i], *seen.best[rows[peers]]]) - table.best[row, rung]) / scales[i]
+            one = (left, shown[i], scales[i], spread, share, room, shown[peers], np.array(reached))
+            found.append(Asked(recording.family, recording.task, *one))
+    return found
+
+
+def fit(asked: Sequence[Asked]) -> Floats:
+    """The table: quantiles of the multiples by doublings left, each family with the same weight."""
+    rows = []
+    for low, high in pairwise(EDGES):
+        parts = []
+        for family in sorted({a.family for a in asked}):
+            mine = [a.multiple for a in asked if a.family == family and low <= a.doublings < high]
+            if len(mine) > LEAST:
+                parts.append(np.quantile(mine, (np.arange(400) + 0.5) / 400))
+        rows.append(np.quantile(np.concatenate(parts), LEVELS))
+    return np.array(rows)
