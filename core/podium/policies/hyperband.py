@@ -1,7 +1,8 @@
 """Hyperband: brackets of successive halving that start at different rungs, from "look at many" to "train all".
 
 Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has come to a rung; `async` applies asha's rule in
-each bracket, with `onCut: stop` the one without promotion. Trials are dealt to brackets by number, so a bracket may be
+each bracket, with `onCut: stop` the one without promotion. Who has trained beyond a rung stands on it all the same
+unless that rule has let it past. Trials are dealt to brackets by number, so a bracket may be
 far larger than the number of GPUs.
 """
 
@@ -18,7 +19,19 @@ from podium.curves.board import Board, board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import Halving, check_halving, climb, rung_steps, top
+from podium.policies.promotable import ever_promotable
+from podium.policies.rungs import (
+    UNOPENED,
+    Climb,
+    Halving,
+    Rungs,
+    check_halving,
+    climb,
+    finisher,
+    rung_steps,
+    stand,
+    top,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +65,71 @@ class Hyperband:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n) and the new points."""
         seen = board(job, trials, snapshot)
-        found = climb(seen, rung_steps(horizon(job, seen), self.eta, self.rungs))
+        steps = rung_steps(horizon(job, seen), self.eta, self.rungs)
         sizes = self.brackets(max(job.max_trials, len(seen)))
-        numbers = np.array(seen.numbers, dtype=np.intp)
-        promoted, waiting = np.zeros(len(seen), dtype=bool), np.zeros(len(seen), dtype=bool)
-        stop = self.on_cut == "stop"
-        start = 0
-        for first, size in enumerate(sizes):
-            mine = (numbers >= start) & (numbers < start + size)
-            start += size
-            promoted |= mine & (found.rung >= 0) & (found.rung < first)  # its first rung is still to come
-            expected = size
-            for k in range(first, self.rungs):
-                values = np.where(mine, found.value[:, k], np.nan)
-                there = mine & (found.rung == k)
-                if self.mode == "async":
-                    promoted |= there & top(values, self.eta, least=1 if stop else 0)
-                    continue
-                expected = self._settle(seen, values, mine, there, expected, promoted, waiting)
+        climbed, stop = climb(seen, steps), self.on_cut == "stop"
+        brackets = _dealt(seen, sizes)
+        if self.mode == "sync":
+            let, open_rung = self._settled(seen, climbed, sizes, brackets)
+            found = stand(climbed, let)
+            waiting = (found.rung == open_rung) & (found.rung != UNOPENED)
+            promoted = _at(let, found.rung)
+        else:
+            least = 1 if stop else 0
+            let = ever_promotable(seen, climbed, steps, self.eta, least, sizes).copy()
+            for first, mine in enumerate(brackets):
+                let[mine, :first] = True  # its first rung is still to come
+            found = stand(climbed, let)
+            waiting = np.zeros(len(seen), dtype=bool)
+            promoted = self._best_now(found, brackets, least)
+            if not stop:
+                promoted |= finisher(job, seen, found, promoted)
         return Halving(found, promoted, waiting, self.rungs).ranking(seen, Admission.STOP if stop else Admission.WAIT)
 
-    def _settle(
-        self,
-        seen: Board,
-        values: NDArray[np.float64],
-        mine: NDArray[np.bool_],
-        there: NDArray[np.bool_],
-        expected: int,
-        promoted: NDArray[np.bool_],
-        waiting: NDArray[np.bool_],
-    ) -> int:
-        """Promotes from one rung if all have come that will: the `expected` less those that ended before it."""
-        came = int(np.count_nonzero(~np.isnan(values)))
-        lost = int(np.count_nonzero(mine & seen.done & np.isnan(values)))
-        if came + lost < expected:
-            waiting |= there
-            return expected
-        if there.any():
-            promoted |= there & top(values, self.eta, least=1)
-        return max(1, int(came / self.eta))
+    def _best_now(self, found: Rungs, brackets: Sequence[NDArray[np.bool_]], least: int) -> NDArray[np.bool_]:
+        """Who may leave the rung that it stands on, by asha's rule in its own bracket."""
+        promoted = np.zeros(len(found.rung), dtype=bool)
+        for first, mine in enumerate(brackets):
+            promoted |= mine & (found.rung >= 0) & (found.rung < first)
+            for k in range(first, self.rungs):
+                there = mine & (found.rung == k)
+                if there.any():
+                    promoted |= there & top(np.where(mine, found.value[:, k], np.nan), self.eta, least)
+        return promoted
+
+    def _settled(
+        self, seen: Board, found: Climb, sizes: Sequence[int], brackets: Sequence[NDArray[np.bool_]]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """By row and rung, who was let past it: the best part, once all have come that will; and by row the rung on
+        which the bracket still waits for somebody, UNOPENED for none.
+
+        To a rung come those that were let past the one before it, or have ended on the way. Whoever else has a value
+        there was not let, and is not counted.
+        """
+        let = np.zeros(found.value.shape, dtype=bool)
+        waits = np.full(len(seen), UNOPENED)
+        for first, (size, mine) in enumerate(zip(sizes, brackets, strict=True)):
+            let[mine, :first] = True  # its first rung is still to come
+            able, expected = mine, size
+            for k in range(first, self.rungs):
+                came = able & ~np.isnan(found.value[:, k])
+                if np.count_nonzero(came | (able & seen.done)) < expected:
+                    waits[mine] = k
+                    break
+                able = top(np.where(came, found.value[:, k], np.nan), self.eta, least=1)
+                let[able, k] = True
+                expected = int(np.count_nonzero(able))
+        return let, waits
+
+
+def _dealt(seen: Board, sizes: Sequence[int]) -> list[NDArray[np.bool_]]:
+    """By bracket the rows of its trials: dealt by number."""
+    numbers = np.array(seen.numbers, dtype=np.intp)
+    ends = np.cumsum(sizes)
+    return [(numbers >= end - size) & (numbers < end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _at(let: NDArray[np.bool_], rung: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Who was let past the rung that it is on."""
+    found: NDArray[np.bool_] = let[np.arange(len(rung)), np.maximum(rung, 0)] & (rung != UNOPENED)
+    return found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium.curves.board import Board
 from podium.curves.wire import diverged
-from podium.domain.snapshot import Point
+from podium.domain.snapshot import JobView, Point
 from podium.policies.base import Admission, Ranking
 
 UNOPENED = -1
@@ -34,49 +34,103 @@ def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Climb:
+    """By row and rung: `value`: a trial's best at its first evaluation on or above the rung (larger is better, -inf
+    where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet). `beyond[i]`:
+    it has been trained beyond the evaluation that gave its highest rung, or was opened and has shown nothing.
+    """
+
+    value: NDArray[np.float64]
+    time: NDArray[np.float64]
+    beyond: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class Rungs:
-    """By row: `value[i, k]` is trial i's best at its first evaluation on or above rung k (larger is better, -inf where
-    nothing finite, nan where not there yet); `rung[i]` the highest rung it is on, or UNOPENED; `between[i]`: it has
-    been trained beyond that evaluation, so it was let go on.
+    """By row: `value` as the climb has it; `rung[i]`: where trial i stands, or the last rung that it was let past, or
+    UNOPENED; `between[i]`: it was let go on from there and is on its way.
     """
 
     value: NDArray[np.float64]
     rung: NDArray[np.intp]
     between: NDArray[np.bool_]
 
+    @property
+    def at(self) -> NDArray[np.float64]:
+        """The value at a trial's rung, -inf where it has none."""
+        found = self.value[np.arange(len(self.rung)), np.maximum(self.rung, 0)]
+        return np.where(self.rung == UNOPENED, -np.inf, found)
 
-def climb(board: Board, steps: Sequence[float]) -> Rungs:
+
+def climb(board: Board, steps: Sequence[float]) -> Climb:
     """O(n) a cycle: a curve is read once a new point."""
     levels, width = tuple(steps), len(steps)
 
     def read(curve: tuple[Point, ...]) -> list[float]:
-        found = [np.nan] * width
+        found, times = [np.nan] * width, [np.inf] * width
         last = 0.0  # step of the evaluation that gave the highest rung
         best, k = -np.inf, 0
         for point in curve:
             if not diverged(point.value):
                 best = max(best, board.sign * point.value)
             while k < width and point.step >= levels[k] * (1 - 1e-9):
-                found[k], last = best, point.step
+                found[k], times[k], last = best, point.time, point.step
                 k += 1
-        return [*found, last]
+        return [*found, *times, last]
 
-    table = board.derive(("rungs", levels), width + 1, read)
-    value = table[:, :width].copy()
-    rung = np.isfinite(value) | (value == -np.inf)
-    highest = rung.sum(axis=1) - 1
-    between = (board.step > table[:, width]) | ((highest == UNOPENED) & board.opened)
-    return Rungs(value, highest, between)
+    table = board.derive(("rungs", levels), 2 * width + 1, read)
+    value, time = table[:, :width].copy(), table[:, width:-1].copy()
+    unopened = np.isinf(time).all(axis=1)
+    return Climb(value, time, np.where(unopened, board.opened, board.step > table[:, -1]))
+
+
+def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
+    """Where each trial stands. `let`: by row and rung, whether a trial that has come there was ever let go on.
+
+    That a trial is beyond a rung does not say that somebody let it: values may come faster than they are looked at. It
+    stands on the lowest rung that it was not let past, however far it has come.
+    """
+    there = np.isfinite(found.time)
+    held = there & ~let
+    high = there.sum(axis=1) - 1
+    stands = held.any(axis=1)
+    rung = np.where(stands, held.argmax(axis=1), high)
+    return Rungs(found.value, rung, found.beyond & ~stands)
+
+
+def places(came: int, eta: float, least: int) -> int:
+    """How many of those that came to a rung go on."""
+    return max(least if came else 0, int(came / eta))
 
 
 def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.bool_]:
     """Who of those on one rung (not nan) is in the best 1/eta; ties go to the lower row."""
     there = np.flatnonzero(~np.isnan(values))
-    count = max(least if len(there) else 0, int(len(there) / eta))
+    count = places(len(there), eta, least)
     chosen = np.zeros(len(values), dtype=bool)
     if count:
         finite = there[values[there] > -np.inf]
         chosen[finite[np.argsort(-values[finite], kind="stable")[:count]]] = True
+    return chosen
+
+
+def finisher(job: JobView, seen: Board, found: Rungs, promoted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
+    one of finite value stands, so that a search of few trials ends with a whole one. Else nobody.
+
+    It stays the one while it trains: it stands where it was not let past, and nobody passes it there.
+    """
+    chosen = np.zeros(len(seen), dtype=bool)
+    if len(seen) < job.max_trials or seen.complete.any():
+        return chosen
+    live = ~seen.done
+    if (live & (promoted | found.between | (found.rung == UNOPENED))).any():
+        return chosen
+    at = found.at
+    able = np.flatnonzero(live & (at > -np.inf))
+    if len(able):
+        high = able[found.rung[able] == found.rung[able].max()]
+        chosen[high[np.argmax(at[high])]] = True
     return chosen
 
 
@@ -97,7 +151,7 @@ class Halving:
         paused = ~between & ~fresh & ~promoted
         levels[paused] = self.count + 2
         # within a rung by value, as a share of the pool: one huge loss must not make all others look alike
-        at = np.where(rung == UNOPENED, -np.inf, self.found.value[np.arange(len(seen)), np.maximum(rung, 0)])
+        at = self.found.at
         score = np.searchsorted(np.sort(at), at) / max(1, len(seen))
         stopped = paused & ~waiting if cut is Admission.STOP else None
 
