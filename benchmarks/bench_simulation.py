@@ -156,6 +156,7 @@ def main() -> None:
     likened = [alike(name, recording, arguments.pools) for name in LIKENED]
     busy = timed("traffic", traffic())
     again = simulate(traffic()) == busy.outcome
+    below = ", ".join(run.name for run in searches if run.events_a_minute < BAR_EVENTS)
     slow = [run.name for run in searches if run.seconds >= BAR_SECONDS]
     result = {
         "bench": "simulation",
@@ -194,7 +195,8 @@ Over the bar: {", ".join(run.name for run in replays if run.seconds >= BAR_SECON
 {HEAD}
 {chr(10).join(run.row for run in searches)}
 
-Over the bar: {", ".join(slow) or "none"}.
+Over the bar: {", ".join(slow) or "none"}. Below 10^6 events a minute, the bar of the traffic below: {below or "none"}
+(a search has few events, and each may be a plan).
 
 ## The same with `--exact`: a plan at each value and each step of a hand-over, as the operator makes
 

@@ -27,7 +27,7 @@ LOAD = 0.2  # seconds from an open gate to the first step
 
 @pytest.fixture(scope="module")
 def bench(load_script: Callable[[Path], ModuleType]) -> ModuleType:
-    parts = ("pods", "starts", "curves", "forecast", "compare")
+    parts = ("pods", "starts", "curves", "forecast", "compare", "noise")
     names = ["bench_demo", *(f"reality_{part}" for part in parts), "reality_record", "bench_reality"]
     return [load_script(BENCHMARKS / f"{name}.py") for name in names][-1]
 
@@ -158,7 +158,8 @@ def test_results_of_another_policy_have_files_of_their_own(
     assert result["policy"] == "envelope"
     assert len(result["forecast"]["end_within"]) == 1
     table = [line for line in text.splitlines() if line.startswith("|")]
-    assert {line.count("|") for line in table} == {10}
+    # results, repetitions, forecasts
+    assert {line.count("|") for line in table} == {10, 6}
     capsys.readouterr()
 
 
