@@ -2,8 +2,8 @@
 
 Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has come to a rung; `async` applies asha's rule in
 each bracket, with `onCut: stop` the one without promotion. Who has trained beyond a rung stands on it all the same
-unless that rule has let it past. Trials are dealt to brackets by number, so a bracket may be
-far larger than the number of GPUs.
+unless that rule has let it past. Trials are dealt to brackets by number, so a bracket may be far larger than the number
+of GPUs.
 """
 
 from __future__ import annotations
@@ -17,21 +17,10 @@ from numpy.typing import NDArray
 
 from podium.curves.board import Board, board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.asynchronous import asynchronous
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.promotable import ever_promotable
-from podium.policies.rungs import (
-    UNOPENED,
-    Climb,
-    Halving,
-    Rungs,
-    check_halving,
-    climb,
-    finisher,
-    rung_steps,
-    stand,
-    top,
-)
+from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, rung_steps, stand, top
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,71 +54,34 @@ class Hyperband:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n) and the new points."""
         seen = board(job, trials, snapshot)
-        steps = rung_steps(horizon(job, seen), self.eta, self.rungs)
+        steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
         sizes = self.brackets(max(job.max_trials, len(seen)))
-        climbed, stop = climb(seen, steps), self.on_cut == "stop"
-        brackets = _dealt(seen, sizes)
-        if self.mode == "sync":
-            let, open_rung = self._settled(seen, climbed, sizes, brackets)
-            found = stand(climbed, let)
-            waiting = (found.rung == open_rung) & (found.rung != UNOPENED)
-            promoted = _at(let, found.rung)
+        bracket = np.minimum(np.searchsorted(np.cumsum(sizes), seen.numbers, side="right"), self.rungs)
+        if self.mode == "async":
+            halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
         else:
-            least = 1 if stop else 0
-            let = ever_promotable(seen, climbed, steps, self.eta, least, sizes).copy()
-            for first, mine in enumerate(brackets):
-                let[mine, :first] = True  # its first rung is still to come
-            found = stand(climbed, let)
-            waiting = np.zeros(len(seen), dtype=bool)
-            promoted = self._best_now(found, brackets, least)
-            if not stop:
-                promoted |= finisher(job, seen, found, promoted)
-        return Halving(found, promoted, waiting, self.rungs).ranking(seen, Admission.STOP if stop else Admission.WAIT)
+            halving = self._synchronous(seen, climb(seen, steps), sizes, bracket)
+        return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)
 
-    def _best_now(self, found: Rungs, brackets: Sequence[NDArray[np.bool_]], least: int) -> NDArray[np.bool_]:
-        """Who may leave the rung that it stands on, by asha's rule in its own bracket."""
-        promoted = np.zeros(len(found.rung), dtype=bool)
-        for first, mine in enumerate(brackets):
-            promoted |= mine & (found.rung >= 0) & (found.rung < first)
-            for k in range(first, self.rungs):
-                there = mine & (found.rung == k)
-                if there.any():
-                    promoted |= there & top(np.where(mine, found.value[:, k], np.nan), self.eta, least)
-        return promoted
-
-    def _settled(
-        self, seen: Board, found: Climb, sizes: Sequence[int], brackets: Sequence[NDArray[np.bool_]]
-    ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """By row and rung, who was let past it: the best part, once all have come that will; and by row the rung on
-        which the bracket still waits for somebody, UNOPENED for none.
-
-        To a rung come those that were let past the one before it, or have ended on the way. Whoever else has a value
-        there was not let, and is not counted.
+    def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:
+        """The best part of a rung is let past it once all of the bracket have come that will: those that were let past
+        the rung before, but for who has ended on the way. Whoever else has a value there was not let, and is not
+        counted.
         """
-        let = np.zeros(found.value.shape, dtype=bool)
-        waits = np.full(len(seen), UNOPENED)
-        for first, (size, mine) in enumerate(zip(sizes, brackets, strict=True)):
+        let = np.zeros(climbed.value.shape, dtype=bool, order="F")
+        waits = np.full(len(seen), UNOPENED)  # by row, the rung on which its bracket still waits for somebody
+        for first, size in enumerate(sizes):
+            mine = bracket == first
             let[mine, :first] = True  # its first rung is still to come
             able, expected = mine, size
             for k in range(first, self.rungs):
-                came = able & ~np.isnan(found.value[:, k])
+                came = able & ~np.isnan(climbed.value[:, k])
                 if np.count_nonzero(came | (able & seen.done)) < expected:
                     waits[mine] = k
                     break
-                able = top(np.where(came, found.value[:, k], np.nan), self.eta, least=1)
+                able = top(np.where(came, climbed.value[:, k], np.nan), self.eta, least=1)
                 let[able, k] = True
                 expected = int(np.count_nonzero(able))
-        return let, waits
-
-
-def _dealt(seen: Board, sizes: Sequence[int]) -> list[NDArray[np.bool_]]:
-    """By bracket the rows of its trials: dealt by number."""
-    numbers = np.array(seen.numbers, dtype=np.intp)
-    ends = np.cumsum(sizes)
-    return [(numbers >= end - size) & (numbers < end) for end, size in zip(ends, sizes, strict=True)]
-
-
-def _at(let: NDArray[np.bool_], rung: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """Who was let past the rung that it is on."""
-    found: NDArray[np.bool_] = let[np.arange(len(rung)), np.maximum(rung, 0)] & (rung != UNOPENED)
-    return found
+        found = stand(climbed, let)
+        opened = found.rung != UNOPENED
+        return Halving(found, opened & ~found.held, opened & (found.rung == waits), self.rungs)

@@ -1,103 +1,132 @@
 """Who was ever in the best part of a rung: the rule of asynchronous halving played again, arrival by arrival.
 
-Called by asha and by hyperband without its barrier. Values may come faster than the planner looks, so that a trial is
-beyond a rung says nothing of whether it was let. When each value was printed does: this is what would have been decided
-had somebody looked at every evaluation, and the same after a restart. What was computed is kept from cycle to cycle;
-only arrivals that come late (a clock that is behind, a report that is) make their rung be played from its beginning.
+Called by `asynchronous`. Values may come faster than the planner looks, so that a trial is beyond a rung says nothing
+of whether it was let. When each value was printed does: this is what would have been decided had somebody looked at
+every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung; its trial then
+comes there with the next one, some hundredths of the way later.
 """
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.curves.board import Board
+from podium.curves.board import Board, moved
 from podium.policies.rungs import Climb, places
 
 _Arrival = tuple[float, int]  # when, row
+_NEVER = (np.inf, -1)
 
 
 def ever_promotable(
-    seen: Board, found: Climb, steps: Sequence[float], eta: float, least: int, sizes: Sequence[int]
+    seen: Board, found: Climb, steps: Sequence[float], eta: float, least: int, bracket: NDArray[np.intp]
 ) -> NDArray[np.bool_]:
-    """By row and rung: whether the trial has been in the best 1/eta, or among the best `least`, of those of its bracket
-    that had come by some moment since its own arrival. Ties in time and in value go to the lower row.
+    """By row and rung: whether the trial has been in the best 1/eta, or among the best `least` (0 or 1), of those of
+    its bracket that had come by some moment since its own arrival. Ties in time and in value go to the lower row.
+    True at the rungs below a bracket's first, which has its number.
 
     A value on a rung is an arrival there, whoever let its trial come: it is a fact, and the more there are, the better
-    the choice. `sizes`: trials in each bracket, dealt by number; empty: one bracket of all. O(n), and what has changed. The caller must not write
-    into it; it changes at the next cycle.
+    the choice. O(changes log n) a cycle. The caller must not write into it; it changes at the next cycle.
     """
-    key = ("promotable", tuple(steps), eta, least, tuple(sizes))
-    memory = seen.keep(key, lambda: _Replay(np.searchsorted(np.cumsum(sizes), seen.numbers, "right"), len(steps)))
-    return memory.refresh(seen, found, eta, least)
+    memory = seen.keep(("promotable", tuple(steps), eta, least), lambda: _Replay(len(seen), len(steps)))
+    return memory.refresh(seen, found, eta, least, bracket)
 
 
 class _Line:
-    """One rung of one bracket, after the arrivals so far."""
+    """One rung of one bracket, after the arrivals so far, each of which can be undone."""
 
     def __init__(self) -> None:
-        self.latest: _Arrival = (-np.inf, -1)
-        self._came = 0
+        self._came: list[tuple[_Arrival, float, list[int]]] = []  # in order; its value; rows that it made promotable
         self._best: list[tuple[float, int]] = []  # value (smaller is better) and row, best first; none that diverged
 
-    def arrive(self, arrival: _Arrival, value: float, eta: float, least: int) -> list[int]:
-        """The rows that may be promotable for the first time: itself, and who has the place that there is more."""
-        self.latest = arrival
-        self._came += 1
+    def rewind(self, moment: _Arrival, ever: NDArray[np.bool_]) -> list[int]:
+        """To before that moment: the rows whose arrival is to be played again."""
+        rows = []
+        while self._came and self._came[-1][0] >= moment:
+            (_, row), value, made = self._came.pop()
+            rows.append(row)
+            ever[made] = False
+            if value > -np.inf:
+                del self._best[bisect_left(self._best, (-value, row))]
+        return rows
+
+    def arrive(self, arrival: _Arrival, value: float, eta: float, least: int, ever: NDArray[np.bool_]) -> None:
+        """Promotable for the first time may be: itself, and who has the place that there is more."""
         row = arrival[1]
         if value > -np.inf:
             insort(self._best, (-value, row))
-        count = min(len(self._best), places(self._came, eta, least))
-        if not count:
-            return []
-        last = self._best[count - 1]
-        return [row, last[1]] if value > -np.inf and (-value, row) < last else [last[1]]
+        made: list[int] = []
+        count = min(len(self._best), places(len(self._came) + 1, eta, least))
+        if count:
+            last = self._best[count - 1]
+            able = {row, last[1]} if value > -np.inf and (-value, row) < last else {last[1]}
+            made = [one for one in able if not ever[one]]
+            ever[made] = True
+        self._came.append((arrival, value, made))
 
 
 class _Replay:
-    """Not movable: it goes by rows, and is made anew when trials come or go."""
+    """All rungs as they were played. New arrivals cost what they are; one that comes late, or that is another than it
+    was, has what came after it played again.
+    """
 
-    def __init__(self, bracket: NDArray[np.intp], width: int) -> None:
-        self.ever = np.zeros((len(bracket), width), dtype=bool)
-        self._bracket = bracket
-        self._seen = np.full(len(bracket), -1)
-        self._value = np.full((len(bracket), width), np.nan)
-        self._time = np.full((len(bracket), width), np.inf)
+    def __init__(self, rows: int, width: int) -> None:
+        self._begin(rows, width)
+
+    def _begin(self, rows: int, width: int) -> None:
+        self.ever = np.zeros((rows, width), dtype=bool, order="F")
+        self._bracket = np.full(rows, -1)
+        self._seen = np.full(rows, -1)
+        self._value = np.full((rows, width), np.nan)
+        self._time = np.full((rows, width), np.inf)
         self._lines: dict[tuple[int, int], _Line] = {}
 
-    def refresh(self, seen: Board, found: Climb, eta: float, least: int) -> NDArray[np.bool_]:
-        """O(changes log n); O(n log n) for a rung of which the past is another."""
+    def move(self, source: Sequence[int]) -> None:
+        """Kept where trials were only added, as searches do: arrivals are known by row."""
+        rows, width = self.ever.shape
+        if list(source[:rows]) != list(range(rows)):
+            self._begin(len(source), width)
+            return
+        self.ever = np.asfortranarray(moved(self.ever, source, False))
+        self._bracket, self._seen = moved(self._bracket, source, -1), moved(self._seen, source, -1)
+        self._value, self._time = moved(self._value, source, np.nan), moved(self._time, source, np.inf)
+
+    def refresh(
+        self, seen: Board, found: Climb, eta: float, least: int, bracket: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
+        self._deal(bracket)
         rows = np.flatnonzero(self._seen != seen.version)
-        if not len(rows):
-            return self.ever
         value, time, old = found.value[rows], found.time[rows], self._time[rows]
         changed = (time != old) | ((value != self._value[rows]) & np.isfinite(time))
-        fresh: dict[tuple[int, int], list[_Arrival]] = {}
-        again: set[tuple[int, int]] = set()
-        for place, k in np.argwhere(changed).tolist():
+        self._seen[rows], self._value[rows], self._time[rows] = seen.version[rows], value, time
+        again: dict[tuple[int, int], tuple[_Arrival, set[int]]] = {}  # since when; the rows that are new or others
+        for place, k in np.argwhere(changed & (np.arange(old.shape[1]) >= bracket[rows, None])).tolist():
             row = int(rows[place])
-            line = (int(self._bracket[row]), k)
-            fresh.setdefault(line, []).append((float(time[place, k]), row))
-            if np.isfinite(old[place, k]):  # a curve that was thinned, or begun anew
-                again.add(line)
-        self._seen[:] = seen.version
-        self._value[rows], self._time[rows] = value, time
-        for line, arrivals in fresh.items():
-            kept = self._lines.get(line)
-            if kept is None or line in again or min(arrivals) < kept.latest:
-                kept, arrivals = self._begin(line)
-            k = line[1]
-            for arrival in sorted(arrivals):
-                self.ever[kept.arrive(arrival, float(self._value[arrival[1], k]), eta, least), k] = True
+            line = (int(bracket[row]), k)
+            moment, those = again.get(line, (_NEVER, set()))
+            moment = min(moment, (float(old[place, k]), row), (float(time[place, k]), row))
+            again[line] = (moment, those | {row})
+        for line, (moment, those) in again.items():
+            self._play(line, moment, those, eta, least)
         return self.ever
 
-    def _begin(self, line: tuple[int, int]) -> tuple[_Line, list[_Arrival]]:
-        bracket, k = line
-        mine = self._bracket == bracket
-        self.ever[mine, k] = False
-        rows = np.flatnonzero(mine & np.isfinite(self._time[:, k])).tolist()
-        kept = self._lines[line] = _Line()
-        return kept, [(float(self._time[row, k]), row) for row in rows]
+    def _deal(self, bracket: NDArray[np.intp]) -> None:
+        fresh = self._bracket != bracket
+        if not fresh.any():
+            return
+        if (self._bracket[fresh] >= 0).any():  # the brackets have other sizes
+            self._begin(*self.ever.shape)
+            fresh[:] = True
+        self._bracket[fresh] = bracket[fresh]
+        self.ever[fresh] = np.arange(self.ever.shape[1]) < bracket[fresh, None]
+
+    def _play(self, at: tuple[int, int], moment: _Arrival, rows: set[int], eta: float, least: int) -> None:
+        line, k = self._lines.setdefault(at, _Line()), at[1]
+        ever, value, time = self.ever[:, k], self._value[:, k], self._time[:, k]
+        rows.update(line.rewind(moment, ever))
+        for arrival in sorted((float(time[row]), row) for row in rows):
+            if arrival < _NEVER:
+                line.arrive(arrival, float(value[arrival[1]]), eta, least, ever)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium.curves.board import Board
 from podium.curves.wire import diverged
-from podium.domain.snapshot import JobView, Point
+from podium.domain.snapshot import Point
 from podium.policies.base import Admission, Ranking
 
 UNOPENED = -1
@@ -36,8 +36,8 @@ def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
 @dataclass(frozen=True, slots=True)
 class Climb:
     """By row and rung: `value`: a trial's best at its first evaluation on or above the rung (larger is better, -inf
-    where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet). `beyond[i]`:
-    it has been trained beyond the evaluation that gave its highest rung, or was opened and has shown nothing.
+    where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet).
+    `beyond[i]`: it has been trained beyond the evaluation that gave its highest rung, or was opened and stands on none.
     """
 
     value: NDArray[np.float64]
@@ -48,18 +48,15 @@ class Climb:
 @dataclass(frozen=True, slots=True)
 class Rungs:
     """By row: `value` as the climb has it; `rung[i]`: where trial i stands, or the last rung that it was let past, or
-    UNOPENED; `between[i]`: it was let go on from there and is on its way.
+    UNOPENED; `at[i]`: its value there, -inf where it has none; `held[i]`: it was not let past that rung, however far it
+    has come; `between[i]`: it was let go on from there and is on its way.
     """
 
     value: NDArray[np.float64]
     rung: NDArray[np.intp]
+    at: NDArray[np.float64]
+    held: NDArray[np.bool_]
     between: NDArray[np.bool_]
-
-    @property
-    def at(self) -> NDArray[np.float64]:
-        """The value at a trial's rung, -inf where it has none."""
-        found = self.value[np.arange(len(self.rung)), np.maximum(self.rung, 0)]
-        return np.where(self.rung == UNOPENED, -np.inf, found)
 
 
 def climb(board: Board, steps: Sequence[float]) -> Climb:
@@ -79,23 +76,24 @@ def climb(board: Board, steps: Sequence[float]) -> Climb:
         return [*found, *times, last]
 
     table = board.derive(("rungs", levels), 2 * width + 1, read)
-    value, time = table[:, :width].copy(), table[:, width:-1].copy()
-    unopened = np.isinf(time).all(axis=1)
-    return Climb(value, time, np.where(unopened, board.opened, board.step > table[:, -1]))
+    value, time = table[:, :width].copy(order="F"), table[:, width:-1].copy(order="F")  # rungs are read one by one
+    return Climb(value, time, np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1]))
 
 
 def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
     """Where each trial stands. `let`: by row and rung, whether a trial that has come there was ever let go on.
 
     That a trial is beyond a rung does not say that somebody let it: values may come faster than they are looked at. It
-    stands on the lowest rung that it was not let past, however far it has come.
+    stands on the lowest rung that it was not let past.
     """
-    there = np.isfinite(found.time)
-    held = there & ~let
-    high = there.sum(axis=1) - 1
-    stands = held.any(axis=1)
-    rung = np.where(stands, held.argmax(axis=1), high)
-    return Rungs(found.value, rung, found.beyond & ~stands)
+    there = ~np.isnan(found.value)
+    stuck = there & ~let
+    held: NDArray[np.bool_] = stuck.any(axis=1)
+    rung = there.sum(axis=1) - 1
+    for k in reversed(range(stuck.shape[1])):
+        rung[stuck[:, k]] = k
+    at = np.where(rung == UNOPENED, -np.inf, found.value[np.arange(len(rung)), np.maximum(rung, 0)])
+    return Rungs(found.value, rung, at, held, found.beyond & ~held)
 
 
 def places(came: int, eta: float, least: int) -> int:
@@ -111,26 +109,6 @@ def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.b
     if count:
         finite = there[values[there] > -np.inf]
         chosen[finite[np.argsort(-values[finite], kind="stable")[:count]]] = True
-    return chosen
-
-
-def finisher(job: JobView, seen: Board, found: Rungs, promoted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
-    one of finite value stands, so that a search of few trials ends with a whole one. Else nobody.
-
-    It stays the one while it trains: it stands where it was not let past, and nobody passes it there.
-    """
-    chosen = np.zeros(len(seen), dtype=bool)
-    if len(seen) < job.max_trials or seen.complete.any():
-        return chosen
-    live = ~seen.done
-    if (live & (promoted | found.between | (found.rung == UNOPENED))).any():
-        return chosen
-    at = found.at
-    able = np.flatnonzero(live & (at > -np.inf))
-    if len(able):
-        high = able[found.rung[able] == found.rung[able].max()]
-        chosen[high[np.argmax(at[high])]] = True
     return chosen
 
 
@@ -151,8 +129,7 @@ class Halving:
         paused = ~between & ~fresh & ~promoted
         levels[paused] = self.count + 2
         # within a rung by value, as a share of the pool: one huge loss must not make all others look alike
-        at = self.found.at
-        score = np.searchsorted(np.sort(at), at) / max(1, len(seen))
+        score = np.searchsorted(np.sort(self.found.at), self.found.at) / max(1, len(seen))
         stopped = paused & ~waiting if cut is Admission.STOP else None
 
         def say(row: int) -> tuple[str, str]:
