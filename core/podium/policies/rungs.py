@@ -88,7 +88,7 @@ def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
     """
     there = ~np.isnan(found.value)
     stuck = there & ~let
-    held: NDArray[np.bool_] = stuck.any(axis=1)
+    held = np.any(stuck, axis=1)
     rung = there.sum(axis=1) - 1
     for k in reversed(range(stuck.shape[1])):
         rung[stuck[:, k]] = k

@@ -1,0 +1,86 @@
+"""Halving where values come faster than anybody looks, and where there are too few trials for a promotion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from podium.curves.board import forgotten
+from podium.domain.phase import FINAL, TrialPhase
+from podium.domain.snapshot import Point, Scalar, TrialView
+from podium.policies.base import Admission, Policy
+from podium.policies.registry import create
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+STEP, LOOK = 0.25, 5.0  # seconds
+GPUS = 8
+Settings = dict[str, Scalar]
+FAST: list[tuple[str, Settings, float]] = [
+    # policy, settings, the most of all trials that may come to the second rung
+    ("asha", {}, 0.4),
+    ("asha", {"onCut": "stop"}, 0.4),
+    ("hyperband", {"mode": "async"}, 0.6),
+    ("hyperband", {"mode": "async", "onCut": "stop"}, 0.6),
+    ("hyperband", {}, 0.6),
+    ("hyperband", {"onCut": "stop"}, 0.6),
+]
+FEW: list[tuple[str, Settings]] = [
+    ("asha", {"eta": 3, "rungs": 4}),
+    ("hyperband", {"mode": "async", "eta": 3, "rungs": 4}),
+]
+
+
+def train(policy: Policy, trials: list[TrialView], steps: float, now: float) -> Iterator[TrialView]:
+    """What the next look sees: who goes, the best ranks first, has trained since; who is stopped is over. A plan does
+    not depend on what was seen before.
+    """
+    job = make_job(policy=policy.name, max_trials=len(trials), max_steps=steps)
+    snapshot = make_snapshot(now=now, jobs=[job], trials=trials)
+    ranked = policy.rank(job, [t for t in trials if t.phase not in FINAL], snapshot)
+    with forgotten():
+        assert ranked == policy.rank(job, [t for t in trials if t.phase not in FINAL], snapshot)
+    said = {r.trial: r.admission for r in ranked}
+    works = {key for key in [r.trial for r in ranked if r.admission is Admission.GO][:GPUS]}
+    for trial in trials:
+        if said.get(trial.key) is Admission.STOP:
+            yield replace(trial, phase=TrialPhase.EARLY_STOPPED)
+        elif trial.key in works:
+            done = len(trial.curve)
+            fresh = range(done, min(int(steps), done + int(LOOK / STEP)))
+            # the later its number, the better it ends, but for noise in the beginning
+            level = (trial.number * 37 % len(trials)) / len(trials)
+            points = tuple(Point(i + 1.0, level - 1.0 / (i + 1), now + STEP * (i + 1 - done)) for i in fresh)
+            phase = TrialPhase.SUCCEEDED if done + len(points) == steps else TrialPhase.RUNNING
+            yield replace(trial, curve=trial.curve + points, phase=phase, gpu_seconds=STEP * (done + len(points)))
+        else:
+            yield trial
+
+
+def searched(policy: Policy, count: int, steps: float) -> list[TrialView]:
+    """Until nothing changes any more."""
+    trials, now = [make_trial(i) for i in range(count)], 0.0
+    while (after := list(train(policy, trials, steps, now))) != trials:
+        trials, now = after, now + LOOK
+    return trials
+
+
+@pytest.mark.parametrize(("name", "settings", "most"), FAST, ids=str)
+def test_values_that_come_faster_than_anybody_looks_let_nobody_past_a_rung(
+    name: str, settings: Settings, most: float
+) -> None:
+    """Rungs at 16, 64 and 256 of 1024 steps, 20 steps a look: whoever is seen on a rung is beyond it already."""
+    trials = searched(create(name, settings), 64, 1024.0)
+    assert all(trial.curve for trial in trials), "each has had its look"
+    assert sum(len(trial.curve) >= 64 for trial in trials) <= most * len(trials)
+    assert any(trial.phase is TrialPhase.SUCCEEDED for trial in trials)
+
+
+@pytest.mark.parametrize(("name", "settings"), FEW, ids=str)
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_a_search_of_few_trials_ends_with_a_whole_one(name: str, settings: Settings, count: int) -> None:
+    trials = searched(create(name, settings), count, 405.0)
+    assert sum(trial.phase is TrialPhase.SUCCEEDED for trial in trials) >= 1
+    if name == "asha":
+        assert sum(trial.phase is TrialPhase.SUCCEEDED for trial in trials) == 1
