@@ -79,7 +79,9 @@ class Hyperband:
                 if np.count_nonzero(came | (able & seen.done)) < expected:
                     waits[mine] = k
                     break
-                able = top(np.where(came, climbed.value[:, k], np.nan), self.eta, least=1)
+                able = top(np.where(came, climbed.value[:, k], np.nan), self.eta, least=1) | (
+                    came & climbed.passed[:, k]
+                )
                 let[able, k] = True
                 expected = int(np.count_nonzero(able))
         found = stand(climbed, let)

@@ -2,8 +2,8 @@
 
 Called by `asynchronous`. Values may come faster than the planner looks, so that a trial is beyond a rung says nothing
 of whether it was let. When each value was printed does: this is what would have been decided had somebody looked at
-every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung; its trial then
-comes there with the next one, some hundredths of the way later.
+every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung, and its trial then
+comes there with the next one: what of this matters is settled by `Climb.passed`.
 """
 
 from __future__ import annotations

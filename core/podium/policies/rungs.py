@@ -18,6 +18,9 @@ from podium.domain.snapshot import Point
 from podium.policies.base import Admission, Ranking
 
 UNOPENED = -1
+# Seconds by which what is done on a GPU may be ahead of what the planner knows: an agent writes values every few
+# seconds, a cycle and a suspension take some. Who has trained on for longer was let.
+UNSEEN = 30.0
 
 
 def check_halving(eta: float, rungs: int) -> None:
@@ -37,11 +40,14 @@ def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
 class Climb:
     """By row and rung: `value`: a trial's best at its first evaluation on or above the rung (larger is better, -inf
     where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet).
-    `beyond[i]`: it has been trained beyond the evaluation that gave its highest rung, or was opened and stands on none.
+    `passed`: it has trained on for so long since that somebody let it, whatever else is said by values that may have
+    been thinned since, or of trials that are gone. `beyond[i]`: it has been trained beyond the evaluation that gave its
+    highest rung, or was opened and stands on none.
     """
 
     value: NDArray[np.float64]
     time: NDArray[np.float64]
+    passed: NDArray[np.bool_]
     beyond: NDArray[np.bool_]
 
 
@@ -73,11 +79,13 @@ def climb(board: Board, steps: Sequence[float]) -> Climb:
             while k < width and point.step >= levels[k] * (1 - 1e-9):
                 found[k], times[k], last = best, point.time, point.step
                 k += 1
-        return [*found, *times, last]
+        latest = curve[-1].time if curve else 0.0
+        return [*found, *times, *(latest - time > UNSEEN for time in times), last]
 
-    table = board.derive(("rungs", levels), 2 * width + 1, read)
-    value, time = table[:, :width].copy(order="F"), table[:, width:-1].copy(order="F")  # rungs are read one by one
-    return Climb(value, time, np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1]))
+    table = board.derive(("rungs", levels), 3 * width + 1, read)
+    value, time, passed = (table[:, k * width : (k + 1) * width].copy(order="F") for k in range(3))  # read by rung
+    beyond = np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1])
+    return Climb(value, time, passed > 0.0, beyond)
 
 
 def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
@@ -87,7 +95,7 @@ def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
     stands on the lowest rung that it was not let past.
     """
     there = ~np.isnan(found.value)
-    stuck = there & ~let
+    stuck = there & ~(let | found.passed)
     held = np.any(stuck, axis=1)
     rung = there.sum(axis=1) - 1
     for k in reversed(range(stuck.shape[1])):

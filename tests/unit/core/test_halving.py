@@ -12,6 +12,7 @@ from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, Scalar, TrialView
 from podium.policies.base import Admission, Policy
 from podium.policies.registry import create
+from podium.policies.rungs import UNSEEN
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
@@ -82,3 +83,23 @@ def test_values_that_come_faster_than_anybody_looks_let_nobody_past_a_rung(
 def test_a_search_of_few_trials_ends_with_a_whole_one(name: str, settings: Settings, count: int, a_look: int) -> None:
     trials = searched(create(name, settings), count, 162, a_look)
     assert [trial.phase for trial in trials].count(TrialPhase.SUCCEEDED) == 1
+
+
+@pytest.mark.parametrize(("name", "settings"), [("asha", {}), ("asha", {"onCut": "stop"}), ("hyperband", {})], ids=str)
+@pytest.mark.parametrize(("seconds", "expected"), [(UNSEEN - 1.0, False), (UNSEEN + 1.0, True)])
+def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
+    name: str, settings: Settings, seconds: float, expected: bool
+) -> None:
+    """One rung at step 4 of 16. The value with which trial 0 was promoted there was thinned away; it has got worse. Or
+    the trial that made up the number is gone: what is left says the same.
+    """
+    worse = (Point(4.0, 0.1, 10.0), Point(6.0, 0.1, 10.0 + seconds))
+    paused = [(Point(4.0, 0.2 + i / 10.0, 10.0 + i),) for i in range(3)]
+    trials = [make_trial(i, curve=curve, gpu_seconds=9.0) for i, curve in enumerate([worse, *paused])]
+    trials += [make_trial(i, phase=TrialPhase.FAILED) for i in range(4, 16)]
+    job = make_job(policy=name, max_trials=16, max_steps=16.0)
+    live = trials[:4]
+    policy = create(name, {"eta": 4, "rungs": 1, **settings})
+    ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(jobs=[job], trials=trials))}
+    assert (ranked[trials[0].key].reason == "OnItsWay") is expected
+    assert ranked[trials[3].key].admission is Admission.GO, "the best"
