@@ -93,7 +93,7 @@ def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
     """One rung at step 4 of 16. The value with which trial 0 was promoted there was thinned away; it has got worse. Or
     the trial that made up the number is gone: what is left says the same.
     """
-    worse = (Point(4.0, 0.1, 10.0), Point(6.0, 0.1, 10.0 + seconds))
+    worse = (Point(4.0, 0.1, 20.0), Point(6.0, 0.1, 20.0 + seconds))
     paused = [(Point(4.0, 0.2 + i / 10.0, 10.0 + i),) for i in range(3)]
     trials = [make_trial(i, curve=curve, gpu_seconds=9.0) for i, curve in enumerate([worse, *paused])]
     trials += [make_trial(i, phase=TrialPhase.FAILED) for i in range(4, 16)]
