@@ -99,6 +99,8 @@ class _Replay:
     ) -> NDArray[np.bool_]:
         self._deal(bracket)
         rows = np.flatnonzero(self._seen != seen.version)
+        if not len(rows):
+            return self.ever
         value, time, old = found.value[rows], found.time[rows], self._time[rows]
         changed = (time != old) | ((value != self._value[rows]) & np.isfinite(time))
         self._seen[rows], self._value[rows], self._time[rows] = seen.version[rows], value, time

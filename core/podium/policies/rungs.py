@@ -82,8 +82,8 @@ def climb(board: Board, steps: Sequence[float]) -> Climb:
         latest = curve[-1].time if curve else 0.0
         return [*found, *times, *(latest - time > UNSEEN for time in times), last]
 
-    table = board.derive(("rungs", levels), 3 * width + 1, read)
-    value, time, passed = (table[:, k * width : (k + 1) * width].copy(order="F") for k in range(3))  # read by rung
+    table = board.derive(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
+    value, time, passed = (table[:, k * width : (k + 1) * width] for k in range(3))
     beyond = np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1])
     return Climb(value, time, passed > 0.0, beyond)
 
@@ -97,7 +97,7 @@ def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
     there = ~np.isnan(found.value)
     stuck = there & ~(let | found.passed)
     held = np.any(stuck, axis=1)
-    rung = there.sum(axis=1) - 1
+    rung = np.count_nonzero(there, axis=1) - 1
     for k in reversed(range(stuck.shape[1])):
         rung[stuck[:, k]] = k
     at = np.where(rung == UNOPENED, -np.inf, found.value[np.arange(len(rung)), np.maximum(rung, 0)])
@@ -114,9 +114,16 @@ def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.b
     there = np.flatnonzero(~np.isnan(values))
     count = places(len(there), eta, least)
     chosen = np.zeros(len(values), dtype=bool)
-    if count:
-        finite = there[values[there] > -np.inf]
-        chosen[finite[np.argsort(-values[finite], kind="stable")[:count]]] = True
+    if not count:
+        return chosen
+    finite = there[values[there] > -np.inf]
+    if len(finite) <= count:
+        chosen[finite] = True
+        return chosen
+    last = np.partition(values[finite], -count)[-count]
+    chosen[finite] = values[finite] > last
+    ties = finite[values[finite] == last]
+    chosen[ties[: count - np.count_nonzero(chosen)]] = True
     return chosen
 
 

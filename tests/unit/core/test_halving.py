@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from podium.curves.board import forgotten
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, Scalar, TrialView
 from podium.policies.base import Admission, Policy
 from podium.policies.registry import create
-from podium.policies.rungs import UNSEEN
+from podium.policies.rungs import UNSEEN, top
 from podium.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
@@ -103,3 +107,12 @@ def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
     ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(jobs=[job], trials=trials))}
     assert (ranked[trials[0].key].reason == "OnItsWay") is expected
     assert ranked[trials[3].key].admission is Admission.GO, "the best"
+
+
+@given(st.lists(st.sampled_from([math.nan, -math.inf, 0.1, 0.2, 0.3, 0.4])), st.sampled_from([1.5, 2.0, 4.0]))
+def test_the_best_part_of_a_rung(values: list[float], eta: float) -> None:
+    came = [row for row, value in enumerate(values) if not math.isnan(value)]
+    finite = sorted((-values[row], row) for row in came if values[row] > -math.inf)
+    for least in (0, 1):
+        count = max(least, math.floor(len(came) / eta))
+        assert np.flatnonzero(top(np.array(values), eta, least)).tolist() == sorted(r for _, r in finite[:count])
