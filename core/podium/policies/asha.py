@@ -1,5 +1,7 @@
 """Asynchronous successive halving: a trial pauses at each rung and goes on when it is in the best 1/eta of those that
-came so far. Li et al., MLSys 2020, algorithm 2 (promotion), with real suspension in the place of a new start.
+came so far. Li et al., MLSys 2020, algorithm 2 (promotion), with real suspension in the place of a new start. Who has
+trained beyond a rung stands on it all the same unless it was in the best part there at some moment since it came. Where
+nobody may go on and nobody can come, the best of the highest rung goes on to the end.
 
 `onCut: stop` is the rule without promotion that Ray Tune has: who is not in the best 1/eta on arrival ends.
 """
@@ -14,9 +16,10 @@ import numpy as np
 
 from podium.curves.board import board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.asynchronous import asynchronous
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import Halving, check_halving, climb, rung_steps, top
+from podium.policies.rungs import check_halving, rung_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +46,6 @@ class Asha:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n) and the new points."""
         seen = board(job, trials, snapshot)
-        found = climb(seen, rung_steps(horizon(job, seen), self.eta, self.rungs))
-        stop = self.on_cut == "stop"
-        promoted = np.zeros(len(seen), dtype=bool)
-        for k in range(self.rungs):
-            here = found.rung == k
-            if here.any():
-                promoted |= here & top(found.value[:, k], self.eta, least=1 if stop else 0)
-        cut = Admission.STOP if stop else Admission.WAIT
-        return Halving(found, promoted, np.zeros(len(seen), dtype=bool), self.rungs).ranking(seen, cut)
+        steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
+        halving = asynchronous(job, seen, steps, self.eta, stop, np.zeros(len(seen), dtype=np.intp))
+        return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)

@@ -1,8 +1,9 @@
 """Hyperband: brackets of successive halving that start at different rungs, from "look at many" to "train all".
 
 Li et al., JMLR 18 (2018). `mode: sync` promotes when a whole bracket has come to a rung; `async` applies asha's rule in
-each bracket, with `onCut: stop` the one without promotion. Trials are dealt to brackets by number, so a bracket may be
-far larger than the number of GPUs.
+each bracket, with `onCut: stop` the one without promotion. Who has trained beyond a rung stands on it all the same
+unless that rule has let it past. Trials are dealt to brackets by number, so a bracket may be far larger than the number
+of GPUs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 
 from podium.curves.board import Board, board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.asynchronous import asynchronous
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import Halving, check_halving, climb, rung_steps, top
+from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, rung_steps, stand, top
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,42 +54,36 @@ class Hyperband:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n) and the new points."""
         seen = board(job, trials, snapshot)
-        found = climb(seen, rung_steps(horizon(job, seen), self.eta, self.rungs))
+        steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
         sizes = self.brackets(max(job.max_trials, len(seen)))
-        numbers = np.array(seen.numbers, dtype=np.intp)
-        promoted, waiting = np.zeros(len(seen), dtype=bool), np.zeros(len(seen), dtype=bool)
-        stop = self.on_cut == "stop"
-        start = 0
-        for first, size in enumerate(sizes):
-            mine = (numbers >= start) & (numbers < start + size)
-            start += size
-            promoted |= mine & (found.rung >= 0) & (found.rung < first)  # its first rung is still to come
-            expected = size
-            for k in range(first, self.rungs):
-                values = np.where(mine, found.value[:, k], np.nan)
-                there = mine & (found.rung == k)
-                if self.mode == "async":
-                    promoted |= there & top(values, self.eta, least=1 if stop else 0)
-                    continue
-                expected = self._settle(seen, values, mine, there, expected, promoted, waiting)
-        return Halving(found, promoted, waiting, self.rungs).ranking(seen, Admission.STOP if stop else Admission.WAIT)
+        bracket = np.minimum(np.searchsorted(np.cumsum(sizes), seen.numbers, side="right"), self.rungs)
+        if self.mode == "async":
+            halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
+        else:
+            halving = self._synchronous(seen, climb(seen, steps), sizes, bracket)
+        return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)
 
-    def _settle(
-        self,
-        seen: Board,
-        values: NDArray[np.float64],
-        mine: NDArray[np.bool_],
-        there: NDArray[np.bool_],
-        expected: int,
-        promoted: NDArray[np.bool_],
-        waiting: NDArray[np.bool_],
-    ) -> int:
-        """Promotes from one rung if all have come that will: the `expected` less those that ended before it."""
-        came = int(np.count_nonzero(~np.isnan(values)))
-        lost = int(np.count_nonzero(mine & seen.done & np.isnan(values)))
-        if came + lost < expected:
-            waiting |= there
-            return expected
-        if there.any():
-            promoted |= there & top(values, self.eta, least=1)
-        return max(1, int(came / self.eta))
+    def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:
+        """The best part of a rung is let past it once all of the bracket have come that will: those that were let past
+        the rung before, but for who has ended on the way. Whoever else has a value there was not let, and is not
+        counted.
+        """
+        let = np.zeros(climbed.value.shape, dtype=bool, order="F")
+        waits = np.full(len(seen), UNOPENED)  # by row, the rung on which its bracket still waits for somebody
+        for first, size in enumerate(sizes):
+            mine = bracket == first
+            let[mine, :first] = True  # its first rung is still to come
+            able, expected = mine, size
+            for k in range(first, self.rungs):
+                came = able & ~np.isnan(climbed.value[:, k])
+                if np.count_nonzero(came | (able & seen.done)) < expected:
+                    waits[mine] = k
+                    break
+                able = top(np.where(came, climbed.value[:, k], np.nan), self.eta, least=1) | (
+                    came & climbed.passed[:, k]
+                )
+                let[able, k] = True
+                expected = int(np.count_nonzero(able))
+        found = stand(climbed, let)
+        opened = found.rung != UNOPENED
+        return Halving(found, opened & ~found.held, opened & (found.rung == waits), self.rungs)

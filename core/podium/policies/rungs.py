@@ -18,6 +18,9 @@ from podium.domain.snapshot import Point
 from podium.policies.base import Admission, Ranking
 
 UNOPENED = -1
+# Seconds by which what is done on a GPU may be ahead of what the planner knows: an agent writes values every few
+# seconds, a cycle and a suspension take some. Who has trained on for longer was let.
+UNSEEN = 30.0
 
 
 def check_halving(eta: float, rungs: int) -> None:
@@ -34,49 +37,93 @@ def rung_steps(budget: float, eta: float, count: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Climb:
+    """By row and rung: `value`: a trial's best at its first evaluation on or above the rung (larger is better, -inf
+    where nothing finite, nan where not there yet); `time`: when that was printed (inf where not there yet).
+    `passed`: it has trained on for so long since that somebody let it, whatever else is said by values that may have
+    been thinned since, or of trials that are gone. `beyond[i]`: it has been trained beyond the evaluation that gave its
+    highest rung, or was opened and stands on none.
+    """
+
+    value: NDArray[np.float64]
+    time: NDArray[np.float64]
+    passed: NDArray[np.bool_]
+    beyond: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
 class Rungs:
-    """By row: `value[i, k]` is trial i's best at its first evaluation on or above rung k (larger is better, -inf where
-    nothing finite, nan where not there yet); `rung[i]` the highest rung it is on, or UNOPENED; `between[i]`: it has
-    been trained beyond that evaluation, so it was let go on.
+    """By row: `value` as the climb has it; `rung[i]`: where trial i stands, or the last rung that it was let past, or
+    UNOPENED; `at[i]`: its value there, -inf where it has none; `held[i]`: it was not let past that rung, however far it
+    has come; `between[i]`: it was let go on from there and is on its way.
     """
 
     value: NDArray[np.float64]
     rung: NDArray[np.intp]
+    at: NDArray[np.float64]
+    held: NDArray[np.bool_]
     between: NDArray[np.bool_]
 
 
-def climb(board: Board, steps: Sequence[float]) -> Rungs:
+def climb(board: Board, steps: Sequence[float]) -> Climb:
     """O(n) a cycle: a curve is read once a new point."""
     levels, width = tuple(steps), len(steps)
 
     def read(curve: tuple[Point, ...]) -> list[float]:
-        found = [np.nan] * width
+        found, times = [np.nan] * width, [np.inf] * width
         last = 0.0  # step of the evaluation that gave the highest rung
         best, k = -np.inf, 0
         for point in curve:
             if not diverged(point.value):
                 best = max(best, board.sign * point.value)
             while k < width and point.step >= levels[k] * (1 - 1e-9):
-                found[k], last = best, point.step
+                found[k], times[k], last = best, point.time, point.step
                 k += 1
-        return [*found, last]
+        latest = curve[-1].time if curve else 0.0
+        return [*found, *times, *(latest - time > UNSEEN for time in times), last]
 
-    table = board.derive(("rungs", levels), width + 1, read)
-    value = table[:, :width].copy()
-    rung = np.isfinite(value) | (value == -np.inf)
-    highest = rung.sum(axis=1) - 1
-    between = (board.step > table[:, width]) | ((highest == UNOPENED) & board.opened)
-    return Rungs(value, highest, between)
+    table = board.derive(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
+    value, time, passed = (table[:, k * width : (k + 1) * width] for k in range(3))
+    beyond = np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1])
+    return Climb(value, time, passed > 0.0, beyond)
+
+
+def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
+    """Where each trial stands. `let`: by row and rung, whether a trial that has come there was ever let go on.
+
+    That a trial is beyond a rung does not say that somebody let it: values may come faster than they are looked at. It
+    stands on the lowest rung that it was not let past.
+    """
+    there = ~np.isnan(found.value)
+    stuck = there & ~(let | found.passed)
+    held = np.any(stuck, axis=1)
+    rung = np.count_nonzero(there, axis=1) - 1
+    for k in reversed(range(stuck.shape[1])):
+        rung[stuck[:, k]] = k
+    at = np.where(rung == UNOPENED, -np.inf, found.value[np.arange(len(rung)), np.maximum(rung, 0)])
+    return Rungs(found.value, rung, at, held, found.beyond & ~held)
+
+
+def places(came: int, eta: float, least: int) -> int:
+    """How many of those that came to a rung go on."""
+    return max(least if came else 0, int(came / eta))
 
 
 def top(values: NDArray[np.float64], eta: float, least: int = 0) -> NDArray[np.bool_]:
     """Who of those on one rung (not nan) is in the best 1/eta; ties go to the lower row."""
     there = np.flatnonzero(~np.isnan(values))
-    count = max(least if len(there) else 0, int(len(there) / eta))
+    count = places(len(there), eta, least)
     chosen = np.zeros(len(values), dtype=bool)
-    if count:
-        finite = there[values[there] > -np.inf]
-        chosen[finite[np.argsort(-values[finite], kind="stable")[:count]]] = True
+    if not count:
+        return chosen
+    finite = there[values[there] > -np.inf]
+    if len(finite) <= count:
+        chosen[finite] = True
+        return chosen
+    last = np.partition(values[finite], -count)[-count]
+    chosen[finite] = values[finite] > last
+    ties = finite[values[finite] == last]
+    chosen[ties[: count - np.count_nonzero(chosen)]] = True
     return chosen
 
 
@@ -97,8 +144,7 @@ class Halving:
         paused = ~between & ~fresh & ~promoted
         levels[paused] = self.count + 2
         # within a rung by value, as a share of the pool: one huge loss must not make all others look alike
-        at = np.where(rung == UNOPENED, -np.inf, self.found.value[np.arange(len(seen)), np.maximum(rung, 0)])
-        score = np.searchsorted(np.sort(at), at) / max(1, len(seen))
+        score = np.searchsorted(np.sort(self.found.at), self.found.at) / max(1, len(seen))
         stopped = paused & ~waiting if cut is Admission.STOP else None
 
         def say(row: int) -> tuple[str, str]:

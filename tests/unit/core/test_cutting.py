@@ -87,7 +87,7 @@ def test_a_pin_goes_before_the_policy() -> None:
 
 LATE = [
     # with eta 5 the rung lies at step 0.8, with eta 4 at 1: all four stand on it, and four are too few for one in five
-    ("all are created", {"eta": 5}, 4, "Healthy", dict.fromkeys([f"job-{i}" for i in range(4)], "PolicyDone")),
+    ("all are created: the best goes on to the end", {"eta": 5}, 4, "Healthy", {}),
     ("a trial is still to come", {"eta": 5}, 5, "Healthy", {"job-0": "PlaceNeeded"}),
     ("on an ill GPU nothing is won by it", {"eta": 5}, 5, "Unhealthy", {}),
     ("someone is wanted", {"eta": 4}, 4, "Healthy", {}),
@@ -103,6 +103,13 @@ def test_waiting_keeps_nothing_from_its_end(
     made = sound(search(ONE_VALUE, settings=settings, max_trials=max_trials, health=health))
     assert ended(made) == expected
     assert of(made, CreateTrial) == []
+
+
+def test_where_one_was_trained_to_its_end_and_nobody_is_wanted_all_end() -> None:
+    snapshot = search(ONE_VALUE, settings={"eta": 6}, max_trials=5)
+    whole = make_trial(4, values=[0.3] * 4, phase=P.SUCCEEDED, gpu_seconds=4.0)
+    made = sound(replace(snapshot, trials=(*snapshot.trials, whole)))
+    assert ended(made) == dict.fromkeys([f"job-{i}" for i in range(4)], "PolicyDone")
 
 
 def test_one_place_at_a_time_is_freed() -> None:

@@ -90,7 +90,9 @@ def test_a_trial_that_its_owner_keeps_off_the_gpu_does_not_keep_a_learning_searc
 def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> None:
     """The fourth GPU has just become free, and the reserve is at the gate of the first."""
     uuids = [f"gpu-{index}" for index in range(4)]
-    at_work = [make_trial(i, gpus=[uuids[i]], phase=RUN, values=[0.5] * 5, gpu_seconds=5) for i in range(3)]
+    at_work = [
+        make_trial(i, gpus=[uuids[i]], phase=RUN, values=[0.5], gpu_seconds=1) for i in range(3)
+    ]  # below all rungs
     over, reserve = make_trial(3, phase=P.SUCCEEDED, values=[0.5] * 100), make_trial(4, gpus=uuids[:1], phase=P.GATED)
     there = {"gpu-0": [at_work[0].key, reserve.key], "gpu-1": [at_work[1].key], "gpu-2": [at_work[2].key], "gpu-3": []}
     gpus = [

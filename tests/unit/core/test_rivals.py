@@ -56,8 +56,23 @@ A, B, C, D = [0.1, 0.2, 0.3, 0.4], [0.4, 0.5, 0.6, 0.7], [0.3, 0.4, 0.5, 0.6], [
 CUTS = [
     # rungs of 16 steps at eta 4: 1 and 4
     ("asha: one in four goes on", "asha", {"rungs": 2}, [A, B, C, D], {1: GO, 2: WAIT, 3: WAIT, 0: WAIT}),
-    ("asha: three are too few", "asha", {"rungs": 2}, [A, B, C], {1: WAIT, 2: WAIT, 0: WAIT}),
-    ("asha: on its way", "asha", {"rungs": 2}, [A[:2], B, C], {0: GO, 1: WAIT, 2: WAIT}),
+    ("asha: three are too few", "asha", {"rungs": 2}, [A, B, C, []], {3: GO, 1: WAIT, 2: WAIT, 0: WAIT}),
+    ("asha: the best, where no other can come", "asha", {"rungs": 2}, [A, B, C], {1: GO, 2: WAIT, 0: WAIT}),
+    ("asha: on its way", "asha", {"rungs": 1}, [A[:2], B, C, D], {0: GO, 1: WAIT, 2: WAIT, 3: WAIT}),
+    (
+        "asha: beyond a rung, and not let",
+        "asha",
+        {"rungs": 2},
+        [A[:2], B[:1], C[:1], D[:1]],
+        {1: GO, 2: WAIT, 3: WAIT, 0: WAIT},
+    ),
+    (
+        "asha: a promotion sticks",  # four, then a better one: all came in the order of their numbers
+        "asha",
+        {"rungs": 2},
+        [B[:2], A[:1], C[:1], D[:1], [0.9]],
+        {0: GO, 4: GO, 2: WAIT, 3: WAIT, 1: WAIT},
+    ),
     (
         "asha: who diverged is not promoted",
         "asha",

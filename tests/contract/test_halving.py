@@ -1,0 +1,57 @@
+"""Halving in the whole system: what the planner knows is some seconds old, and steps are shorter than that."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from policy_variants import Settings
+
+from podium.domain.phase import TrialPhase
+from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.outcome import Outcome
+from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium.testing.builders import make_job
+
+FAST_STEP, SLOW_STEP = 0.25, 10.0  # seconds
+STEPS = 1024  # of a whole trial; at eta 4 the rungs are at 16, 64 and 256
+LATE = Timing(report=5.0, turn_report=5.0)
+FAST: list[tuple[str, Settings, float]] = [
+    # of hyperband's 32 trials 11 begin at the second rung or above
+    ("asha", {}, 0.4),
+    ("asha", {"onCut": "stop"}, 0.4),
+    ("hyperband", {"mode": "async"}, 0.65),
+    ("hyperband", {}, 0.65),
+]
+
+
+def search(name: str, settings: Settings, trials: int, steps: int, step: float) -> Outcome:
+    """On four GPUs with places for all. The better ones are not the first."""
+    curves = []
+    for number in range(trials):
+        level = (number * 13 % trials) / trials
+        values = tuple(level - 1.0 / done for done in range(1, steps + 1))
+        curves.append(RecordedTrial(f"t{number}", {}, tuple(step * done for done in range(1, steps + 1)), values))
+    job = make_job(policy=name, settings=settings, max_trials=trials, parallel=None, max_steps=curves[0].length)
+    nodes = tuple(NodeSpec(f"n{i}", 2, 8) for i in range(2))
+    return simulate(Scenario(nodes, (SimJob(job, tuple(curves), Method()),), LATE, seed=1), checked=True)
+
+
+@pytest.mark.parametrize(("name", "settings", "most"), FAST, ids=str)
+def test_few_are_trained_beyond_the_first_rung(name: str, settings: Settings, most: float) -> None:
+    outcome = search(name, settings, trials=32, steps=STEPS, step=FAST_STEP)
+    assert outcome.broken == ()
+    beyond = Counter(value.trial for value in outcome.values if value.step >= FAST_STEP * STEPS / 16)
+    assert len(beyond) <= most * len(outcome.trials)
+    assert any(trial.phase is TrialPhase.SUCCEEDED for trial in outcome.trials)
+
+
+@pytest.mark.parametrize("name", ["asha", "hyperband"])
+def test_a_search_of_few_trials_ends_with_a_whole_one(name: str) -> None:
+    settings: Settings = {"eta": 3, "rungs": 4}
+    if name == "hyperband":
+        settings["mode"] = "async"
+    outcome = search(name, settings, trials=8, steps=81, step=SLOW_STEP)
+    assert outcome.broken == ()
+    assert TrialPhase.SUCCEEDED in {trial.phase for trial in outcome.trials}
