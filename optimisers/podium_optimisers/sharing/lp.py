@@ -7,6 +7,7 @@ so it holds whatever the solver did.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from scipy.optimize import linprog
@@ -16,6 +17,7 @@ from podium_optimisers.sharing.problem import Floats, SharingProblem
 from podium_optimisers.sharing.shares import trimmed
 
 METHODS = ("highs", "highs-ipm")  # the second where the first gives up, which happens where weights differ 10^4 times
+EASED = 1e-6  # relative: floors that only just can be reached are impossible to a presolve with a tolerance of 1e-7
 
 
 class SolverError(RuntimeError):
@@ -59,10 +61,10 @@ def _scaled(problem: SharingProblem, gain: Floats, need: Floats, floor: Floats) 
     ]
     row, column, value = (np.concatenate(part) for part in zip(*entries, strict=True))
     matrix = coo_array((value, (row, column)), shape=(2 * n + types, pairs + 1)).tocsr()
-    right = np.concatenate([-floor, np.ones(n), problem.gpus.astype(np.float64)])
     cost = np.zeros(pairs + 1)
     cost[-1] = -1.0
-    for method in METHODS:
+    for method, eased in product(METHODS, (0.0, EASED)):
+        right = np.concatenate([floor * (eased - 1.0), np.ones(n), problem.gpus.astype(np.float64)])
         answer = linprog(cost, A_ub=matrix, b_ub=right, method=method)
         if answer.status == 0:
             break

@@ -117,9 +117,14 @@ STEEP = SharingProblem.of(  # the LPs' tolerance grows a thousandfold here
     [2, 1, 1, 1, 2],
 )
 
+TIGHT = SharingProblem.of(  # the solver's presolve calls its last LP impossible
+    "abcd", ["v100", "p100"], [[0.5, 0.0], [0.5, 0.0], [0.5, 0.5], [0.5, 0.125]], [1, 2], [1, 1, 1, 1]
+)
+
 
 @given(problems(most=5))
 @example(STEEP)
+@example(TIGHT)
 @settings(deadline=None, max_examples=60)
 def test_max_min_nobody_gains_but_from_who_has_no_more(problem: SharingProblem) -> None:
     shares = max_min_shares(problem)
