@@ -197,4 +197,5 @@ def _job(job: ArrivedJob) -> dict[str, object]:
         "gpuSeconds": score.gpu_seconds,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
+        "saves": score.saves,
     }

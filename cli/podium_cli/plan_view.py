@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from rich.table import Table
 
 from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import JobView
 from podium.simulation.system.contest import Searched, SearchScore
 from podium.simulation.system.forecast import Forecast, spread
 from podium_cli import texts
@@ -31,7 +32,7 @@ def table(found: Forecast) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
-    for name, of, read in _rows():
+    for name, of, read in _rows(found.view):
         low, middle, high = _spread(found.own, of)
         made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
     for share in MARKS:
@@ -91,11 +92,12 @@ def _plain(run: Searched) -> dict[str, object]:
         "gpuHours": score.gpu_seconds / HOUR,
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
+        "saves": score.saves,
         "bestAt": {f"{share:g}": best_at(run, share) for share in MARKS},
     }
 
 
-def _rows() -> list[tuple[str, Figure, Callable[[float | None], str]]]:
+def _rows(view: JobView) -> list[tuple[str, Figure, Callable[[float | None], str]]]:
     def hours(value: float | None) -> str:
         return texts.NOTHING if value is None else f"{value / HOUR:.2f}"
 
@@ -114,7 +116,11 @@ def _rows() -> list[tuple[str, Figure, Callable[[float | None], str]]]:
         ("best value", lambda s: s.best, texts.number),
         ("GPU hours", lambda s: s.gpu_seconds, hours),
         ("of them not training", lambda s: s.overhead, percent),
-        ("suspensions", lambda s: float(s.suspensions), whole),
+        (
+            "saves" if view.saves and not view.freezes else "suspensions",
+            lambda s: float(s.suspensions + s.saves),
+            whole,
+        ),
     ]
 
 

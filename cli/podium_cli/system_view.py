@@ -44,7 +44,7 @@ def heading(contest: SystemContest) -> str:
 
 def way(method: Method) -> str:
     """What is not said of the one that is simulated by default."""
-    if method.keeps_memory:
+    if method.keeps_memory and method.stays:
         return ""
     return f" ({method.name}{f': {method.basis}' if method.basis else ''})"
 
@@ -98,7 +98,7 @@ def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
         texts.duration(_middle(runs, lambda score: score.end)),
         texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
-        str(round(fmean(run.score.suspensions for run in runs))),
+        str(round(fmean(run.score.suspensions + run.score.saves for run in runs))),
     )
 
 
@@ -141,6 +141,7 @@ def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
             "gpuSeconds": run.score.gpu_seconds,
             "overheadShare": run.score.overhead,
             "suspensions": run.score.suspensions,
+            "saves": run.score.saves,
         }
         for run in runs
     ]

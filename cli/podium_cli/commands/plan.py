@@ -11,6 +11,7 @@ from pathlib import Path
 from podium.domain.snapshot import JobView
 from podium.planning.job_view import job_view
 from podium.schema.job import HyperParamJob
+from podium.schema.saving import SAVES_ITSELF
 from podium.schema.space import grid_points
 from podium.simulation.system import methods
 from podium.simulation.system.forecast import forecast
@@ -93,7 +94,8 @@ def _in_place(job: HyperParamJob) -> str | None:
 
 def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) -> Method:
     memory = None if view.memory is None else view.memory * view.gpus_per_trial
-    name = _in_place(job) or "freeze"
+    name = _in_place(job) or (SAVES_ITSELF if view.saves else "freeze")
+    simulate.check_resume(name, arguments.resume)
     if methods.untold(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
         raise CliError(Exit.USAGE, "NoMemory", f"{text}, or give both of --suspend and --resume")

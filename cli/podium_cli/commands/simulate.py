@@ -16,6 +16,7 @@ from podium.domain.snapshot import Costs
 from podium.policies.registry import NAMES, PolicyError
 from podium.policies.written import read
 from podium.schema.quantity import to_bytes
+from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
@@ -71,10 +72,9 @@ def add(commands: Commands) -> None:
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
     text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
     parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
-    text = (
-        f"how a trial is suspended: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU (default: freeze)"
-    )
-    parser.add_argument("--method", choices=tuple(KEEPS_MEMORY), metavar="NAME", help=text)
+    text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU, or"
+    text += f" {SAVES_ITSELF}: it saves, and goes on in a new pod (default: freeze)"
+    parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
     place(parser)
     arrivals.options(parser)
 
@@ -85,7 +85,9 @@ def machine(parser: argparse.ArgumentParser, switch: float) -> None:
     parser.add_argument("--gpus", type=int, default=4, metavar="N", help="GPUs, one trial each (default: 4)")
     for name in ("suspend", "resume"):
         what = "suspension" if name == "suspend" else "resumption"
-        text = f"of one {what} (default: {switch:g}; of cuda-checkpoint: by the memory, as measured on one H100)"
+        of_saves = f"; of {SAVES_ITSELF}: {Timing().save:g}, a save" if name == "suspend" else ""
+        text = f"of one {what} (default: {switch:g}; of cuda-checkpoint: by the memory, as measured on one H100"
+        text += f"{of_saves})"
         parser.add_argument(f"--{name}", type=float, metavar="SECONDS", help=text)
 
 
@@ -171,7 +173,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
 
 def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
-    timing = Timing() if arguments.load is None else Timing(load=arguments.load)
+    method, timing = methods.timed(method, Timing() if arguments.load is None else Timing(load=arguments.load))
     nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
@@ -199,10 +201,17 @@ def _mean(arguments: argparse.Namespace, name: str) -> float:
 
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     name, out, back = arguments.method or "freeze", arguments.suspend, arguments.resume
+    check_resume(name, back)
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
     return methods.method(name, memory, out, back, arguments.switch)
+
+
+def check_resume(method: str, resume: float | None) -> None:
+    if method == SAVES_ITSELF and resume is not None:
+        text = f"--resume: {resume:g} is without effect where a trial goes on in a new pod ({method})"
+        raise CliError(Exit.USAGE, "NoResume", f"{text}; give --load, the seconds until its first step there")
 
 
 def _of_a_trial(arguments: argparse.Namespace) -> int | None:
@@ -212,7 +221,7 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
         raise CliError(Exit.USAGE, "OneSize", text)
-    if found is not None and most is None and KEEPS_MEMORY[arguments.method or "freeze"]:
+    if found is not None and most is None and KEEPS_MEMORY.get(arguments.method, True):
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
         raise CliError(Exit.USAGE, "OneSize", text)

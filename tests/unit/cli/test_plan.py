@@ -13,6 +13,7 @@ from podium_cli.exits import Exit
 ROOT = Path(__file__).parents[3]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
 QUICK = ["--gpus", "2", "--nodes", "2", "--seeds", "2", "--step-seconds", "0.75"]
+SLOW = [*QUICK[:-1], "10"]  # long enough that a new pod pays
 
 
 def curve(*values: float, gap: float = 10.0) -> str:
@@ -143,26 +144,41 @@ def test_a_search_that_learns_makes_its_trials_late_in_a_forecast_too(
 
 
 HOW = [
-    ("freeze", "- a suspension takes 0.2 s, a resumption 0.2 s (freeze, on every node)", True),
+    ("freeze", "- a suspension takes 0.2 s, a resumption 0.2 s (freeze, on every node)"),
     (
         "cuda-checkpoint",
         "- a suspension takes 2.15 s, a resumption 0.88 s (cuda-checkpoint, on every node: 4.3 GB at 2 GB/s out and",
-        True,
     ),
-    ("app-checkpoint", "- a trial that gives its GPU away saves and goes on in another pod", False),
+    ("app-checkpoint", "- a trial that gives its GPU away saves (1 s) and goes on in another pod"),
 ]
 
 
-@pytest.mark.parametrize(("method", "told", "suspended"), HOW, ids=[row[0] for row in HOW])
+@pytest.mark.parametrize(("method", "told"), HOW, ids=[row[0] for row in HOW])
 def test_how_trials_make_room_is_the_jobs_own_way(
-    method: str, told: str, suspended: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    method: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = changed(tmp_path, ("methods: [freeze]", f"methods: [{method}]"))
-    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
+    assert main.run(["plan", str(path), *SLOW]) is Exit.OK
     out = capsys.readouterr().out
     assert told in out
-    counts = next(line for line in out.splitlines() if line.startswith("suspensions"))
-    assert (counts.split()[1] != "0") is suspended
+    counted = "saves" if method == "app-checkpoint" else "suspensions"
+    counts = next(line for line in out.splitlines() if line.startswith(counted))
+    assert counts.split()[1] != "0"
+
+
+def test_a_save_takes_what_is_given_and_a_new_pod_has_no_resumption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", "methods: [app-checkpoint]"))
+    shares = []
+    for seconds in ("0", "30"):
+        assert main.run(["plan", str(path), *SLOW, "-o", "json", "--suspend", seconds]) is Exit.OK
+        searches = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
+        assert all(search["saves"] > 0 == search["suspensions"] for search in searches)
+        shares.append(sum(search["overheadShare"] for search in searches))
+    assert shares[0] < shares[1], "a save costs time on the GPU"
+    assert main.run(["plan", str(path), *QUICK, "--resume", "1"]) is Exit.USAGE
+    assert "NoResume: --resume: 1 is without effect where a trial goes on in a new pod" in capsys.readouterr().err
 
 
 def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,14 +59,32 @@ SWITCHES = [
     (["--method", "freeze"], "4 s + 4 s a switch, 1 searches"),
     (["--method", "cuda-checkpoint", "--memory", "16Gi"], f"8.59 s + 3.51 s a switch {MOVED} --resume say otherwise)"),
     (["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"], "1 s + 2 s a switch (cuda-checkpoint), 1"),
+    (
+        ["--method", "app-checkpoint", "--load", "3"],
+        "1 s + 4.5 s a switch (app-checkpoint: a save, then a new pod up to",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), SWITCHES, ids=["freeze", "measured", "given"])
+@pytest.mark.parametrize(("options", "told"), SWITCHES, ids=["freeze", "measured", "given", "saves"])
 def test_a_switch_goes_by_the_method(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["simulate", "--system", "--trials", "4", "--seeds", "1", "--gpus", "2", "--policy", "envelope"]
     assert main.run([*command, *options]) is Exit.OK
     assert told in capsys.readouterr().out
+
+
+def test_a_trial_that_saves_goes_on_in_a_new_pod(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["simulate", "--system", *SHORT[:-2], "--policy", "round_robin", "--method", "app-checkpoint"]
+    shares = []
+    for seconds in ("0", "60"):
+        assert main.run([*command, "--suspend", seconds, "-o", "json"]) is Exit.OK
+        (contest,) = json.loads(capsys.readouterr().out)
+        assert (contest["method"], contest["suspendSeconds"]) == ("app-checkpoint", float(seconds))
+        found = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
+        assert found["round_robin"]["suspensions"] == found["fifo"]["saves"] == 0 < found["round_robin"]["saves"]
+        assert found["round_robin"]["best"] == found["fifo"]["best"], "no step is lost"
+        shares.append(found["round_robin"]["overheadShare"])
+    assert shares[0] < shares[1]
 
 
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,6 +165,10 @@ NOS = [
         "NoMemory: --method cuda-checkpoint: what a switch takes goes by the memory that",
     ),
     (["--method", "cuda-checkpoint", "--suspend", "1"], "give --memory, or both of --suspend and --resume"),
+    (
+        ["--method", "app-checkpoint", "--resume", "3"],
+        "NoResume: --resume: 3 is without effect where a trial goes on in a new pod (app-checkpoint); give --load",
+    ),
     (["--memory", "8Gi"], "OneSize: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --"),
     (["--memory", "8Gi", "--gpu-memory", "4Gi"], "TooLarge: --memory: a trial needs 8Gi and a GPU has 4Gi"),
     (["--memory", "0", "--gpu-memory", "4Gi"], "BadSize: --memory: 0 is no memory; give more than 0, or leave it out"),

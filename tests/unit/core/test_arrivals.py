@@ -27,7 +27,7 @@ def trial(job: JobKey) -> TrialKey:
 
 
 def ended(job: JobKey) -> TrialEnd:
-    return TrialEnd(trial(job), job, 0, 1, TrialPhase.SUCCEEDED, 0.0, 0.0, 1, 0.0, 0.0, 0, 1)
+    return TrialEnd(trial(job), job, 0, 1, TrialPhase.SUCCEEDED, 0.0, 0.0, 1, 0.0, 0.0, 0, 0, 1)
 
 
 def span(job: JobKey, gpu: str, start: float, end: float, use: str = TRAINING) -> Span:

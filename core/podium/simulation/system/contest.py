@@ -54,6 +54,7 @@ class SearchScore:
     gpu_seconds: float
     overhead: float
     suspensions: int
+    saves: int  # each followed by a new pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,7 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
         gpu_seconds=everything,
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
         suspensions=sum(trial.suspensions for trial in outcome.trials),
+        saves=sum(trial.saves for trial in outcome.trials),
     )
     return Searched(policy, pool.seed, outcome, score, stairs)
 

@@ -76,5 +76,6 @@ def _trial_end(trial: Trial) -> TrialEnd:
         gpu_seconds=trial.gpu_seconds,
         lost_seconds=trial.lost_seconds,
         suspensions=trial.suspensions,
+        saves=trial.saves,
         attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
     )

@@ -124,7 +124,9 @@ def _room(view: JobView, method: Method) -> str:
         taken = f"a suspension takes {method.suspend:g} s, a resumption {method.resume:g} s"
         return f"{taken} ({method.name}, on every node{f': {method.basis}' if method.basis else ''})"
     if view.saves:
-        return "a trial that gives its GPU away saves and goes on in another pod: it cannot be suspended"
+        return (
+            f"a trial that gives its GPU away saves ({method.suspend:g} s) and goes on in another pod: never suspended"
+        )
     return "a trial keeps its GPU to its end: it can neither be suspended nor save"
 
 

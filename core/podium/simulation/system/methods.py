@@ -8,20 +8,27 @@ time out of a process took twice as long there: not modelled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from podium.simulation.system.scenario import Method
+from podium.schema.saving import SAVES_ITSELF
+from podium.simulation.system.scenario import Method, Timing
 
 # what keeps a trial where it is, and whether its memory stays on the GPU
 KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
+NAMES = (*KEEPS_MEMORY, SAVES_ITSELF)
 OUT, BACK = 2.0e9, 4.9e9  # bytes a second
 LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
 
 
 def method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
     """`memory`: bytes of a trial on all of its GPUs; `suspend`, `resume`: seconds that were given, which win; `usual`:
-    seconds where nothing is moved, or nobody said how much.
+    seconds where nothing is moved, or nobody said how much. Of SAVES_ITSELF `suspend` is the save; a new pod's start is
+    in the timing (`timed`).
     """
+    if name == SAVES_ITSELF:
+        save = Timing().save if suspend is None else suspend
+        return Method(name, save, stays=False, basis="a save, then a new pod up to its first step")
     keeps = KEEPS_MEMORY[name]
     if keeps or memory is None:
         return Method(
@@ -38,7 +45,14 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
 
 def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
     """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds."""
-    return not KEEPS_MEMORY[name] and memory is None and (suspend is None or resume is None)
+    return not KEEPS_MEMORY.get(name, True) and memory is None and (suspend is None or resume is None)
+
+
+def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:
+    """The two in keeping with each other, where a trial that leaves its GPU saves."""
+    if method.stays:
+        return method, timing
+    return replace(method, resume=timing.place + timing.gate + timing.load), replace(timing, save=method.suspend)
 
 
 def _takes(memory: int, rate: float) -> float:

@@ -70,6 +70,7 @@ class TrialEnd:
     gpu_seconds: float
     lost_seconds: float
     suspensions: int
+    saves: int  # to go on in a new pod
     attempts: int
 
 

@@ -249,6 +249,7 @@ class Pods:
 
     def _saved(self, trial: Trial) -> None:
         trial.saved = trial.trained
+        trial.saves += 1
         self._over(trial, TrialPhase.REQUEUED)
 
     # how a pod ends

@@ -36,7 +36,8 @@ class Method:
     """How a trial leaves its GPU. Seconds of one act; `jitter`: each act takes up to this share more or less.
 
     `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
-    `basis`: what the seconds go by where nobody gave them, for people.
+    `basis`: what the seconds go by where nobody gave them, for people. `stays`: it is suspended where it is; else it
+    saves (`suspend`), its pod ends, and it goes on in a new one (`resume`: until its first step there, for people).
     """
 
     name: str = "freeze"
@@ -45,6 +46,7 @@ class Method:
     jitter: float = 0.0
     keeps_memory: bool = True
     basis: str = ""
+    stays: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ def search(
         suspended=False,
         memory=memory,
         moves_memory=not method.keeps_memory,
+        freezes=method.stays,
+        saves=not method.stays,
     )
     return SimJob(view, pool.trials, method)
 

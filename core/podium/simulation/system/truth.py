@@ -132,6 +132,7 @@ class Trial:
     first_held: float | None = None
     ended: float | None = None
     suspensions: int = 0  # that are done
+    saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
     out: float = 0.0  # seconds that they took
     back: float = 0.0
     # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
