@@ -23,7 +23,8 @@ def number(value: float | None, digits: int = 4) -> str:
         return NOTHING
     if diverged(value):
         return "diverged"
-    return f"{value:.0f}" if 10**digits <= abs(value) < READABLE else f"{value:.{digits}g}"
+    plain = f"{value:.0f}" if abs(value) < READABLE else ""
+    return plain if len(plain.lstrip("-")) > digits else f"{value:.{digits}g}"
 
 
 def count(things: int, name: str) -> str:

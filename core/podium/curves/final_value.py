@@ -132,16 +132,17 @@ def ceilings(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.int
     return np.where((age >= SETTLED) & np.isfinite(found), found, np.inf)
 
 
-def bounds(best: Floats, ceiling: Floats, completed: Floats) -> Floats:
+def bounds(best: Floats, ceiling: Floats, completed: Floats, leader: float = -np.inf) -> Floats:
     """The final values that these trials (by row their best so far and their ceiling) will not exceed, given those of
-    the completed. What one of them has reached another may reach, however early it is; who is still below the best of
-    COMPANY or more may exceed it by as much as it exceeds their median. In any unit, larger is better.
+    the completed and the best so far of all trials, `leader`. What one of them has reached another may reach, however
+    early it is; who is still below the best of COMPANY or more may exceed it by as much as it exceeds their median,
+    unless a trial at work has shown that they tell too little. In any unit, larger is better.
     """
     if not len(completed):
         return np.maximum(ceiling, best)
     top = float(completed.max())
     found = np.maximum(ceiling, top)
-    if len(completed) >= COMPANY:
+    if len(completed) >= COMPANY and leader <= top:
         with np.errstate(over="ignore"):
             beyond = np.float64(top) + (top - middle(completed))
         found = np.where(best < top, np.minimum(found, beyond), found)
@@ -166,7 +167,8 @@ def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels
     with np.errstate(over="ignore"):  # what is beyond the largest number is infinite
         found: Floats = board.best[rows, None] + _scales(table, rows, rungs)[:, None] * between
     ends = board.best[board.complete & np.isfinite(board.best)]
-    return np.minimum(found, bounds(board.best[rows], ceilings(table, rows, rungs), ends)[:, None])
+    highest = bounds(board.best[rows], ceilings(table, rows, rungs), ends, float(board.best.max()))
+    return np.minimum(found, highest[:, None])
 
 
 def shown_by_completed(table: EqualTraining, board: Board, rung: int) -> Floats:

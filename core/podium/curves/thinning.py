@@ -9,22 +9,25 @@ thin(thin(c) + p) == thin(c + p) exactly.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from podium.curves.summary import better
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Point
 
+LIMIT = 256  # points of a curve
 _EXTRAS = 5  # first, first positive, best, and the two cells that a range may touch at its ends
 _FINEST = 20  # cells per doubling, as a power of two: beyond any curve that is written down
 _COARSEST = -10
+_EARLY = 8  # gaps of a curve's beginning, where cells are narrower than evaluations are apart
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
     maximize: bool
-    limit: int = 256
+    limit: int = LIMIT
 
     def __post_init__(self) -> None:
         if self.limit < 16:
@@ -49,6 +52,27 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
         last_of_cell = {math.floor(math.log2(curve[i].step) * cells): i for i in range(positive, len(curve))}
         keep.update(last_of_cell.values())
     return tuple(curve[i] for i in sorted(keep))
+
+
+def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, float]:
+    """Step and time of the first point on or above the step `level`, of which `curve[place]` is the first that was
+    kept. Where an earlier one may be gone, it is put on the first step of its cell on which an evaluation can have
+    been, at the trial's fastest early pace: never later than it was, as far as a curve can say. O(1).
+    """
+    point = curve[place]
+    first = next((p.step for p in curve[:2] if p.step > 0), 0.0)
+    if not place or first <= 0.0 or not level > 0.0:
+        return point.step, point.time
+    before = curve[place - 1]
+    early = curve[: _EARLY + 1]
+    gap = min(b.step - a.step for a, b in pairwise(early))
+    cells = _cells_per_doubling(first, curve[-1].step, LIMIT)
+    edge = 2.0 ** (math.floor(math.log2(point.step) * cells) / cells)
+    step = before.step + gap * max(1, math.ceil((max(level, edge) - before.step) / gap - 1e-9))
+    if step >= point.step:
+        return point.step, point.time
+    pace = min((b.time - a.time) / (b.step - a.step) for a, b in pairwise(early))
+    return step, min(point.time, before.time + (step - before.step) * max(0.0, pace))
 
 
 def _increasing(points: Iterable[Point]) -> list[Point]:

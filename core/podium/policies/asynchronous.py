@@ -13,43 +13,25 @@ from numpy.typing import NDArray
 from podium.curves.board import Board
 from podium.domain.snapshot import JobView
 from podium.policies.promotable import ever_promotable
-from podium.policies.rungs import UNOPENED, Halving, Rungs, climb, stand, top
+from podium.policies.rungs import UNOPENED, Halving, climb, finished, stand, top
 
 
 def asynchronous(
     job: JobView, seen: Board, steps: Sequence[float], eta: float, stop: bool, bracket: NDArray[np.intp]
 ) -> Halving:
     """`bracket`: by row; a bracket's first rung has its number. `stop`: who may not go on will be ended, so that the
-    best of the few that came does go on.
+    best of the few that came does go on, and who was once among the best is not asked again.
     """
-    climbed, least = climb(seen, steps), int(stop)
+    climbed, least = climb(seen, steps, job.freezes), int(stop)
     let = ever_promotable(seen, climbed, steps, eta, least, bracket)
     found = stand(climbed, let)
     promoted = (found.rung != UNOPENED) & (found.rung < bracket)
     # who was never promotable is not so now, and who is on its way is not asked
     able = ~found.held & ~found.between & (found.rung >= bracket)
+    if stop:
+        promoted |= able
+        return Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps))
     for first, k in {*zip(bracket[able].tolist(), found.rung[able].tolist(), strict=True)}:
         mine = bracket == first
         promoted |= mine & able & (found.rung == k) & top(np.where(mine, found.value[:, k], np.nan), eta, least)
-    if not stop:
-        promoted |= _finisher(job, seen, found, promoted)
-    return Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps))
-
-
-def _finisher(job: JobView, seen: Board, found: Rungs, promoted: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
-    one of finite value stands, so that a search of few trials ends with a whole one. Else nobody.
-
-    It stays the one while it trains: it stands where it was not let past, and nobody passes it there.
-    """
-    chosen = np.zeros(len(seen), dtype=bool)
-    if len(seen) < job.max_trials or seen.complete.any():
-        return chosen
-    live = ~seen.done
-    if (live & (promoted | found.between | (found.rung == UNOPENED))).any():
-        return chosen
-    able = np.flatnonzero(live & (found.at > -np.inf))
-    if len(able):
-        high = able[found.rung[able] == found.rung[able].max()]
-        chosen[high[np.argmax(found.at[high])]] = True
-    return chosen
+    return finished(job, seen, Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps)))

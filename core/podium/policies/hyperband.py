@@ -20,7 +20,7 @@ from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.asynchronous import asynchronous
 from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, rung_steps, stand, top
+from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, finished, rung_steps, stand, top
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,8 @@ class Hyperband:
         if self.mode == "async":
             halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
         else:
-            halving = self._synchronous(seen, climb(seen, steps), sizes, bracket)
+            halving = self._synchronous(seen, climb(seen, steps, job.freezes), sizes, bracket)
+            halving = halving if stop else finished(job, seen, halving)
         return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)
 
     def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:

@@ -2,8 +2,8 @@
 
 Called by `asynchronous`. Values may come faster than the planner looks, so that a trial is beyond a rung says nothing
 of whether it was let. When each value was printed does: this is what would have been decided had somebody looked at
-every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung, and its trial then
-comes there with the next one: what of this matters is settled by `Climb.passed`.
+every evaluation, and the same after a restart. A curve that is thinned may lose its point at a rung: when the trial
+came there is reckoned then (`thinning.came_at`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def ever_promotable(
     True at the rungs below a bracket's first, which has its number.
 
     A value on a rung is an arrival there, whoever let its trial come: it is a fact, and the more there are, the better
-    the choice. O(changes log n) a cycle. The caller must not write into it; it changes at the next cycle.
+    the choice. O(log n) a new arrival; one that is late or has moved, as thinning may do, costs all arrivals at its
+    rung since. The caller must not write into it; it changes at the next cycle.
     """
     memory = seen.keep(("promotable", tuple(steps), eta, least), lambda: _Replay(len(seen), len(steps)))
     return memory.refresh(seen, found, eta, least, bracket)

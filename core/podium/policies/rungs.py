@@ -7,14 +7,15 @@ barrier.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board
+from podium.curves.thinning import came_at
 from podium.curves.wire import diverged
-from podium.domain.snapshot import Point
+from podium.domain.snapshot import JobView, Point
 from podium.policies.base import Admission, Ranking
 
 UNOPENED = -1
@@ -65,19 +66,22 @@ class Rungs:
     between: NDArray[np.bool_]
 
 
-def climb(board: Board, steps: Sequence[float]) -> Climb:
-    """O(n) a cycle: a curve is read once a new point."""
+def climb(board: Board, steps: Sequence[float], freezes: bool) -> Climb:
+    """O(n) a cycle: a curve is read once a new point. `freezes`: trials can be suspended; others train on where nobody
+    wants their GPU, so that nobody need have let them.
+    """
     levels, width = tuple(steps), len(steps)
 
     def read(curve: tuple[Point, ...]) -> list[float]:
         found, times = [np.nan] * width, [np.inf] * width
         last = 0.0  # step of the evaluation that gave the highest rung
         best, k = -np.inf, 0
-        for point in curve:
+        for place, point in enumerate(curve):
             if not diverged(point.value):
                 best = max(best, board.sign * point.value)
             while k < width and point.step >= levels[k] * (1 - 1e-9):
-                found[k], times[k], last = best, point.time, point.step
+                last, times[k] = came_at(curve, place, levels[k])
+                found[k] = best
                 k += 1
         latest = curve[-1].time if curve else 0.0
         return [*found, *times, *(latest - time > UNSEEN for time in times), last]
@@ -85,7 +89,7 @@ def climb(board: Board, steps: Sequence[float]) -> Climb:
     table = board.derive(("rungs", levels), 3 * width + 1, read).copy(order="F")  # rungs are read one by one
     value, time, passed = (table[:, k * width : (k + 1) * width] for k in range(3))
     beyond = np.where(np.isnan(value[:, 0]), board.opened, board.step > table[:, -1])
-    return Climb(value, time, passed > 0.0, beyond)
+    return Climb(value, time, (passed > 0.0) & freezes, beyond)
 
 
 def stand(found: Climb, let: NDArray[np.bool_]) -> Rungs:
@@ -159,3 +163,25 @@ class Halving:
             return "PausedAtRung", f"is not in the best part of rung {rung[row]}."
 
         return Ranking(seen, np.where(between | fresh, 0.0, score), levels, say, paused, stopped)
+
+
+def finished(job: JobView, seen: Board, halving: Halving) -> Halving:
+    """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
+    one of finite value stands goes on, so that a search of few trials, or of which the best failed, ends with a whole
+    one.
+
+    It stays the one while it trains: it stands where it was not let past, and nobody passes it there but who is pinned.
+    """
+    found = halving.found
+    if len(seen) < job.max_trials or (seen.complete & (seen.best > -np.inf)).any():
+        return halving
+    live = ~seen.done
+    if (live & (halving.promoted | halving.waiting | found.between | (found.rung == UNOPENED))).any():
+        return halving
+    able = np.flatnonzero(live & (found.at > -np.inf))
+    if not len(able):
+        return halving
+    high = able[found.rung[able] == found.rung[able].max()]
+    promoted = halving.promoted.copy()
+    promoted[high[np.argmax(found.at[high])]] = True
+    return replace(halving, promoted=promoted)

@@ -71,9 +71,10 @@ def test_who_comes_next_is_free_to_work_while_others_wait() -> None:
 
 
 def test_on_cut_stop_ends_it() -> None:
+    """The first of those at the rung was the best when it came."""
     made = sound(search(AT_RUNG, settings={"onCut": "stop"}))
-    assert ended(made) == {"job-0": "StoppedByPolicy", "job-2": "StoppedByPolicy"}
-    assert orders(made) == {"gpu-0": ["job-1", "job-3"]}
+    assert ended(made) == {"job-2": "StoppedByPolicy"}
+    assert orders(made) == {"gpu-0": ["job-1", "job-3", "job-0"]}
 
 
 def test_a_pin_goes_before_the_policy() -> None:

@@ -80,6 +80,8 @@ def test_few_completed_trials_bound_nobody() -> None:
     assert bounds(np.zeros(1), ceiling, NOTHING).tolist() == [np.inf]
     assert bounds(np.zeros(1), ceiling, ends[1:]).tolist() == [np.inf]
     assert bounds(np.zeros(1), ceiling, ends) == pytest.approx([0.65])
+    assert bounds(np.zeros(1), ceiling, ends, leader=0.6) == pytest.approx([0.65])
+    assert bounds(np.zeros(1), ceiling, ends, leader=0.7).tolist() == [np.inf], "a trial at work is beyond them all"
 
 
 def test_what_was_reached_is_within_the_bounds() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.curves.board import forgotten
+from podium.curves.thinning import Grid, thin
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import Point, Scalar, TrialView
 from podium.policies.base import Admission, Policy
@@ -30,6 +31,12 @@ FAST: list[tuple[str, Settings, float]] = [
     ("hyperband", {"mode": "async", "onCut": "stop"}, 0.6),
     ("hyperband", {}, 0.6),
     ("hyperband", {"onCut": "stop"}, 0.6),
+]
+STOPS: list[tuple[str, Settings]] = [
+    ("asha", {}),
+    ("asha", {"onCut": "stop"}),
+    ("hyperband", {"mode": "async"}),
+    ("hyperband", {"mode": "async", "onCut": "stop"}),
 ]
 FEW: list[tuple[str, Settings]] = [
     ("asha", {"eta": 3, "rungs": 4}),
@@ -107,6 +114,66 @@ def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
     ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(jobs=[job], trials=trials))}
     assert (ranked[trials[0].key].reason == "OnItsWay") is expected
     assert ranked[trials[3].key].admission is Admission.GO, "the best"
+
+
+@pytest.mark.parametrize(("name", "settings"), STOPS, ids=str)
+@pytest.mark.parametrize("steps", range(250, 260))
+def test_thinning_takes_no_promotion_back(name: str, settings: Settings, steps: int) -> None:
+    """A rung at step 250 of 1000, 20 s a step: its cell has 11 steps, and the point on it goes with the next one. Trial
+    0 was the best of four there; a better one comes 30 s later.
+    """
+
+    def curve(level: float, at_rung: float, upto: int) -> tuple[Point, ...]:
+        points = (Point(float(s), level * (1 - 1 / (s + 1)), at_rung + (s - 250) * 20.0) for s in range(1, upto + 1))
+        return thin(points, Grid(maximize=True))
+
+    now = 10_000.0 + (steps - 250) * 20.0
+    trials = [make_trial(0, curve=curve(0.5, 10_000.0, steps), gpu_seconds=9.0, phase=TrialPhase.RUNNING)]
+    weak = TrialPhase.EARLY_STOPPED if "onCut" in settings else TrialPhase.SUSPENDED
+    trials += [make_trial(i, curve=curve(0.1, 7_000.0 + i, 250), gpu_seconds=9.0, phase=weak) for i in (1, 2, 3)]
+    if now >= 10_030.0:
+        trials.append(make_trial(4, curve=curve(0.9, 10_030.0, 250), gpu_seconds=9.0, phase=TrialPhase.SUSPENDED))
+    job = make_job(policy=name, max_trials=64, max_steps=1000.0)
+    live = [trial for trial in trials if trial.phase not in FINAL]
+    policy = create(name, {"eta": 4, "rungs": 1, **settings})
+    ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(now=now, jobs=[job], trials=trials))}
+    assert ranked[trials[0].key].reason == ("Promoted" if steps == 250 else "OnItsWay")
+
+
+@pytest.mark.parametrize(("name", "settings"), [row for row in STOPS if "onCut" in row[1]], ids=str)
+def test_who_goes_on_is_decided_as_it_comes_to_a_rung(name: str, settings: Settings) -> None:
+    """Ray Tune's rule. Each that comes is better than all before: nobody is asked again before its next value."""
+    job, policy = make_job(policy=name, max_trials=8, max_steps=16.0), create(name, {"eta": 4, "rungs": 1, **settings})
+    trials: list[TrialView] = []
+    for number in range(6):
+        came = (Point(4.0, 0.1 * number, 100.0 + 10.0 * number),)
+        trials.append(make_trial(number, curve=came, gpu_seconds=9.0, phase=TrialPhase.RUNNING))
+        ranked = policy.rank(job, trials, make_snapshot(now=100.0 + 10.0 * number, jobs=[job], trials=trials))
+        assert all(r.admission is Admission.GO for r in ranked)
+
+
+def test_where_the_best_of_each_bracket_failed_another_one_ends_whole() -> None:
+    """Brackets of 5, 2 and 1, whose best came to their first rung and failed after it."""
+
+    def came(number: int, *steps: float) -> tuple[Point, ...]:
+        return tuple(Point(step, 1.0 - number / 10.0, 10.0 + number + step) for step in steps)
+
+    rungs = [(16.0,)] * 5 + [(16.0, 64.0)] * 2 + [(16.0, 64.0, 256.0)]
+    phases = [TrialPhase.FAILED if i in (0, 5, 7) else TrialPhase.SUSPENDED for i in range(8)]
+    trials = [make_trial(i, curve=came(i, *rungs[i]), gpu_seconds=9.0, phase=phases[i]) for i in range(8)]
+    job, live = make_job(policy="hyperband", max_trials=8, max_steps=1024.0), [trials[i] for i in (1, 2, 3, 4, 6)]
+    ranked = create("hyperband", {}).rank(job, live, make_snapshot(jobs=[job], trials=trials))
+    assert [r.trial for r in ranked if r.admission is Admission.GO] == [trials[6].key], "the best of the highest rung"
+
+
+def test_who_cannot_be_suspended_trains_on_though_nobody_let_it() -> None:
+    points = tuple(Point(step, 0.5, 40.0 * step) for step in (4.0, 5.0, 6.0))
+    trials = [make_trial(0, curve=points, gpu_seconds=9.0), *(make_trial(i) for i in range(1, 16))]
+    for freezes, reason in ((True, "OnItsWay"), (False, "RungIncomplete")):
+        job = make_job(policy="hyperband", max_trials=16, max_steps=16.0, freezes=freezes)
+        policy = create("hyperband", {"eta": 4, "rungs": 1})
+        ranked = {r.trial: r for r in policy.rank(job, trials, make_snapshot(jobs=[job], trials=trials))}
+        assert ranked[trials[0].key].reason == reason
 
 
 @given(st.lists(st.sampled_from([math.nan, -math.inf, 0.1, 0.2, 0.3, 0.4])), st.sampled_from([1.5, 2.0, 4.0]))

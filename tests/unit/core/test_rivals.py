@@ -80,7 +80,8 @@ CUTS = [
         [[math.nan] * 4, [math.nan] * 4],
         {0: WAIT, 1: WAIT},
     ),
-    ("asha: stop keeps the best of those that came", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {1: GO, 0: STOP}),
+    ("asha: stop ends who comes after a better one", "asha", {"rungs": 2, "onCut": "stop"}, [B, A], {0: GO, 1: STOP}),
+    ("asha: stop asks nobody again", "asha", {"rungs": 2, "onCut": "stop"}, [A, B], {0: GO, 1: GO}),
     ("median: three peers are too few", "median_stop", {}, [A, B, C, D], {0: GO, 1: GO, 2: GO, 3: GO}),
     ("median: the worse ones", "median_stop", {"peers": 3}, [A, B, C, D], {1: GO, 2: GO, 3: GO, 0: STOP}),
     (
