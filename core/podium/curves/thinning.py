@@ -56,8 +56,9 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
 
 def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, float]:
     """Step and time of the first point on or above the step `level`, of which `curve[place]` is the first that was
-    kept. Where an earlier one may be gone, it is put on the first step of its cell on which an evaluation can have
-    been, at the trial's fastest early pace: never later than it was, as far as a curve can say. O(1).
+    kept. Where an earlier one is gone, it is put on the first step of its cell on which there was an evaluation, if
+    they are as far apart as early ones, at the fastest early pace. Gaps that are up to half as long again as the
+    longest early one hide nothing. O(1).
     """
     point = curve[place]
     first = next((p.step for p in curve[:2] if p.step > 0), 0.0)
@@ -65,11 +66,11 @@ def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, fl
         return point.step, point.time
     before = curve[place - 1]
     early = curve[: _EARLY + 1]
-    gap = min(b.step - a.step for a, b in pairwise(early))
+    gap = max(b.step - a.step for a, b in pairwise(early))
     cells = _cells_per_doubling(first, curve[-1].step, LIMIT)
     edge = 2.0 ** (math.floor(math.log2(point.step) * cells) / cells)
     step = before.step + gap * max(1, math.ceil((max(level, edge) - before.step) / gap - 1e-9))
-    if step >= point.step:
+    if step + gap / 2.0 > point.step:
         return point.step, point.time
     pace = min((b.time - a.time) / (b.step - a.step) for a, b in pairwise(early))
     return step, min(point.time, before.time + (step - before.step) * max(0.0, pace))

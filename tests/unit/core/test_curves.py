@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from podium.curves.summary import best_point, better, convergence, has_diverged, pool_range, pool_start, reached
-from podium.curves.thinning import Grid, thin
+from podium.curves.thinning import Grid, came_at, thin
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Point
 from podium.testing.builders import make_curve
@@ -71,6 +73,30 @@ def test_a_short_curve_is_kept_whole_and_a_step_done_again_is_dropped() -> None:
     curve = make_curve([0.1, 0.4, 0.3, 0.5], start=0.0)
     assert thin(curve, grid) == curve
     assert thin((*curve, Point(2.0, 0.9, 99.0)), grid) == curve
+
+
+def arrival(curve: Sequence[Point], level: float) -> tuple[float, float]:
+    return came_at(curve, next(i for i, point in enumerate(curve) if point.step >= level), level)
+
+
+@pytest.mark.parametrize("level", [250.0, 249.5, 3.0, 1.0])
+@pytest.mark.parametrize("pause", [0.0, 1000.0])
+def test_when_a_trial_came_to_a_step_is_known_though_the_point_is_gone(level: float, pause: float) -> None:
+    """Cells of 11 steps at 250, 20 s a step; it paused at 240."""
+    whole = [Point(float(s), 0.5, 20.0 * s + (pause if s > 240 else 0.0)) for s in range(1, 1001)]
+    first = next(point for point in whole if point.step >= level)
+    for upto in range(int(first.step), 1000):
+        kept = thin(whole[:upto], Grid(maximize=True))
+        assert arrival(kept, level) == (first.step, first.time)
+
+
+@pytest.mark.parametrize("gaps", [(1.0, 1.3, 0.8, 1.4), (10.0, 14.9), (1.0, 2.0, 4.0, 8.0)])
+def test_uneven_evaluations_hide_none(gaps: tuple[float, ...]) -> None:
+    steps = np.cumsum([gaps[i % len(gaps)] for i in range(150)])
+    curve = tuple(Point(float(step), 0.5, 600.0 * float(step)) for step in steps)
+    for level in np.linspace(1.0, float(steps[-1]), 97):
+        point = next(point for point in curve if point.step >= level)
+        assert arrival(curve, float(level)) == (point.step, point.time)
 
 
 def test_a_limit_without_room_is_refused() -> None:
