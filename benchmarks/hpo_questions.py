@@ -14,7 +14,7 @@ import numpy as np
 
 from podium.curves.board import Floats, board
 from podium.curves.equal_training import EqualTraining
-from podium.curves.final_value import LEVELS, ceilings, scale
+from podium.curves.final_value import LEVELS, ceilings, scales
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
 from podium.simulation.recorded import Recording
@@ -67,16 +67,16 @@ def questions(recording: Recording, seed: int = 0, shares: Sequence[float] = SHA
             for row in range(len(seen))
             if table.best[row, rung] > -np.inf and seen.step[row] > table.grid[rung] * 1.001
         ]
-        scales = np.array([scale(table, row, rung) for row in there])
-        shown = np.array([seen.best[row] - table.best[row, rung] for row in there]) / np.maximum(scales, 1e-300)
         left = float(np.log2(horizon / table.grid[rung]))
         rows = np.array(there, dtype=np.intp)
-        highest = ceilings(table, rows, np.full(len(rows), rung))
+        here = np.full(len(rows), rung)
+        units, highest = scales(table, rows, here), ceilings(table, rows, here)
+        shown = (seen.best[rows] - table.best[rows, rung]) / units
         for i, row in enumerate(there):
             peers = random.permutation(np.delete(np.arange(len(there)), i))[:KNOWN]
             with np.errstate(over="ignore"):
-                room, *reached = (np.array([highest[i], *seen.best[rows[peers]]]) - table.best[row, rung]) / scales[i]
-            one = (left, shown[i], scales[i], spread, share, room, shown[peers], np.array(reached))
+                room, *reached = (np.array([highest[i], *seen.best[rows[peers]]]) - table.best[row, rung]) / units[i]
+            one = (left, shown[i], units[i], spread, share, room, shown[peers], np.array(reached))
             found.append(Asked(recording.family, recording.task, *one))
     return found
 

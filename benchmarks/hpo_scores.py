@@ -13,7 +13,7 @@ from podium.curves.board import Floats
 from podium.curves.final_value import LEVELS, bounds, informed, multiples, shares_of_levels
 
 INTERVALS = (0.5, 0.8, 0.95)  # the probability that each ought to hold the final value
-_AT_LEVELS = np.array(LEVELS)
+_AT_LEVELS, _SHARES = np.array(LEVELS), shares_of_levels()
 
 
 def crps(quantiles: Floats, value: float) -> float:
@@ -24,7 +24,7 @@ def crps(quantiles: Floats, value: float) -> float:
     off = value - quantiles
     with np.errstate(over="ignore"):
         pinball = np.maximum(_AT_LEVELS * off, (_AT_LEVELS - 1.0) * off)
-        return 2.0 * float(np.sum(shares_of_levels() * pinball))
+        return 2.0 * float(np.sum(_SHARES * pinball))
 
 
 def answer(asked: Asked, expected: Floats, known: int) -> Floats:

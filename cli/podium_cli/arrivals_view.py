@@ -12,7 +12,7 @@ from rich.table import Table
 
 from podium.simulation.system.arrivals import ArrivalsContest, ArrivedJob, Round
 from podium_cli import texts
-from podium_cli.system_view import NEVER, way
+from podium_cli.system_view import NEVER, switch
 
 COLUMNS = (
     "POLICY",
@@ -35,12 +35,11 @@ def heading(contest: ArrivalsContest) -> str:
     place, arrivals = contest.place, contest.arrivals
     method, shares = place.method, place.nodes[0].shares
     when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
-    of = contest.recording
     return (
-        f"{texts.search(of.task, of.metric, of.maximize)}: {texts.count(arrivals.jobs, 'job')} of "
+        f"{texts.search(contest.recording)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
         f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, {shares} trials to a GPU, "
-        f"{method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
+        f"{switch(method)}, "
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
@@ -136,7 +135,7 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
-        "goal": texts.goal(contest.recording.maximize),
+        "goal": contest.recording.goal,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,

@@ -20,10 +20,10 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
 def heading(found: Forecast) -> str:
-    view, of = found.view, found.recording
+    view = found.view
     return (
         f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {len(found.own)} "
-        f"simulated searches on curves of {texts.search(of.task, of.metric, of.maximize)}"
+        f"simulated searches on curves of {texts.search(found.recording)}"
     )
 
 
@@ -72,7 +72,7 @@ def as_json(found: Forecast) -> str:
         "policy": found.view.policy,
         "curves": found.recording.task,
         "metric": found.recording.metric,
-        "goal": texts.goal(found.recording.maximize),
+        "goal": found.recording.goal,
         "assumptions": found.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}

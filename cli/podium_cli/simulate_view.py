@@ -14,9 +14,8 @@ from podium_cli import texts
 
 def heading(contest: Contest) -> str:
     machine, costs = contest.machine, contest.machine.costs
-    of = contest.recording
     return (
-        f"{texts.search(of.task, of.metric, of.maximize)}: {contest.size} trials on {machine.gpus} GPUs, "
+        f"{texts.search(contest.recording)}: {contest.size} trials on {machine.gpus} GPUs, "
         f"{costs.suspend:g} s + {costs.resume:g} s a switch, {contest.runs} searches. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
@@ -52,7 +51,7 @@ def _plain(contest: Contest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
-        "goal": texts.goal(contest.recording.maximize),
+        "goal": contest.recording.goal,
         "trials": contest.size,
         "searches": contest.runs,
         "gpus": contest.machine.gpus,

@@ -33,20 +33,20 @@ def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
     where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
-    of = contest.recording
     return (
-        f"{texts.search(of.task, of.metric, of.maximize)}: {len(pool.trials)} trials on {where}, "
-        f"{shares} trials to a GPU, {method.suspend:g} s + {method.resume:g} s a switch{way(method)}, "
+        f"{texts.search(contest.recording)}: {len(pool.trials)} trials on {where}, "
+        f"{shares} trials to a GPU, {switch(method)}, "
         f"{len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 
 
-def way(method: Method) -> str:
-    """What is not said of the one that is simulated by default."""
+def switch(method: Method) -> str:
+    """What one takes; the method, where it is not the one that is simulated by default."""
+    taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
     if method.keeps_memory and method.stays:
-        return ""
-    return f" ({method.name}{f': {method.basis}' if method.basis else ''})"
+        return taken
+    return f"{taken} ({method.name}{f': {method.basis}' if method.basis else ''})"
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:
@@ -117,7 +117,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
     return {
         "task": contest.recording.task,
         "metric": contest.recording.metric,
-        "goal": texts.goal(contest.recording.maximize),
+        "goal": contest.recording.goal,
         "trials": len(contest.pools[0].trials),
         "searches": len(contest.pools),
         "gpus": place.gpus,

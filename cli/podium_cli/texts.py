@@ -7,6 +7,7 @@ from datetime import datetime
 
 from podium.curves.wire import diverged
 from podium.schema.job import Scalar
+from podium.simulation.recorded import Recording
 
 NOTHING = "–"
 READABLE = 1e15  # whole numbers from here on are shown with an exponent
@@ -79,14 +80,9 @@ def better(maximize: bool) -> str:
     return f"{'larger' if maximize else 'smaller'} is better"
 
 
-def search(task: str, metric: str, maximize: bool) -> str:
+def search(recording: Recording) -> str:
     """What a table is of: the task, and which way its metric is better."""
-    return f"{clean(task)} ({clean(metric)}, {better(maximize)})"
-
-
-def goal(maximize: bool) -> str:
-    """As objects and recordings have it."""
-    return "maximize" if maximize else "minimize"
+    return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
 def percent(part: float, whole: float) -> str:

@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     job = _job(arguments.job)
     view = _view(job, arguments.job)
     where = simulate.place_of(arguments, _method(job, view, arguments))
-    found = simulate.recordings(arguments, goal="maximize" if view.maximize else "minimize")
+    found = simulate.recordings(arguments, view.maximize)
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
         raise CliError(Exit.USAGE, "ManyCurves", text)

@@ -270,10 +270,10 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
     return names
 
 
-def recordings(arguments: argparse.Namespace, goal: str = "maximize") -> tuple[Recording, ...]:
-    """`goal`: of curves that do not say it, where --goal is not given. What was left out is said on standard error."""
+def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Recording, ...]:
+    """`maximize`: of curves that do not say it, where --goal is not given. What was left out goes to standard error."""
     paths: list[Path] = arguments.curves
-    reading = Reading((arguments.goal or goal) == "maximize", arguments.metric)
+    reading = Reading(maximize if arguments.goal is None else arguments.goal == "maximize", arguments.metric)
     try:
         found = read_all(paths, reading, _note) if paths else (bundled(),)
         asked = arguments.goal is None or asks_for_goal(paths)

@@ -111,11 +111,7 @@ def width(doublings: Floats) -> Floats:
     return found
 
 
-def scale(table: EqualTraining, row: int, rung: int) -> float:
-    return float(_scales(table, np.array([row]), np.array([rung]))[0])
-
-
-def _scales(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp]) -> Floats:
+def scales(table: EqualTraining, rows: NDArray[np.intp], rungs: NDArray[np.intp]) -> Floats:
     return np.maximum(np.maximum(table.gain[rows, rungs], PEERS * table.typical[rungs]), _TINY)
 
 
@@ -165,7 +161,7 @@ def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels
     part = at - low
     between = expected[:, low] * (1.0 - part) + expected[:, low + 1] * part
     with np.errstate(over="ignore"):  # what is beyond the largest number is infinite
-        found: Floats = board.best[rows, None] + _scales(table, rows, rungs)[:, None] * between
+        found: Floats = board.best[rows, None] + scales(table, rows, rungs)[:, None] * between
     ends = board.best[board.complete & np.isfinite(board.best)]
     highest = bounds(board.best[rows], ceilings(table, rows, rungs), ends, float(board.best.max()))
     return np.minimum(found, highest[:, None])
@@ -174,9 +170,9 @@ def quantiles(table: EqualTraining, board: Board, rows: NDArray[np.intp], levels
 def shown_by_completed(table: EqualTraining, board: Board, rung: int) -> Floats:
     """The multiples that the completed trials turned out to have from this rung on."""
     rows = np.flatnonzero(board.complete & np.isfinite(table.best[:, rung]) & np.isfinite(board.best))
-    scales = _scales(table, rows, np.full(len(rows), rung))
+    units = scales(table, rows, np.full(len(rows), rung))
     with np.errstate(over="ignore"):
-        return np.asarray((board.best[rows] - table.best[rows, rung]) / scales)
+        return np.asarray((board.best[rows] - table.best[rows, rung]) / units)
 
 
 def forecasts(table: EqualTraining, board: Board, level: float = 0.8) -> Mapping[TrialKey, Forecast]:

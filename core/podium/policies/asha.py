@@ -17,9 +17,9 @@ import numpy as np
 from podium.curves.board import board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.asynchronous import asynchronous
-from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
+from podium.policies.base import OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import check_halving, rung_steps
+from podium.policies.rungs import check_halving, ranked, rung_steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +48,4 @@ class Asha:
         seen = board(job, trials, snapshot)
         steps, stop = rung_steps(horizon(job, seen), self.eta, self.rungs), self.on_cut == "stop"
         halving = asynchronous(job, seen, steps, self.eta, stop, np.zeros(len(seen), dtype=np.intp))
-        return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)
+        return ranked(job, seen, halving, stop)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from podium.curves.board import Board
 from podium.domain.snapshot import JobView
 from podium.policies.promotable import ever_promotable
-from podium.policies.rungs import UNOPENED, Halving, climb, finished, stand, top
+from podium.policies.rungs import UNOPENED, Halving, climb, stand, top
 
 
 def asynchronous(
@@ -30,8 +30,8 @@ def asynchronous(
     able = ~found.held & ~found.between & (found.rung >= bracket)
     if stop:
         promoted |= able
-        return Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps))
-    for first, k in {*zip(bracket[able].tolist(), found.rung[able].tolist(), strict=True)}:
-        mine = bracket == first
-        promoted |= mine & able & (found.rung == k) & top(np.where(mine, found.value[:, k], np.nan), eta, least)
-    return finished(job, seen, Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps)))
+    else:
+        for first, k in {*zip(bracket[able].tolist(), found.rung[able].tolist(), strict=True)}:
+            mine = bracket == first
+            promoted |= mine & able & (found.rung == k) & top(np.where(mine, found.value[:, k], np.nan), eta, least)
+    return Halving(found, promoted, np.zeros(len(seen), dtype=bool), len(steps))

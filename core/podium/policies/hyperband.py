@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from podium.curves.board import Board, board
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.asynchronous import asynchronous
-from podium.policies.base import Admission, OnCut, Ranking, shortest_turn
+from podium.policies.base import OnCut, Ranking, shortest_turn
 from podium.policies.horizon import horizon
-from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, finished, rung_steps, stand, top
+from podium.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, ranked, rung_steps, stand, top
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,7 @@ class Hyperband:
             halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
         else:
             halving = self._synchronous(seen, climb(seen, steps, job.freezes), sizes, bracket)
-            halving = halving if stop else finished(job, seen, halving)
-        return halving.ranking(seen, Admission.STOP if stop else Admission.WAIT)
+        return ranked(job, seen, halving, stop)
 
     def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:
         """The best part of a rung is let past it once all of the bracket have come that will: those that were let past

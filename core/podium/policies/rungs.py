@@ -165,7 +165,14 @@ class Halving:
         return Ranking(seen, np.where(between | fresh, 0.0, score), levels, say, paused, stopped)
 
 
-def finished(job: JobView, seen: Board, halving: Halving) -> Halving:
+def ranked(job: JobView, seen: Board, halving: Halving, stop: bool) -> Ranking:
+    """`stop`: who may not go on ends; else it waits, and a search ends with a whole trial all the same."""
+    if stop:
+        return halving.ranking(seen, Admission.STOP)
+    return _finished(job, seen, halving).ranking(seen, Admission.WAIT)
+
+
+def _finished(job: JobView, seen: Board, halving: Halving) -> Halving:
     """Where nobody goes on, nobody can come and nobody was trained to its end: the best of the highest rung on which
     one of finite value stands goes on, so that a search of few trials, or of which the best failed, ends with a whole
     one.

@@ -17,7 +17,7 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 from pydantic import ValidationError
 
@@ -64,6 +64,10 @@ class Recording:
     target: float | None
     trials: tuple[RecordedTrial, ...]
 
+    @property
+    def goal(self) -> str:
+        return "maximize" if self.maximize else "minimize"
+
     def distinct(self) -> Recording:
         """The first trial of each configuration only: a search does not repeat itself."""
         seen: dict[str, RecordedTrial] = {}
@@ -72,10 +76,15 @@ class Recording:
         return Recording(self.task, self.family, self.metric, self.maximize, self.target, tuple(seen.values()))
 
 
+def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
+    """To read it, unpacked where its name says that it is packed."""
+    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    return opener(path, "rt", encoding=encoding, newline=newline)
+
+
 def load(path: Path) -> Recording:
     """One file; raises RecordingError."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as file:
+    with open_text(path) as file:
         try:
             return parse(file, path.name)
         except UnicodeDecodeError as error:
@@ -147,8 +156,7 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
         raise RecordingError(f"{where}: {len(seconds)} times and {len(values)} values; give one of each an evaluation")
     if not (seconds[0] > 0.0 and seconds[-1] < math.inf and all(b > a for a, b in pairwise(seconds))):
         raise RecordingError(f"{where}: seconds must be above 0, finite, and increase from evaluation to evaluation")
-    if seconds[-1] > MOST_SECONDS:
-        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
+    check_length(seconds[-1], where)
     return RecordedTrial(
         str(record["trial"]),
         MappingProxyType({name: _scalar(value) for name, value in hparams.items()}),
@@ -159,8 +167,11 @@ def _trial(record: dict[str, Any], maximize: bool, scale: float, where: str) -> 
     )
 
 
-def too_long(seconds: float) -> str:
-    return f"{seconds:g} seconds are more than three years; give {MOST_SECONDS:g} at most, in seconds of training"
+def check_length(seconds: float, where: str) -> None:
+    """Raises RecordingError."""
+    if seconds > MOST_SECONDS:
+        text = f"{seconds:g} seconds are more than three years; give {MOST_SECONDS:g} at most, in seconds of training"
+        raise RecordingError(f"{where}: {text}")
 
 
 def _array(given: object) -> list[Any]:
@@ -205,8 +216,8 @@ def _observed(record: dict[str, Any], where: str) -> tuple[Observed, ...]:
 
 def lines(recording: Recording) -> Iterator[str]:
     """What `parse` reads back as the same recording; a value that was not finite is null."""
-    goal = "maximize" if recording.maximize else "minimize"
-    yield json.dumps({"task": recording.task, "metric": recording.metric, "goal": goal, "target": recording.target})
+    header = {"task": recording.task, "metric": recording.metric, "goal": recording.goal, "target": recording.target}
+    yield json.dumps(header)
     for trial in recording.trials:
         values = [None if diverged(v) else v for v in trial.values]
         line = {"trial": trial.name, "hparams": dict(trial.hparams), "seconds": list(trial.seconds), "value": values}

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Scalar
 from podium.simulation.event_files import Say, event_files, is_event_file, read_events, unheard
-from podium.simulation.recorded import MOST_SECONDS, RecordedTrial, Recording, RecordingError, load, too_long
+from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, check_length, load, open_text
 
 COLUMNS = ("trial", "step", "value", "seconds")
 KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
@@ -99,9 +99,8 @@ def read_csv(path: Path, reading: Reading) -> Recording:
     """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
     order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite.
     """
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
+        with open_text(path, "utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, restkey=BEYOND)
             rows, header = list(reader), reader.fieldnames or []
     except (UnicodeDecodeError, csv.Error) as error:
@@ -154,8 +153,7 @@ def _trial(
             raise RecordingError(f"{where}: {field} must increase with every evaluation; is a line there twice?")
     if seconds[0] <= 0.0:
         raise RecordingError(f"{where}: the first evaluation is at {seconds[0]:g} seconds; training took time, give it")
-    if seconds[-1] > MOST_SECONDS:
-        raise RecordingError(f"{where}: {too_long(seconds[-1])}")
+    check_length(seconds[-1], where)
     return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
 
 
