@@ -58,10 +58,16 @@ class Announcements:
             return
         if phase in _QUIET or (phase == TrialPhase.RUNNING and stored in _QUIET - {"Gated"}):
             return
-        # a trial that Podium moves itself is no trouble
-        bad = phase == TrialPhase.FAILED or (phase == TrialPhase.REQUEUED and reason not in REQUEUES)
-        text = f"{reason}: {status['message']}" if phase == TrialPhase.REQUEUED else status["message"] or reason
-        await emit(self._api, TRIALS, meta, f"Trial{phase}", text, "Warning" if bad else "Normal")
+        if phase == TrialPhase.REQUEUED:
+            await self.requeued(item, reason, status["message"])
+            return
+        bad: Literal["Normal", "Warning"] = "Warning" if phase == TrialPhase.FAILED else "Normal"
+        await emit(self._api, TRIALS, meta, f"Trial{phase}", status["message"] or reason, bad)
+
+    async def requeued(self, trial: SeenTrial | HyperParamJob, reason: str, message: str) -> None:
+        """An attempt ended, and another one goes on: no trouble where Podium moves the trial itself."""
+        kind: Literal["Normal", "Warning"] = "Normal" if reason in REQUEUES else "Warning"
+        await emit(self._api, TRIALS, trial.metadata, "TrialRequeued", f"{reason}: {message}", kind)
 
     async def carrying(self, trial: SeenTrial, status: Status) -> None:
         """When a live trial begins to leave its node, has come to another, or is not carried after all."""

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from podium.domain.observe import TrialFacts, classify_end, derive_phase, next_phase, retry_delay
+from podium.domain.observe import PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
 from podium.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import Disruptions
 from podium_operator.seen import SeenPod
 from podium_operator.seen_trial import SeenTrial
+from podium_operator.unwritten import unwritten
 from podium_operator.world import World, job_key, trial_key
 
 # the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
@@ -49,6 +50,7 @@ class Sight:
     leaving: bool = False  # the pod is being deleted
     overdue: bool = False  # and should be gone for a minute: its kubelet does not end it
     disruptions: Disruptions | None = None
+    unwritten: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has told yet
 
 
 def observe(world: World) -> Mapping[TrialKey, Sight]:
@@ -90,7 +92,8 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
     current_pod = pod if pod is not None and pod.attempt == attempt else None
     job = world.job_by_key.get(job_key(trial))
-    before = status.failures + _uncounted(world, trial, attempt)
+    untold = unwritten(world, trial, attempt)
+    before = status.failures + sum(end.kind == "OwnFailure" for end in untold)
     places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
     last = world.gone.get(trial.metadata.uid)
@@ -118,6 +121,8 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         phase = current
     waits = phase is TrialPhase.REQUEUED
     disruptions = status.disruptions
+    if any(end.kind == "Disrupted" and end.reason not in REQUEUES for end in untold):
+        disruptions = _once_more(disruptions, status.last_step, world.now)
     if waits and current is not phase and not seen.own_failure and seen.reason not in REQUEUES:
         disruptions = _once_more(disruptions, status.last_step, world.now)
     deleting = current_pod is not None and current_pod.facts.deleting
@@ -142,23 +147,12 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         leaving=deleting and not waits,
         overdue=deleting and not waits and _overdue(world, current_pod),
         disruptions=disruptions,
+        unwritten=untold,
     )
 
 
 def _overdue(world: World, pod: SeenPod | None) -> bool:
     return pod is not None and pod.gone_by is not None and world.now - pod.gone_by > STUCK_SECONDS
-
-
-def _uncounted(world: World, trial: SeenTrial, attempt: int) -> int:
-    """Failures of attempts before the present one that were never written down: the status was somebody else's to write
-    in the cycle that made the next pod, or the operator died then. Their pods still tell.
-    """
-    status = trial.status
-    if attempt <= status.attempt or status.phase in FINAL:
-        return 0
-    counted = status.attempt + (status.phase is TrialPhase.REQUEUED)
-    pods = world.pods_of.get(trial.metadata.uid, ())
-    return sum(counted <= pod.attempt < attempt and classify_end(pod.facts).kind == "OwnFailure" for pod in pods)
 
 
 def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:

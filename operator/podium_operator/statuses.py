@@ -75,7 +75,7 @@ class Statuses:
                 carrying=carrying.get(key),
                 levelled=(levelled or {}).get(key),
             )
-            calls.append(self._apply(TRIALS, trial, trial.status.phase.value, status, world.now))
+            calls.append(self._trial(trial, status, sights[key], world.now))
             told.append(self._announcements.losses(trial))
         await asyncio.gather(*calls, *told)
         jobs = []  # last: where a job is over, its trials have said how they ended
@@ -88,6 +88,11 @@ class Statuses:
         await asyncio.gather(*jobs)
         self._forget(world)
         self._count(world, sights)
+
+    async def _trial(self, trial: SeenTrial, status: Manifest, sight: Sight, now: float) -> None:
+        if await self._apply(TRIALS, trial, trial.status.phase.value, status, now):
+            for end in sight.unwritten:
+                await self._announcements.requeued(trial, end.reason, end.message)
 
     async def _job(
         self,

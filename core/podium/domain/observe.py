@@ -109,7 +109,8 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     137 as well, and one that was told to go and saved exits 0. `complete`: it has printed its last step.
     """
     if pod.phase == "Succeeded" and (pod.disruption or pod.deleting) and not complete:
-        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", "The pod was deleted, and its process ended well.")
+        how = f"The cluster took the pod away ({pod.disruption})" if pod.disruption else "The pod was deleted"
+        return PodEnd("Disrupted", pod.requeue or "PodDisrupted", f"{how}, and its process ended well.")
     if pod.phase == "Succeeded":
         return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")
     if pod.phase != "Failed":
@@ -151,6 +152,15 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
     return PodEnd("OwnFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
 
 
+def vanished(reason: str, taken: str) -> PodEnd:
+    """The end of a pod that was gone before anybody saw it end, as those often are that Podium told to go. `reason`:
+    stored with the trial's phase; `taken`: by whom, as the cluster said while the pod was there, empty: nobody.
+    """
+    code = reason if reason in REQUEUES else "PodDisrupted" if taken else "PodGone"
+    how = f"The cluster took the pod away ({taken})" if code == "PodDisrupted" else "The pod was deleted"
+    return PodEnd("Disrupted", code, f"{how}; a new one will go on.")
+
+
 def derive_phase(facts: TrialFacts) -> Observed:
     """The phase that these facts mean. A finished trial stays finished; a lost pod means Requeued; constant time."""
     if facts.current in FINAL:
@@ -177,10 +187,8 @@ def next_phase(current: TrialPhase, observed: Observed) -> TrialPhase:
 
 def _without_pod(facts: TrialFacts) -> Observed:
     if facts.current in LIVE or (facts.had_pod and facts.current is not TrialPhase.REQUEUED):
-        # a pod that Podium told to go is often gone before its end was seen
-        reason = facts.reason if facts.reason in REQUEUES else "PodDisrupted" if facts.taken else "PodGone"
-        how = f"The cluster took the pod away ({facts.taken})" if reason == "PodDisrupted" else "The pod was deleted"
-        return Observed(TrialPhase.REQUEUED, reason, f"{how}; a new one will go on. This does not count as a failure.")
+        end = vanished(facts.reason, facts.taken)
+        return Observed(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
     if facts.current is TrialPhase.REQUEUED:
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     return Observed(

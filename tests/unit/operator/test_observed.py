@@ -250,23 +250,3 @@ def test_a_pod_of_an_earlier_trial_of_the_same_name_is_not_its_own() -> None:
     trial = make_trial().model_copy(update={"metadata": make_trial().metadata.model_copy(update={"uid": "another"})})
     sight = observe(make_world(make_job(), trial, make_pod(**RUNNING)))[trial_key(trial)]
     assert (sight.phase, sight.pod) == (PHASE.PENDING, None)
-
-
-@pytest.mark.parametrize(
-    ("status", "first", "failures"),
-    [
-        ({"phase": "Running"}, FAILED, 1),
-        ({"phase": "Running", "failures": 1}, FAILED, 2),
-        ({"phase": "Requeued", "failures": 1}, FAILED, 1),
-        ({"phase": "Running"}, {"phase": "Failed", "reason": "Evicted"}, 0),
-    ],
-    ids=["not written down", "nor this one", "written down", "the cluster's doing"],
-)
-def test_a_failure_that_was_not_written_down_before_the_next_pod_counts(
-    status: dict[str, Any], first: dict[str, Any], failures: int
-) -> None:
-    """The status was changed by somebody else in the cycle that made the pod, or the operator died then."""
-    trial = make_trial(**status, pod="sweep-0-0")
-    world = make_world(make_job(), trial, make_pod(**first), make_pod(attempt=1))
-    sight = observe(world)[trial_key(trial)]
-    assert (sight.attempt, sight.failures) == (1, failures)

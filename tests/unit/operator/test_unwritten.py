@@ -1,0 +1,117 @@
+"""Ends of attempts that no status has told: counted, and told as Events, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from operator_builders import ended, make_job, make_pod, make_trial, make_world
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import Resource
+from podium_operator.metrics import Metrics
+from podium_operator.observed import Sight, observe
+from podium_operator.snapshot import build_snapshot
+from podium_operator.statuses import Statuses
+from podium_operator.unwritten import unwritten
+from podium_operator.world import World, trial_key
+
+FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
+TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
+SAVED = {"phase": "Succeeded", "main": ended(0), "deleting": True, "conditions": TAKEN}
+LEAVES = {"phase": "Running", "main": {"running": {}}, "deleting": True}
+
+
+@pytest.mark.parametrize(
+    ("status", "first", "failures"),
+    [
+        ({"phase": "Running"}, FAILED, 1),
+        ({"phase": "Running", "failures": 1}, FAILED, 2),
+        ({"phase": "Requeued", "failures": 1}, FAILED, 1),
+        ({"phase": "Running"}, {"phase": "Failed", "reason": "Evicted"}, 0),
+    ],
+    ids=["not written down", "nor this one", "written down", "the cluster's doing"],
+)
+def test_a_failure_that_was_not_written_down_before_the_next_pod_counts(
+    status: dict[str, Any], first: dict[str, Any], failures: int
+) -> None:
+    """The status was changed by somebody else in the cycle that made the pod, or the operator died then."""
+    trial = make_trial(**status, pod="sweep-0-0")
+    world = make_world(make_job(), trial, make_pod(**first), make_pod(attempt=1))
+    sight = observe(world)[trial_key(trial)]
+    assert (sight.attempt, sight.failures) == (1, failures)
+
+
+def after(status: dict[str, Any], first: dict[str, Any] | None, *, gone: bool, **second: Any) -> tuple[World, Sight]:
+    """A world with a pod of attempt 1 beside a stored `status` of attempt 0; `first`: the pod of that one."""
+    trial = make_trial(**{"pod": "sweep-0-0", **status})
+    old = [] if first is None else [make_pod(**first)]
+    world = make_world(make_job(), trial, *([] if gone else old), make_pod(attempt=1, **second))
+    if gone and old:
+        world = replace(world, gone={trial.metadata.uid: old[0]})
+    return world, observe(world)[trial_key(trial)]
+
+
+CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[str, str]]]] = [
+    ("evicted, saved", {"phase": "Running"}, SAVED, False, [("PodDisrupted", "(EvictionByEvictionAPI), and its")]),
+    ("and gone", {"phase": "Running"}, SAVED, True, [("PodDisrupted", "(EvictionByEvictionAPI), and its")]),
+    ("gone before it ended", {"phase": "Running"}, {**LEAVES, "conditions": TAKEN}, True,
+     [("PodDisrupted", "(EvictionByEvictionAPI); a new one")]),
+    ("deleted", {"phase": "Running"}, LEAVES, True, [("PodGone", "was deleted")]),
+    ("Podium's doing", {"phase": "Running", "reason": "MakesRoom"}, LEAVES, True, [("MakesRoom", "was deleted")]),
+    ("nobody knows", {"phase": "Suspended"}, None, True, [("PodGone", "was deleted")]),
+    ("failed", {"phase": "Running"}, FAILED, True, [("ProcessFailed", "exit code 1")]),
+    ("told", {"phase": "Requeued"}, SAVED, False, []),
+    ("over", {"phase": "Succeeded"}, SAVED, False, []),
+    ("still there", {"phase": "Running"}, LEAVES, False, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("status", "first", "gone", "told"), [case[1:] for case in CASES], ids=[c[0] for c in CASES])
+def test_the_end_of_an_attempt_that_no_status_told(
+    status: dict[str, Any], first: dict[str, Any] | None, gone: bool, told: list[tuple[str, str]]
+) -> None:
+    _, sight = after(status, first, gone=gone)
+    assert [end.reason for end in sight.unwritten] == [reason for reason, _ in told]
+    assert all(words in end.message for end, (_, words) in zip(sight.unwritten, told, strict=True))
+    theirs = sum(reason in ("PodDisrupted", "PodGone") for reason, _ in told)
+    assert (sight.disruptions.in_a_row if sight.disruptions else 0) == theirs
+
+
+def test_who_is_carried_has_not_ended() -> None:
+    world, _ = after({"phase": "Suspended"}, LEAVES, gone=True)
+    (trial,) = world.trials
+    new = make_pod(attempt=1)
+    carried = replace(world, pods=(replace(new, facts=replace(new.facts, carried=True)),))
+    assert unwritten(world, trial, 1)
+    assert unwritten(carried, trial, 1) == ()
+
+
+class Wire:
+    """Notes the Events; the first `refusals` statuses of trials are somebody else's to write."""
+
+    def __init__(self, refusals: int) -> None:
+        self.told: list[str] = []
+        self._refusals = refusals
+
+    async def create(self, _: Resource, body: Mapping[str, Any], **__: Any) -> None:
+        self.told.append(f"{body['reason']}: {body['message']}")
+
+    async def apply_status(self, resource: Resource, *_: Any, **__: Any) -> None:
+        if resource.kind == "HyperParamTrial" and self._refusals:
+            self._refusals -= 1
+            raise ApiError(409, "Conflict", "the object has been modified")
+
+
+@pytest.mark.parametrize("refusals", [0, 1])
+def test_it_is_told_once_when_a_status_says_so(refusals: int) -> None:
+    wire = Wire(refusals)
+    world, _ = after({"phase": "Running"}, SAVED, gone=True)
+    sights, statuses = observe(world), Statuses(cast(Api, wire), 1.0, Metrics())
+    for written in range(3):
+        asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+        requeues = [said for said in wire.told if said.startswith("TrialRequeued: PodDisrupted: The cluster took")]
+        assert len(requeues) == (written >= refusals)
