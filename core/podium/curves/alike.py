@@ -48,6 +48,8 @@ class Answers:
     told: NDArray[np.bool_]
     chance: Floats
     skill: float
+    total: float  # of all chances
+    count: int  # of those that are told
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,9 @@ class Column:
         nothing finite is at the end.
         """
         values, places = self.values, self.places
-        at = bisect_right(values, value) - 1
-        if at < 0 or math.isnan(value):
+        if not value >= values[0]:
             return places[0]
+        at = bisect_right(values, value) - 1
         if at >= len(values) - 1 or value == (below := values[at]):
             return places[at]
         return min(places[at + 1], places[at] + self.slopes[at] * (value - below))
@@ -88,7 +90,7 @@ def columns(best: Floats) -> list[Column | None]:
         rungs = np.flatnonzero(differ & (counts == count))
         values, places = _extended(ordered[rungs, :count])
         mine = np.fmax(best[:, rungs].T, -_HUGE)
-        at = [np.searchsorted(each, own, side="right") for each, own in zip(values, mine, strict=True)]
+        at = [each.searchsorted(own, side="right") for each, own in zip(values, mine, strict=True)]
         own = places[np.maximum(np.array(at) - 1, 0)]
         squares = own[:, :, None] - own[:, None, :]
         squares *= squares
@@ -145,9 +147,10 @@ class Alike:
             self.chance[row] = self._ask(table, row, int(table.rung[row]))
         self._seen[told] = table.content[told]
         answers = None
-        if told.any():
+        if np.count_nonzero(told):
             skills = [self._rungs[rung].skill for rung in table.rung[told].tolist()]
-            answers = Answers(told, np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills))
+            chance, skill = np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills)
+            answers = Answers(told, chance, skill, float(chance.sum()), len(skills))
         table.derived[question] = answers
         return answers
 

@@ -49,6 +49,7 @@ class EqualTraining:
     def __init__(self, rows: int, horizon: float) -> None:
         self.horizon = horizon
         self.grid = horizon * 2.0 ** (-np.arange(RUNGS - 1, -1, -1) / PER_DOUBLING)
+        self.rungs: list[float] = self.grid.tolist()  # the same
         self.best = np.full((rows, RUNGS), np.nan)
         self.gain = np.zeros((rows, RUNGS))
         self.rung = np.full(rows, -1)
@@ -57,22 +58,24 @@ class EqualTraining:
         self.typical = np.zeros(RUNGS)  # median gain of the better half
         self.ratio = np.ones(RUNGS)
         self.content = np.zeros(rows, dtype=np.intp)  # by row: changes whenever its values on the grid do
+        self.measured = np.zeros(RUNGS, dtype=np.intp)  # by rung: how often, so that others see what may have changed
         self.derived: dict[Hashable, Any] = {}  # what others made of this table; empty again whenever it changes
         self._kept: dict[Hashable, Any] = {}
-        self._stale = np.ones(RUNGS, dtype=bool)
+        self._first_cells = np.arange(0, rows * RUNGS, RUNGS)  # of each row, in an array of all rows and rungs
+        self._stale = set(range(RUNGS))  # rungs that somebody's values there have changed since they were measured
         self._seen = np.full(rows, -1)
         self._complete = np.zeros(rows, dtype=bool)
-        self._rungs: list[float] = self.grid.tolist()
         self._curves: list[Sequence[Point]] = [()] * rows  # as they were read last
         self._top = [-math.inf] * rows  # the best value of each
 
     def move(self, source: Sequence[int]) -> None:
         """The board's rows are others from now on (`Movable`)."""
         if len(set(source) - {-1}) < len(self._curves):  # somebody is gone: scales and leaders may be others
-            self._stale[:] = True
+            self._stale.update(range(RUNGS))
         self.best, self.gain = moved(self.best, source, np.nan), moved(self.gain, source, 0.0)
         self.rung, self._seen = moved(self.rung, source, -1), moved(self._seen, source, -1)
         self.content = moved(self.content, source, 0)
+        self._first_cells = np.arange(0, len(source) * RUNGS, RUNGS)
         self.derived.clear()
         self._kept.clear()
         self._complete = moved(self._complete, source, 0)
@@ -92,19 +95,17 @@ class EqualTraining:
             self._read(row, board.curves[row] or (), board.sign, bool(board.complete[row]))
         self._seen[:] = board.version
         self._complete[:] = board.complete
-        for column in set(self.rung.tolist()):
-            if self._stale[column]:  # -1, nothing on the grid, is the last column: measured in vain at worst
-                self.measure(column)
+        for column in self._stale.intersection(self.rung.tolist()):
+            self.measure(column)
 
     def standings(self) -> Standings:
         rung = self.rung.copy()
-        cell = np.arange(0, len(rung) * RUNGS, RUNGS) + rung % RUNGS  # several times faster than two indices
-        value = self.best.reshape(-1).take(cell)
+        cell = self._first_cells + np.maximum(rung, 0)  # several times faster than two indices
+        value, gain = self.best.reshape(-1).take(cell), self.gain.reshape(-1).take(cell)
         with np.errstate(over="ignore", invalid="ignore"):
-            deficit = self.lead[rung] - value
+            deficit = self.lead.take(rung) - value
         deficit[rung < 0] = np.nan
-        gain = self.gain.reshape(-1).take(cell)
-        return Standings(rung, value, deficit, gain, self.lead_gain[rung], self.ratio[rung])
+        return Standings(rung, value, deficit, gain, self.lead_gain.take(rung), self.ratio.take(rung))
 
     def _read(self, row: int, curve: Sequence[Point], sign: float, complete: bool) -> None:
         before, top = self._curves[row], self._top[row]
@@ -121,8 +122,9 @@ class EqualTraining:
         if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
             best[self.grid > curve[-1].step] = self._top[row]
         old, gain = self.best[row], gains(best)
-        self._stale |= (best != old) & ~(np.isnan(best) & np.isnan(old))
-        self._stale |= gain != self.gain[row]  # of a thinned curve a value may stay while the one before it goes
+        changed = (best != old) & ~(np.isnan(best) & np.isnan(old))
+        changed |= gain != self.gain[row]  # of a thinned curve a value may stay while the one before it goes
+        self._stale.update(changed.nonzero()[0].tolist())
         reached = np.flatnonzero(~np.isnan(best))
         self.best[row] = best
         self.gain[row] = gain
@@ -132,18 +134,17 @@ class EqualTraining:
         """The rungs that the last points have reached; nothing changes on those before. `curve` begins with the last
         point that was read before; `top`: the best value until then.
         """
-        first = bisect_left(self._rungs, curve[0].step * (1 - 1e-9))
-        end = bisect_right(self._rungs, curve[-1].step * (1 + 1e-9))
+        first = bisect_left(self.rungs, curve[0].step * (1 - 1e-9))
+        end = bisect_right(self.rungs, curve[-1].step * (1 + 1e-9))
         if first >= end:
             return
         self._changes(row)
         best = self.best[row]
-        self._stale[first:end] = True
+        self._stale.update(range(first, end))
         self.rung[row] = end - 1
         if end - first <= _FEW and len(curve) == 2:  # most of the time
             found = best[max(0, first - PER_DOUBLING) : first].tolist()
-            for rung in self._rungs[first:end]:
-                found.append(best_between(curve[0], curve[1], sign, rung, top))
+            found += [best_between(curve[0], curve[1], sign, rung, top) for rung in self.rungs[first:end]]
             best[first:end] = found[first - end :]
             before = len(found) - (end - first)
             self.gain[row, first:end] = [
@@ -161,19 +162,23 @@ class EqualTraining:
 
     def measure(self, column: int) -> None:
         """Leader and scales of one rung, from all trials that have come so far. O(n log n)."""
-        self._stale[column] = False
-        there = (self.best[:, column] > -np.inf).nonzero()[0]
+        self._stale.discard(column)
+        self.measured[column] += 1
+        best = self.best[:, column]
+        there = (best > -np.inf).nonzero()[0]
         if not len(there):
             self.lead[column] = np.nan
             self.lead_gain[column] = self.typical[column] = 0.0
             self.ratio[column] = 1.0
             return
-        values, moved = self.best[there, column], self.gain[there, column]
+        values, moved = best[there], self.gain[there, column]
         order = (-values).argsort(kind="stable")
         half = min(len(there), max(2, int(TOP * len(there))))
-        lead = values[order[0]]
-        with np.errstate(over="ignore"):  # the difference of two huge values is infinite, which is large enough
-            deficit = middle(lead - values[order[: half + 1]])
+        top = values[order[: half + 1]].tolist()
+        lead = top[0]
+        # the median deficit; of two huge values it is infinite, which is large enough
+        low, high = lead - top[(len(top) - 1) // 2], lead - top[len(top) // 2]
+        deficit = low if low == high else low / 2 + high / 2
         gain = max(0.0, middle(moved[order[:half]]))
         self.lead[column] = lead
         self.lead_gain[column] = max(0.0, moved[order[0]])

@@ -19,6 +19,7 @@ and how the constants were found: docs/algorithms.md.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -109,7 +110,8 @@ class Envelope:
         left = 1.0 - np.minimum(trained / length, 0.999)
         index = chance / (left + np.where(seen.running, 0.0, handover))
         new = live & ~opened
-        index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
+        if np.count_nonzero(new):  # a third of what `any` takes
+            index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
         late = overdue(seen, live, job, snapshot, gap * pace / width, self.min_share)
         if late is not None:
@@ -170,36 +172,40 @@ def probabilities(
     if not count:
         return np.zeros(len(seen))
     lost = seen.diverged
-    lag = lags(table, lost, constants)
-    least = float(lag[opened].min())
-    # of those that are not opened some may be far ahead of all that are
-    behind = np.minimum(np.maximum(lag - (least if math.isfinite(least) else 0.0), 0.0), 700.0)
-    weight = np.where(opened, np.exp(-behind), 0.0)
-    doubt = np.where(opened & ~lost, open_questions * constants.prior / count, 0.0)
-    chance: Floats = (1.0 - constants.prior) * weight / weight.sum() + doubt
+    chance: Floats = weights(table, opened, lost, constants) + np.where(
+        opened & ~lost, open_questions * constants.prior / count, 0.0
+    )
     return chance
 
 
-def lags(table: EqualTraining, lost: NDArray[np.bool_], constants: Constants) -> Floats:
-    """By row, how far behind, in units; infinite for the `lost`, 0 where there is nothing to be judged by yet. Kept
-    until the table changes: do not write into it.
-    """
-    question = ("lags", constants, lost.tobytes())
+def weights(table: EqualTraining, opened: NDArray[np.bool_], lost: NDArray[np.bool_], constants: Constants) -> Floats:
+    """By row, what is seen says of its chance. Kept until the table changes: do not write into it."""
+    question = ("weights", constants, opened.tobytes(), lost.tobytes())
     if question not in table.derived:
-        at = table.standings()
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            unit = constants.unit * (np.maximum(at.gain, at.leader_gain) + _TINY) * at.ratio**constants.spread
-            lag = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
-            lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
-            if constants.newcomer > 0.0:
-                scale = Scale(constants.unit, constants.spread, constants.slope)
-                newcomers = table.keep(scale, lambda: Newcomers(table, scale))
-                lag = np.maximum(lag, constants.newcomer * newcomers.largest_lag(at, lost))
-        lag[np.isnan(lag)] = np.inf
-        lag[at.rung < 0] = 0.0
-        lag[lost] = np.inf
-        table.derived[question] = lag
+        lag = lags(table, lost, constants)
+        least = float(lag[opened].min())
+        # of those that are not opened some may be far ahead of all that are
+        behind = np.minimum(np.maximum(lag - (least if math.isfinite(least) else 0.0), 0.0), 700.0)
+        weight = np.where(opened, np.exp(-behind), 0.0)
+        table.derived[question] = (1.0 - constants.prior) * weight / weight.sum()
     return cast(Floats, table.derived[question])
+
+
+def lags(table: EqualTraining, lost: NDArray[np.bool_], constants: Constants) -> Floats:
+    """By row, how far behind, in units; infinite for the `lost`, 0 where there is nothing to be judged by yet."""
+    at = table.standings()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        unit = constants.unit * (np.maximum(at.gain, at.leader_gain) + _TINY) * at.ratio**constants.spread
+        lag: Floats = (at.deficit - constants.slope * (at.gain - at.leader_gain)) / unit
+        lag = np.where(at.deficit <= 0.0, np.minimum(lag, 0.0), lag)
+        if constants.newcomer > 0.0:
+            scale = Scale(constants.unit, constants.spread, constants.slope)
+            newcomers = table.keep(scale, lambda: Newcomers(table, scale))
+            lag = np.maximum(lag, constants.newcomer * newcomers.largest_lag(at, lost))
+    lag[np.isnan(lag)] = np.inf
+    lag[at.rung < 0] = 0.0
+    lag[lost] = np.inf
+    return lag
 
 
 def trusted(
@@ -211,9 +217,9 @@ def trusted(
     as that holds among the completed ones, and the mean.
     """
     rows = seen.complete.nonzero()[0]
-    if len(rows) < 3 or not live.any():
+    if len(rows) < 3 or not np.count_nonzero(live):
         return chance
-    column = min(len(table.grid) - 1, int(table.grid.searchsorted(share * table.horizon)))
+    column = min(len(table.rungs) - 1, bisect_left(table.rungs, share * table.horizon))
     facts = (column, rows.tobytes(), seen.version[rows].tobytes())
     known: dict[tuple[int, bytes, bytes], float] = seen.keep(("agreement", table.horizon), dict)
     if facts not in known:
@@ -230,7 +236,7 @@ def trusted(
     skill = answers.skill * len(rows) / (len(rows) + trust)
     weight *= 1.0 - skill
     told = answers.told
-    company = skill * answers.chance / answers.chance.sum() + (1.0 - skill) / np.count_nonzero(told)
+    company = skill * answers.chance / answers.total + (1.0 - skill) / answers.count
     instead = np.where(told, company * chance[told].sum(), _mean(chance[live]))
     return np.where(live, weight * chance + (1.0 - weight) * instead, chance)
 
@@ -266,7 +272,7 @@ def option_value(chance: Floats, look: float) -> float:
 
 def _pace(seen: Board) -> float:
     """GPU seconds of one step, over all trials that have shown any."""
-    told = seen.step > 0.0
+    told = (seen.step > 0.0).nonzero()[0]
     steps, seconds = float(seen.step[told].sum()), float(seen.seconds[told].sum())
     pace = seconds / steps if steps > 0.0 else 0.0
     return pace if pace > LEAST_PACE else 1.0
@@ -274,5 +280,5 @@ def _pace(seen: Board) -> float:
 
 def _gap(seen: Board) -> float:
     """Median steps between two values of a trial; 0 before any."""
-    told = seen.points > 0
-    return middle(seen.step[told] / seen.points[told]) if told.any() else 0.0
+    told = seen.points.nonzero()[0]
+    return middle(seen.step[told] / seen.points[told]) if len(told) else 0.0

@@ -32,12 +32,13 @@ def overdue(
     if min_share <= 0.0 or evaluation <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
         return None
     turn = evaluation + snapshot.costs.suspend + snapshot.costs.resume
-    waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-    if waited.max() <= _bound(count, len(snapshot.gpus), turn, min_share):  # with fewer places it is longer only
+    longest = snapshot.now - seen.heard[live].min()
+    if longest <= _bound(count, len(snapshot.gpus), turn, min_share):  # with fewer places it is longer only
         return None
     held = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
     if not held or count <= held:
         return None
+    waited = np.where(live, snapshot.now - seen.heard, -np.inf)
     late = (waited > _bound(count, held, turn, min_share)).nonzero()[0]
     there = _Gpus(seen, snapshot)
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():

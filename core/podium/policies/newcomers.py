@@ -41,7 +41,8 @@ class Newcomers:
         rows, rungs = table.best.shape
         self._lag = np.full((rungs, rows), -np.inf)
         self._content = np.full(rows, -1)  # of the table, by row, when it was compared last
-        self._against = np.full((4, rungs), np.nan)  # and whom it was compared with
+        self._front = np.full(rungs, -1)  # by rung: whom it was compared with
+        self._measured = np.zeros(rungs, dtype=np.intp)  # of the table: of who stands on a rung, nothing else changes
 
     def largest_lag(self, at: Standings, lost: NDArray[np.bool_]) -> Floats:
         """By row, in units: the largest lag behind a trial on a lower rung that is not `lost`; -inf where none is
@@ -49,54 +50,57 @@ class Newcomers:
         """
         table = self._table
         front = _front(at, ~lost & (at.rung < RUNGS - 1))  # none is above the last rung
-        columns = (front >= 0).nonzero()[0]
-        against = np.full_like(self._against, np.nan)
-        leaders = front[columns]
-        against[:, columns] = (
-            table.best[leaders, columns],
-            table.gain[leaders, columns],
-            table.lead_gain[columns],
-            table.ratio[columns],
-        )
-        changed = ((against != self._against) & ~(np.isnan(against) & np.isnan(self._against))).any(axis=0)
+        changed = (front != self._front) | (table.measured != self._measured)
         rows = (self._content != table.content).nonzero()[0]
-        self._against = against
-        self._content[:] = table.content
-        self._lag[changed & (front < 0)] = -np.inf
-        self._compare(rows, columns, at.rung)
-        if len(rows) < len(at.rung):
-            self._compare(np.arange(len(at.rung)), (changed & (front >= 0)).nonzero()[0], at.rung)
+        self._front, self._measured[:], self._content[:] = front, table.measured, table.content
+        columns = (front >= 0).nonzero()[0]
+        leaders = self._leaders(columns)
+        self._lag[(changed & (front < 0)).nonzero()[0]] = -np.inf
+        if len(rows) * len(columns) > _CELLS:
+            again = np.arange(len(columns))
+        else:
+            again = changed[columns].nonzero()[0]
+            best, gain = table.best[rows].take(columns, axis=1), table.gain[rows].take(columns, axis=1)
+            self._lag[columns[:, None], rows] = self._behind(best, gain, leaders, at.rung[rows, None] > columns).T
+        step = max(1, _CELLS // len(at.rung))
+        for start in range(0, len(again), step):
+            some = again[start : start + step]
+            there = columns[some]
+            best, gain = table.best.take(there, axis=1), table.gain.take(there, axis=1)
+            self._lag[there] = self._behind(best, gain, leaders[:, some], at.rung[:, None] > there).T
         return cast(Floats, self._lag.max(axis=0))
 
-    def _compare(self, rows: Rows, columns: Rows, rung: Rows) -> None:
-        step = max(1, _CELLS // max(1, len(columns)))
-        for start in range(0, len(rows) if len(columns) else 0, step):
-            self._compare_some(rows[start : start + step], columns, rung)
+    def _leaders(self, columns: Rows) -> Floats:
+        """Of those who lead on these rungs: value, gain, the least that is counted as gained there, and the unit's
+        size. (4, columns).
+        """
+        table, scale, front = self._table, self._scale, self._front[columns]
+        gain = table.gain[front, columns]
+        least = np.maximum(gain, table.lead_gain[columns])
+        return np.array([table.best[front, columns], gain, least, scale.unit * table.ratio[columns] ** scale.spread])
 
-    def _compare_some(self, rows: Rows, columns: Rows, rung: Rows) -> None:
-        table, scale = self._table, self._scale
-        cells = np.ix_(rows, columns)
-        best, leader_gain, lead_gain, ratio = self._against[:, columns]
-        own, gain = table.best[cells], table.gain[cells]  # copies: all below is done in place, for speed
-        told = (rung[rows][:, None] > columns) & (own > -np.inf)
-        unit = np.maximum(gain, np.maximum(leader_gain, lead_gain))
+    def _behind(self, own: Floats, gain: Floats, leaders: Floats, above: NDArray[np.bool_]) -> Floats:
+        """How far trials with these values and gains, (trials, columns), are behind the leaders; -inf where they are
+        not, or not `above` that rung. Done in place, for speed: `own` and `gain` are lost.
+        """
+        best, leader_gain, least, size = leaders
+        above &= own > -np.inf
+        unit = np.maximum(gain, least)
         unit += _TINY
-        unit *= scale.unit * ratio**scale.spread
+        unit *= size
         lag = np.subtract(best, own, out=own)
         slope = np.subtract(leader_gain, gain, out=gain)
-        slope *= scale.slope
+        slope *= self._scale.slope
         lag += slope
         lag /= unit
-        told &= lag > 0.0  # what is no number tells nothing
-        self._lag[np.ix_(columns, rows)] = np.where(told, lag, -np.inf).T
+        above &= lag > 0.0  # what is no number tells nothing
+        return np.where(above, lag, -np.inf)
 
 
 def _front(at: Standings, of: NDArray[np.bool_]) -> Rows:
     """By rung: the row of the best among those that stand there, the first among equals; -1 for none."""
-    there = (of & (at.rung >= 0)).nonzero()[0]
-    best = np.full(RUNGS, -np.inf)
-    np.maximum.at(best, at.rung[there], at.value[there])
-    leading = there[at.value[there] == best[at.rung[there]]][::-1]
+    there = (of & (at.rung >= 0)).nonzero()[0][::-1]
+    there = there[at.value[there].argsort(kind="stable")]
     front = np.full(RUNGS, -1)
-    front[at.rung[leading]] = leading  # the last one that is written stays
+    front[at.rung[there]] = there  # the last one that is written stays
     return front

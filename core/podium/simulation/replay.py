@@ -175,20 +175,21 @@ def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
     holder, policy, costs = gpu.trial, world.policy, world.machine.costs
     if holder is not None and world.rules.whole_turns and world.now - gpu.since < policy.turn(costs) - _INSTANT:
         return holder
-    unfinished = [trial.view for trial in world.trials if not trial.over and not trial.stopped]
+    if not policy.cuts and world.live == sum([other.trial is not None for other in world.gpus]):
+        return holder  # nobody waits: no rank would change anything
     best: Ranked | None = None
     own: Ranked | None = None
-    for ranked in policy.rank(world.job, unfinished, world.snapshot()):
-        trial = world.by_key[ranked.trial]
-        if ranked.admission is Admission.STOP:
-            if trial is holder or not trial.placed:  # one on another GPU ends when that GPU decides
-                _stop(world, trial)
-        elif ranked.admission is Admission.GO and trial is holder:
-            own = ranked
-        elif ranked.admission is Admission.GO and best is None and _may_come(trial, gpu):
-            best = ranked
-        if trial is holder or (holder is None and best is not None):
+    for ranked in policy.rank(world.job, world.unfinished(), world.snapshot()):
+        trial, admission = world.by_key[ranked.trial], ranked.admission
+        if admission is Admission.STOP and (trial is holder or not trial.placed):
+            _stop(world, trial)  # one on another GPU ends when that GPU decides
+        if trial is holder:
+            own = ranked if admission is Admission.GO else None
             break
+        if best is None and admission is Admission.GO and _may_come(trial, gpu):
+            best = ranked
+            if holder is None:
+                break
     if own is None:
         return None if best is None else world.by_key[best.trial]
     if best is None or holder is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import compress
 from types import MappingProxyType
 
-from podium.domain.phase import TrialPhase
+from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
 from podium.policies.base import Policy
 from podium.simulation.history import Reached
@@ -35,13 +36,21 @@ DEFAULT_RULES = Rules()
 
 
 @dataclass(slots=True)
+class Shown:
+    """What a policy may know, by number; kept up to date, since gathering it at each decision took as long as fifo."""
+
+    views: list[TrialView]
+    unfinished: list[bool]
+
+
+@dataclass(slots=True)
 class SimTrial:
     """One trial's true state; `view` is what a policy may know of it."""
 
     number: int
     seconds: tuple[float, ...]
     values: tuple[float, ...]
-    view: TrialView
+    shown: Shown
     queue: int | None = None  # the only GPU that may train it
     trained: float = 0.0
     evaluations: int = 0
@@ -52,11 +61,16 @@ class SimTrial:
     idle_since: float = 0.0
     longest_wait: float = 0.0
 
+    @property
+    def view(self) -> TrialView:
+        return self.shown.views[self.number]
+
     def see(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
         """Built by hand: `dataclasses.replace` would take most of a replay's time."""
         old = self.view
         points = old.curve if curve is None else curve
-        self.view = TrialView(
+        self.shown.unfinished[self.number] = phase not in FINAL
+        self.shown.views[self.number] = TrialView(
             old.key,
             old.job,
             old.number,
@@ -91,6 +105,7 @@ class World:
     policy: Policy
     job: JobView
     trials: list[SimTrial]
+    shown: Shown
     gpus: list[SimGpu]
     gpu_views: tuple[GpuView, ...]
     by_key: Mapping[TrialKey, SimTrial]
@@ -107,12 +122,15 @@ class World:
     switches: list[tuple[float, float]] = field(default_factory=list)
 
     def snapshot(self) -> Snapshot:
-        views = tuple([trial.view for trial in self.trials])
-        return Snapshot(self.now, (self.job,), views, self.gpu_views, self.machine.costs)
+        return Snapshot(self.now, (self.job,), tuple(self.shown.views), self.gpu_views, self.machine.costs)
+
+    def unfinished(self) -> list[TrialView]:
+        return list(compress(self.shown.views, self.shown.unfinished))
 
 
 def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> World:
-    trials = [_trial(number, pool) for number in range(len(pool.trials))]
+    shown = Shown([_view(number, pool) for number in range(len(pool.trials))], [True] * len(pool.trials))
+    trials = [SimTrial(number, one.seconds, one.values, shown) for number, one in enumerate(pool.trials)]
     if rules.queue_per_gpu:
         for trial in trials:
             trial.queue = trial.number % machine.gpus  # to the least loaded, in order
@@ -122,6 +140,7 @@ def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> Wor
         policy=policy,
         job=_job(pool, policy, {}),
         trials=trials,
+        shown=shown,
         gpus=[SimGpu(index) for index in range(machine.gpus)],
         gpu_views=tuple(GpuView("replay", f"gpu-{i}", "Healthy", len(trials)) for i in range(machine.gpus)),
         by_key={trial.view.key: trial for trial in trials},
@@ -131,18 +150,17 @@ def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> Wor
     )
 
 
-def _trial(number: int, pool: Pool) -> SimTrial:
-    recorded, name = pool.trials[number], f"pool-{number}"
-    view = TrialView(
+def _view(number: int, pool: Pool) -> TrialView:
+    name = f"pool-{number}"
+    return TrialView(
         TrialKey(JOB.namespace, name, name),
         JOB,
         number,
         0.0,
         TrialPhase.GATED,
         pod=f"{name}-0",
-        parameters=tuple(recorded.hparams.items()),
+        parameters=tuple(pool.trials[number].hparams.items()),
     )
-    return SimTrial(number, recorded.seconds, recorded.values, view)
 
 
 def _job(pool: Pool, policy: Policy, settings: Mapping[str, Scalar]) -> JobView:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.domain.snapshot import Costs
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium.policies.base import Ranking
 from podium.policies.best_so_far import BestSoFar
 from podium.policies.envelope import Envelope
 from podium.policies.fifo import Fifo
@@ -62,6 +63,20 @@ def test_fifo_by_hand() -> None:
     assert (found.gpu, found.plan, found.over) == (70.0, 70.0, 0.0)
     assert found.wait == pytest.approx(20.0 / 30.0)
     assert found.uses == Uses(best=20.0, completed=50.0, begun=0.0, again=0.0, switches=0.0)
+
+
+def test_a_policy_is_asked_while_somebody_waits() -> None:
+    """Three trials on two GPUs: from the first end on each has a GPU, and no rank would change anything."""
+    asked: list[float] = []
+
+    class Asked(Fifo):
+        def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
+            asked.append(snapshot.now)
+            return super().rank(job, trials, snapshot)
+
+    of = pool([0.1, 0.2, 0.3], [0.5, 0.6], [0.2, 0.9])
+    assert replay(of, Asked(), Machine(2)) == replay(of, Fifo(), Machine(2))
+    assert asked == [0.0, 0.0, 10.0, 10.0, 20.0, 20.0]
 
 
 def test_a_switch_costs_suspension_and_resumption() -> None:
