@@ -210,7 +210,13 @@ def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFi
     plan = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1"]
     hours = {}
     for options, told in (
-        ([], "- no node fails, no pod is lost, no trial's process ends in an error of its own\n"),
+        (
+            [],
+            "- no node fails, no pod is lost, no trial's process ends in an error of its own, no node's agent falls "
+            "silent\n",
+        ),
+        (["--agent-silent", "0.1"], "- a node's agent falls silent each 0.1 hours (mean)\n- no node fails,"),
+        (["--drain", "node-0@60-1800"], "- node-0 takes no trials from 60 s until 1800 s\n"),
         (["--pod-fails", "0.5"], "- a pod is lost each 0.5 hours (mean)\n- no node fails, no trial's process ends"),
         (
             ["--crashes", "0.5"],
@@ -233,6 +239,11 @@ NOS = [
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
     (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
     (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
+    (["--agent-silent", "0"], "BadTime: --agent-silent: 0 hours is no time; give more than 0"),
+    (["--telemetry", "nan"], "BadTime: --telemetry: nan seconds is no time between two reports; give 0 to 3600"),
+    (["--drain", "node-0"], "BadDrain: --drain: 'node-0' is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as"),
+    (["--drain", "node-1@60"], "NoSuchNode: --drain: node-1 is none of the nodes, which are node-0 (--nodes); name"),
+    (["--drain", "node-0@60-60"], "BadTime: --drain: node-0@60-60 ends before it begins; give a later second after"),
     (["--gpus", "2", "--nodes", "5"], "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]

@@ -28,6 +28,7 @@ from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
 from podium.simulation.system.scenario import (
+    Drain,
     Faults,
     Method,
     NodeSpec,
@@ -389,8 +390,17 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
     away = draw(st.booleans())
     faults = Faults(node=300.0, repair=20.0, pod=200.0, crash=200.0) if away else Faults()
+    if draw(st.booleans()):
+        lasts = draw(st.sampled_from([5.0, 90.0]))
+        faults = replace(faults, silence=draw(st.sampled_from([20.0, 200.0])), silent=lasts)
     rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
-    return Scenario(nodes, tuple(jobs), Timing(), faults, draw(st.integers(0, 99)), longest=1e6, levelling=rules)
+    timing = Timing(telemetry=draw(st.sampled_from([0.0, 2.0])))
+    drains = tuple(
+        Drain(draw(st.sampled_from(nodes)).name, at, at + draw(st.sampled_from([1.0, 30.0, 300.0])))
+        for at in draw(st.lists(st.sampled_from([0.0, 3.0, 20.0, 60.0]), max_size=3))
+    )
+    seed = draw(st.integers(0, 99))
+    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, levelling=rules, drains=drains)
 
 
 @settings(max_examples=40, deadline=None)

@@ -22,6 +22,8 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
     """O(trials on the node * places)."""
     if not node.up:
         return []
+    if node.silent:  # whoever works saves by itself, when the kubelet tells it to go
+        return [(t, Step.SAVE) for t in node.trials if t.told and t.state is State.RUNNING]
     holders = _holders(node)
     found: list[tuple[Trial, Step]] = []
     for trial in node.trials:

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from podium.domain.snapshot import GpuView
 from podium.simulation.system.faults import Chance
+from podium.simulation.system.nodes import Nodes
 from podium.simulation.system.operator import Operator
 from podium.simulation.system.outcome import JobEnd, Outcome, TrialEnd
 from podium.simulation.system.pods import Pods
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import NodeSpec, Scenario, SimulationError
+from podium.simulation.system.telemetry import Telemetry
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
 from podium.simulation.system.writer import Writer
 
@@ -22,13 +24,15 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = Writer(queue, scenario.timing, operator.progress)
-    pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports, writer)
+    chance, telemetry = Chance(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
+    pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
+    Nodes(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.arrive, job)
     while len(operator.jobs) < len(scenario.jobs) or not operator.over:
         if not queue.step() or queue.now > scenario.longest:
-            raise SimulationError(_unfinished(operator, queue.now))
+            raise SimulationError(_unfinished(operator, queue.now, scenario))
     return Outcome(
         jobs=tuple(_job_end(job) for job in operator.jobs.values()),
         trials=tuple(_trial_end(trial) for trial in operator.trials.values()),
@@ -51,11 +55,12 @@ def _node(spec: NodeSpec) -> Node:
     return node
 
 
-def _unfinished(operator: Operator, now: float) -> str:
+def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
     names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
     left = sum(trial.ended is None for trial in operator.trials.values())
     text = f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left)"
-    return f"{text}; do its trials fit a node, and do nodes live longer?"
+    drained = ", and is there one that does not drain" if scenario.drains else ""
+    return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
 
 
 def _job_end(job: Job) -> JobEnd:

@@ -194,8 +194,8 @@ class Operator:
         self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
 
     def _arrived(self, node: Node, epoch: int, told: dict[str, tuple[TrialKey, ...]]) -> None:
-        if not node.up:
-            return
+        if not node.up or node.silent:
+            return  # it reads what is written when it is back
         for gpu in node.gpus:
             gpu.order, gpu.known = told[gpu.uuid], epoch
         self._pods.act(node)

@@ -60,10 +60,18 @@ class Job:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much a GPU works (percent) and holds (bytes)."""
+
+    work: float = 0.0
+    memory: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Gpu:
     """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
-    carried out.
+    carried out. `shown`: its use as of the agent's last report; None: as it is. `changed`: when that was another last.
     """
 
     uuid: str
@@ -73,12 +81,23 @@ class Gpu:
     ordered: int = 0
     known: int = 0
     reached: int = 0
+    shown: Use | None = None
+    changed: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Node:
+    """`act` counts what became of its agent: `silent`, it does nothing; `unheard`, for so long that the operator does
+    not believe it, and `stale`, nor does placement. `draining`: it takes no trials.
+    """
+
     spec: NodeSpec
+    act: int = 0
     up: bool = True
+    silent: bool = False
+    unheard: bool = False
+    stale: bool = False
+    draining: bool = False
     gpus: list[Gpu] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
 
