@@ -212,8 +212,7 @@ def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFi
     for options, told in (
         (
             [],
-            "- no node fails, no pod is lost, no trial's process ends in an error of its own, no node's agent falls "
-            "silent\n",
+            "- no node fails, no pod is lost, no trial's process ends in an error of its own, no node's agent falls",
         ),
         (["--agent-silent", "0.1"], "- a node's agent falls silent each 0.1 hours (mean)\n- no node fails,"),
         (["--drain", "node-0@60-1800"], "- node-0 takes no trials from 60 s until 1800 s\n"),

@@ -16,6 +16,9 @@ class Step(Enum):
     SUSPEND = auto()
     RESUME = auto()
     SAVE = auto()  # it was told to go and can
+    LEAVE = auto()  # it was asked to be carried away, and holds nothing of its GPU any more
+    STAY = auto()  # it is not to be, after all
+    RESTORE = auto()  # it came as an image
 
 
 def decide(node: Node) -> list[tuple[Trial, Step]]:
@@ -33,8 +36,16 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
                 found.append((trial, Step.SAVE))
             elif not chosen and trial.freezes:
                 found.append((trial, Step.SUSPEND))
+        elif trial.asked and trial.state is State.SUSPENDED:
+            if trial.way is not None and not trial.way.pushed:
+                found.append((trial, Step.LEAVE))
+        elif not trial.asked and trial.state is State.LEAVING:
+            found.append((trial, Step.STAY))
         elif chosen and trial.state in (State.GATED, State.SUSPENDED) and _free(trial, node):
-            found.append((trial, Step.GRANT if trial.state is State.GATED else Step.RESUME))
+            if trial.state is State.SUSPENDED:
+                found.append((trial, Step.RESUME))
+            else:
+                found.append((trial, Step.RESTORE if trial.arrives else Step.GRANT))
     return found
 
 
@@ -60,7 +71,7 @@ def _holders(node: Node) -> dict[str, Trial]:
 
 def _place(trial: Trial) -> int | None:
     """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
-    if trial.state in (State.CREATING, State.ENDED):
+    if trial.state in (State.CREATING, State.ENDED) or trial.asked:
         return None
     if trial.told:
         return -1

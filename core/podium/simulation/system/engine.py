@@ -20,7 +20,8 @@ from podium.simulation.system.writer import Writer
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
-    queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
+    carries = any(job.method.carries for job in scenario.jobs)
+    queue, nodes = Queue(), [_node(spec, carries=carries) for spec in scenario.nodes]
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = Writer(queue, scenario.timing, operator.progress)
@@ -46,11 +47,13 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     )
 
 
-def _node(spec: NodeSpec) -> Node:
-    node = Node(spec)
+def _node(spec: NodeSpec, *, carries: bool) -> Node:
+    node, shares = Node(spec), spec.shares
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
-        view = GpuView(spec.name, uuid, "Healthy", spec.shares, free_shares=spec.shares, memory_total=spec.memory)
+        view = GpuView(
+            spec.name, uuid, "Healthy", shares, free_shares=shares, memory_total=spec.memory, carries=carries
+        )
         node.gpus.append(Gpu(uuid, node, view))
     return node
 
@@ -83,4 +86,5 @@ def _trial_end(trial: Trial) -> TrialEnd:
         suspensions=trial.suspensions,
         saves=trial.saves,
         attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
+        carries=trial.carries,
     )

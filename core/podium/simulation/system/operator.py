@@ -12,14 +12,16 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from podium.curves.summary import best_point, reached
-from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
+from podium.domain.actions import Carry, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
 from podium.planning.planner import plan
+from podium.planning.promises import promises
 from podium.planning.ranking import policy_of
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.carrying import Carrying
 from podium.simulation.system.outcome import Decision
 from podium.simulation.system.pods import Pods
 from podium.simulation.system.queue import Queue
@@ -49,6 +51,7 @@ class Operator:
         self._checked = checked
         self._epochs: dict[str, int] = {}
         self._due: float | None = None
+        self._carrying = Carrying(queue, timing, self._nodes)
         self._pods: Pods
         self._reports: Reports
         self._writer: Writer
@@ -62,6 +65,7 @@ class Operator:
 
     def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
         self._pods, self._reports, self._writer = pods, reports, writer
+        self._carrying.connect(pods)
 
     def arrive(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
@@ -104,6 +108,9 @@ class Operator:
         self._due = None
         self.plans += 1
         snapshot = self._snapshot()
+        if self._carrying:
+            self._carrying.look(promises(snapshot).broken)
+            snapshot = self._snapshot()
         decided = plan(snapshot)
         if self._checked:
             self.broken += violations(snapshot, decided)
@@ -111,7 +118,7 @@ class Operator:
             self._carry_out(action)
         if any(not isinstance(action, Order) for action in decided.actions):
             self.changed()  # it sees its own writes
-        wake = self._queue.now + self._timing.cycle
+        wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
         if decided.wake_at is not None:
             wake = min(wake, decided.wake_at)
         if wake < float("inf"):
@@ -151,11 +158,16 @@ class Operator:
             case CreatePod(key, attempt):
                 trial = self.trials[key]
                 self._pods.create(trial, attempt)
-                self._reports.pod(trial, TrialPhase.PENDING)
+                if trial.arrives:
+                    self._reports.carried(trial)
+                else:
+                    self._reports.pod(trial, TrialPhase.PENDING)
             case Requeue(key):
                 trial = self.trials[key]
                 self._pods.leave(trial)
                 self._reports.pod(trial, trial.view.phase)
+            case Carry(key):
+                self._carrying.ask(self.trials[key], action)
             case DeletePod(key):
                 trial = self.trials[key]
                 self._pods.delete(trial)

@@ -7,29 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
 from podium.simulation.system.agent import Step, decide, unsettled
 from podium.simulation.system.faults import Chance
-from podium.simulation.system.outcome import TRAINING, Span, Value
+from podium.simulation.system.outcome import Span, Value
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import Timing
 from podium.simulation.system.scheduler import place
 from podium.simulation.system.telemetry import Telemetry
-from podium.simulation.system.truth import OCCUPIES, Node, State, Trial
+from podium.simulation.system.truth import OCCUPIES, USES, Node, State, Trial, Way
 from podium.simulation.system.writer import Writer
-
-_USES = {
-    State.STARTING: "starting",
-    State.LOADING: "loading",
-    State.RUNNING: TRAINING,
-    State.SAVING: "saving",
-    State.SUSPENDING: "suspending",
-    State.RESUMING: "resuming",
-}
-
 
 # seconds that the operator waits for what a trial printed last, where no agent says it (`podium_operator.observed`)
 LAST_WORDS = 45.0
@@ -64,6 +55,11 @@ class Pods:
     # what the operator asks for
 
     def create(self, trial: Trial, attempt: int) -> None:
+        way = trial.way
+        if way is not None and trial.in_image:
+            way.known = len(trial.points)
+            if trial.state is not None:  # its old pod goes
+                self.delete(trial)
         trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
         self._enter(trial, State.PLACING)
         self._queue.after(self._timing.place, self._place, trial, guard=trial)
@@ -80,6 +76,19 @@ class Pods:
         trial.leaving = True
         self._queue.after(self._timing.order, self._told, trial, trial.attempt)
 
+    def asked(self, trial: Trial, way: Way) -> None:
+        """Its agent is asked to make an image of it."""
+        if trial.way is way and way.phase is CarryPhase.ASKED and trial.node is not None:
+            trial.asked = trial.attempt < way.attempt
+            self._act_on(trial)
+
+    def fell_back(self, trial: Trial, way: Way) -> None:
+        """It is not carried. Where it was, nothing is lost; what only an image had is, if no pod goes on from it."""
+        trial.asked = False
+        if way.pushed and trial.state is None and trial.attempt < way.attempt:
+            self._throw_back(trial)
+        self._act_on(trial)
+
     def act(self, node: Node) -> None:
         """One look of the node's agent."""
         for trial, step in decide(node):
@@ -89,6 +98,15 @@ class Pods:
                 self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)
                 self._then(trial, State.STARTING, self._until_found(trial), self._load)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+            elif step is Step.RESTORE:
+                self._queue.after(self._timing.begun, self._begun, trial, trial.attempt)
+                self._timed(trial, State.RESTORING, method.carry / 2.0, self._restored)
+                self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+            elif step is Step.LEAVE:
+                self._timed(trial, State.LEAVING, method.carry / 2.0, self._pushed)
+            elif step is Step.STAY:
+                self._enter(trial, State.SUSPENDED)
+                self._queue.after(0.0, self.act, node)  # it may be its turn
             elif step is Step.SUSPEND:
                 self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
             elif step is Step.RESUME:
@@ -117,7 +135,7 @@ class Pods:
             trial.trained += now - trial.trains_from
         elif trial.state is State.LOADING:
             trial.loads -= now - trial.since
-        use = None if trial.state is None else _USES.get(trial.state)
+        use = None if trial.state is None else USES.get(trial.state)
         if use is not None and now > trial.since:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
@@ -251,6 +269,16 @@ class Pods:
         self._enter(trial, State.SUSPENDED)
         self._act_on(trial)
 
+    def _pushed(self, trial: Trial, _: float) -> None:
+        self._enter(trial, State.SUSPENDED)
+        if trial.asked and trial.way is not None and trial.node is not None:
+            trial.way.pushed = True
+            self._reports.node(trial.node)
+
+    def _restored(self, trial: Trial, _: float) -> None:
+        trial.carries += 1
+        self._timed(trial, State.RESUMING, trial.job.spec.method.resume, self._resumed)
+
     def _resumed(self, trial: Trial, took: float) -> None:
         trial.back += took
         trial.recent[-1] = (trial.recent[-1][0], took)
@@ -279,7 +307,7 @@ class Pods:
         """`back`: by accident, so that it begins at its last save."""
         node = trial.node
         self._release(trial)
-        if back:
+        if back and not trial.in_image:
             self._throw_back(trial)
         self._writer.close(trial, node)
         self._reports.pod(trial, phase)
@@ -332,7 +360,7 @@ class Pods:
         node = trial.node
         self._enter(trial, None)
         trial.node, trial.gpus = None, ()
-        trial.leaving = trial.told = trial.stuck = False
+        trial.leaving = trial.told = trial.asked = trial.stuck = False
         if node is not None:
             node.trials.remove(trial)
             self._reports.node(node)
@@ -351,7 +379,7 @@ class Pods:
         now = self._queue.now
         if trial.state is State.RUNNING:
             trial.trained += now - trial.trains_from
-        use = None if trial.state is None else _USES.get(trial.state)
+        use = None if trial.state is None else USES.get(trial.state)
         if use is not None:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))

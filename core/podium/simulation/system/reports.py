@@ -16,9 +16,11 @@ from podium.simulation.system.scenario import Timing
 from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
 
 _ON_THE_WAY = frozenset(
-    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESUMING}
+    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}
 )  # of a hand-over that was ordered: nobody gains or loses a share by it
-_BY_ITSELF = frozenset({State.CREATING, State.GATED, State.STARTING})  # the operator sees it of the pod
+_BY_ITSELF = frozenset(
+    {State.CREATING, State.GATED, State.STARTING, State.RESTORING}
+)  # the operator sees it of the pod
 
 
 class Reports:
@@ -63,6 +65,11 @@ class Reports:
     def pod(self, trial: Trial, phase: TrialPhase) -> None:
         """What the operator sees of the pod itself, or has written itself: at once."""
         self._see(trial, phase)
+        self._heard()
+
+    def carried(self, trial: Trial) -> None:
+        """It has a new pod, and its life begins anew: no phase of the old one came before."""
+        trial.see(TrialPhase.PENDING)
         self._heard()
 
     def _soon(self) -> None:

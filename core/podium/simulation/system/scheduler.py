@@ -22,6 +22,8 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
     be thousands.
     """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
+    if trial.way is not None and trial.arrives:  # by its required affinity
+        known = trial.way.target
     empty: dict[tuple[int, int, int], float | None] = {}
     best: tuple[float, str, Node] | None = None
     for node in nodes:
