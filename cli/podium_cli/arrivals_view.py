@@ -197,4 +197,5 @@ def _job(job: ArrivedJob) -> dict[str, object]:
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
         "saves": score.saves,
+        "carries": score.carries,
     }

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from podium.domain.carrying import METHOD as CARRIES
 from podium.domain.snapshot import Costs
 from podium.policies.registry import NAMES, PolicyError
 from podium.policies.written import read
@@ -57,6 +58,7 @@ def add(commands: Commands) -> None:
             podium simulate search.csv --goal minimize --system --nodes 2
             podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
+            podium simulate --system --gpus 4 --nodes 2 --drain node-1@3600 --method container-checkpoint --memory 8Gi
             podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12
         """,
         cluster=False,
@@ -75,7 +77,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
     text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
     parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
-    text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU, or"
+    text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU;"
+    text += f" {CARRIES}: in the same way, and nodes that drain (--drain) alive; or"
     text += f" {SAVES_ITSELF}: it saves, and goes on in a new pod (default: freeze)"
     parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
     place(parser)
@@ -198,7 +201,8 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     check_resume(name, back)
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
+        told = "" if name == CARRIES else ", or both of --suspend and --resume"
+        raise CliError(Exit.USAGE, "NoMemory", f"{text}{told}")
     return methods.method(name, memory, out, back, arguments.switch)
 
 
@@ -215,7 +219,7 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
         raise CliError(Exit.USAGE, "OneSize", text)
-    if found is not None and most is None and KEEPS_MEMORY.get(arguments.method, True):
+    if found is not None and most is None and methods.keeps_memory(arguments.method or "freeze"):
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
         raise CliError(Exit.USAGE, "OneSize", text)

@@ -30,6 +30,7 @@ from podium.simulation.system.queue import Queue
 from podium.simulation.system.scenario import Timing
 from podium.simulation.system.truth import Node, Trial, Way
 
+HOLDS_GPU = ("HoldsGpu", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
 LEVELS_AGAIN_SECONDS = 600.0  # after which one that fell back is carried again to level the GPUs
 
 
@@ -72,6 +73,10 @@ class Carrying:
                 del self._on_way[key]
             trial.see(trial.view.phase)
 
+    def waits(self, trial: Trial) -> bool:
+        """Whether no pod is made of its image for now: where that is to go on, no trials are taken."""
+        return trial.in_image and trial.way is not None and self._nodes[trial.way.target].draining
+
     def wake_at(self) -> float:
         """When time alone makes a difference."""
         return min([self._due(trial.way) for trial in self._on_way.values() if trial.way is not None], default=math.inf)
@@ -87,6 +92,7 @@ class Carrying:
             old_pod=old and there,
             made=new,
             new_pod=new and there,
+            refusal=None if trial.job.spec.method.carries else HOLDS_GPU,
             pushed=way.pushed and not self._nodes[way.node].silent,
             printed=new and len(trial.written.curve) > way.known,
             takes=not target.draining,

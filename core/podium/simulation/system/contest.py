@@ -57,6 +57,7 @@ class SearchScore:
     overhead: float
     suspensions: int
     saves: int  # each followed by a new pod
+    carries: int  # to another node, alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,7 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
         suspensions=sum(trial.suspensions for trial in outcome.trials),
         saves=sum(trial.saves for trial in outcome.trials),
+        carries=sum(trial.carries for trial in outcome.trials),
     )
     return Searched(policy, pool.seed, outcome, score, stairs)
 

@@ -98,7 +98,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     if view.products:
         found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
     if view.carries:
-        found.append("no trial is carried to another node alive: container-checkpoint is not simulated")
+        found.append(_carried(method, place))
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not place.nodes[0].memory:
@@ -134,6 +134,15 @@ def _room(view: JobView, method: Method) -> str:
             f"a trial that gives its GPU away saves ({method.suspend:g} s) and goes on in another pod: never suspended"
         )
     return "a trial keeps its GPU to its end: it can neither be suspended nor save"
+
+
+def _carried(method: Method, place: Place) -> str:
+    """Of a job that lets its trials be carried."""
+    if not method.carries:
+        return f"no trial is carried to another node alive: {method.name} leaves its memory on the GPU"
+    if not place.drains:
+        return "no trial is carried to another node alive, as no node drains (--drain says which do, and when)"
+    return f"a trial that is carried to another node alive stands still for {method.carry:g} s, as measured"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

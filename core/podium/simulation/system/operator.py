@@ -12,7 +12,7 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from podium.curves.summary import best_point, reached
-from podium.domain.actions import Carry, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
+from podium.domain.actions import Action, Carry, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
@@ -114,9 +114,14 @@ class Operator:
         decided = plan(snapshot)
         if self._checked:
             self.broken += violations(snapshot, decided)
-        for action in decided.actions:
+        actions: Sequence[Action] = decided.actions
+        if self._carrying:
+            actions = [
+                a for a in actions if not (isinstance(a, CreatePod) and self._carrying.waits(self.trials[a.trial]))
+            ]
+        for action in actions:
             self._carry_out(action)
-        if any(not isinstance(action, Order) for action in decided.actions):
+        if any(not isinstance(action, Order) for action in actions):
             self.changed()  # it sees its own writes
         wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
         if decided.wake_at is not None:
