@@ -103,9 +103,6 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     if arguments.gpu_memory is not None and memory is None:
         text = f"--gpu-memory: {arguments.gpu_memory} of a GPU is without effect where no trial says what it uses"
         raise CliError(Exit.USAGE, "OneSize", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out")
-    if view.carries and memory is None and arguments.drain:
-        text = f"{arguments.job}: spec.gpus.memory is not set, and how long a trial that is carried off a node that"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text} drains stands still goes by it; set it, or leave --drain out")
     found = methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
     # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
     return methods.carrying(found, memory or 0) if view.carries and not found.keeps_memory else found

@@ -198,11 +198,45 @@ def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytes
     assert len(set(ends)) == 3, "and what a switch takes shows"
 
 
-def test_that_nobody_is_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = changed(tmp_path, ("methods: [freeze]", "methods: [cuda-checkpoint, container-checkpoint]"))
-    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
-    told = "- no trial is carried to another node alive: container-checkpoint is not simulated"
-    assert told in capsys.readouterr().out
+ALIVE = "methods: [cuda-checkpoint, container-checkpoint]"
+DRAIN = ["--drain", "node-1@200"]
+# a trial declares 4Gi: 2 s + 4 * 35 s
+CARRIED = [
+    (ALIVE, [], "- no trial is carried to another node alive, as no node drains (--drain says which do, and when)", 0),
+    (ALIVE, DRAIN, "- a trial that is carried to another node alive stands still for 142 s, as measured", 1),
+    ("methods: [cuda-checkpoint]", DRAIN, "- node-1 takes no trials from 200 s on\n", 0),
+    (
+        "methods: [freeze, cuda-checkpoint, container-checkpoint]",
+        DRAIN,
+        "- no trial is carried to another node alive: freeze leaves its memory on the GPU",
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("methods", "options", "told", "least"), CARRIED, ids=["no drain", "carried", "not allowed", "frozen"]
+)
+def test_whether_trials_are_carried_alive(
+    methods: str,
+    options: list[str],
+    told: str,
+    least: int,
+    curves: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", methods))
+    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--shares", "8", "--seeds", "1", *options]
+    assert main.run(command) is Exit.OK
+    out = capsys.readouterr().out
+    assert told in out
+    assert ("\ncarried alive" in out) is bool(least)
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    (search,) = json.loads(capsys.readouterr().out)["searches"]
+    assert search["fifo"]["carries"] >= least
+    assert bool(search["fifo"]["carries"]) is bool(least)
+    assert search["fifo"]["best"] == search["own"]["best"] == 1.0, "no step is lost"
 
 
 def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -435,7 +435,7 @@ def journeys(draw: st.DrawFn) -> Scenario:
     return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, levelling=rules, drains=tuple(drains))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.one_of(scenarios(), journeys()))
 def test_what_always_holds(scenario: Scenario) -> None:
     outcome = simulate(scenario, checked=True)

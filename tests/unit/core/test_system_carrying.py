@@ -219,20 +219,15 @@ def test_an_accident_on_the_way_costs_what_was_not_saved(dies: Any) -> None:
     assert outcome.trials[0].lost_seconds == 6.0
 
 
+WAITS = ["Pushed", "Pushed TargetDrains"]
 IMAGES = [
-    (
-        "until it takes trials again",
-        200.0,
-        ["Pushed", "Pushed TargetDrains", "Pushed", "Created", "Arrived"],
-        0.0,
-        255.0,
-    ),
+    ("until it takes trials again", 200.0, [*WAITS, "Pushed", "Created", "Arrived"], 0.0, 255.0),
     (
         "for half an hour: then it begins anew, elsewhere",
         NEVER,
-        ["Pushed", "Pushed TargetDrains", "FellBack TargetGone"],
+        [*WAITS, "FellBack TargetGone"],
         23.0,
-        46.0 + 1800.0 + 2.0 + 5.0 + 2.0 + 60.0,
+        46.0 + 1800.0 + 5.0 + 2.0 + 60.0,
     ),
 ]
 
@@ -292,5 +287,5 @@ def test_every_no_says_what_to_do(drain: Drain, told: str) -> None:
 
 def test_a_search_whose_last_node_drains_has_no_end() -> None:
     of = job(2, 2, 2, method=KEPT)
-    with pytest.raises(SimulationError, match="has not ended .2 trials left.*is there one that does not drain"):
+    with pytest.raises(SimulationError, match=r"has not ended .2 trials left.*is there one that does not drain"):
         simulate(Scenario((NodeSpec("a", 1, shares=2),), (of,), AT_ONCE, drains=(Drain("a", 5.0),)))

@@ -57,14 +57,18 @@ class Carrying:
         trial.see(trial.view.phase)
         self._queue.after(self._timing.order, self._pods.asked, trial, trial.way)
 
-    def look(self, crowded_out: Collection[TrialKey]) -> None:
-        """Each one goes as far as the table lets it. `crowded_out`: whose promised shares are others' by now."""
+    def look(self, crowded_out: Collection[TrialKey]) -> bool:
+        """Each one takes the step that the table lets it; whether one did. `crowded_out`: whose promised shares are
+        others' by now.
+        """
+        steps = False
         for key, trial in list(self._on_way.items()):
             way = trial.way
             assert way is not None
             if way.phase in OPEN:
                 moved = follow(way.phase, self._facts(trial, way, room=key not in crowded_out))
                 if moved is not None:
+                    steps = True
                     way.phase, way.code, way.since = moved.phase, moved.code, self._queue.now
                     if way.phase is CarryPhase.FELL_BACK:
                         self._pods.fell_back(trial, way)
@@ -72,6 +76,7 @@ class Carrying:
                 trial.way = None
                 del self._on_way[key]
             trial.see(trial.view.phase)
+        return steps
 
     def waits(self, trial: Trial) -> bool:
         """Whether no pod is made of its image for now: where that is to go on, no trials are taken."""

@@ -109,16 +109,13 @@ class Operator:
         self.plans += 1
         snapshot = self._snapshot()
         if self._carrying:
-            self._carrying.look(promises(snapshot).broken)
+            if self._carrying.look(promises(snapshot).broken):
+                self.changed()  # it sees its own writes
             snapshot = self._snapshot()
         decided = plan(snapshot)
         if self._checked:
             self.broken += violations(snapshot, decided)
-        actions: Sequence[Action] = decided.actions
-        if self._carrying:
-            actions = [
-                a for a in actions if not (isinstance(a, CreatePod) and self._carrying.waits(self.trials[a.trial]))
-            ]
+        actions = [action for action in decided.actions if not self._held_back(action)]
         for action in actions:
             self._carry_out(action)
         if any(not isinstance(action, Order) for action in actions):
@@ -128,6 +125,9 @@ class Operator:
             wake = min(wake, decided.wake_at)
         if wake < float("inf"):
             self._wake(max(wake, self._queue.now + SHORTEST_SLEEP))
+
+    def _held_back(self, action: Action) -> bool:
+        return isinstance(action, CreatePod) and self._carrying.waits(self.trials[action.trial])
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(
