@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from podium.simulation.system.truth import Gpu, Node, State, Trial
+from podium.simulation.system.truth import Gpu, Node, State, Trial, Way
 
 
 class Step(Enum):
@@ -36,17 +36,23 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
                 found.append((trial, Step.SAVE))
             elif not chosen and trial.freezes:
                 found.append((trial, Step.SUSPEND))
-        elif trial.asked and trial.state is State.SUSPENDED:
-            if trial.way is not None and not trial.way.pushed:
-                found.append((trial, Step.LEAVE))
-        elif not trial.asked and trial.state is State.LEAVING:
-            found.append((trial, Step.STAY))
         elif chosen and trial.state in (State.GATED, State.SUSPENDED) and _free(trial, node):
             if trial.state is State.SUSPENDED:
                 found.append((trial, Step.RESUME))
             else:
                 found.append((trial, Step.RESTORE if trial.arrives else Step.GRANT))
+        elif trial.way is not None:
+            found += _on_its_way(trial, trial.way)
     return found
+
+
+def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
+    """To another node, if it was asked to go there: it is never chosen then."""
+    if trial.asked and trial.state is State.SUSPENDED and not way.pushed:
+        return [(trial, Step.LEAVE)]
+    if not trial.asked and trial.state is State.LEAVING:
+        return [(trial, Step.STAY)]
+    return []
 
 
 def unsettled(node: Node) -> frozenset[str]:

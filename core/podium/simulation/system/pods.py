@@ -129,7 +129,7 @@ class Pods:
 
     def _enter(self, trial: Trial, state: State | None) -> None:
         now = self._queue.now
-        if trial.node is not None:
+        if trial.node is not None and self._telemetry.lags:
             self._telemetry.changes(trial.node)
         if trial.state is State.RUNNING:
             trial.trained += now - trial.trains_from

@@ -12,7 +12,7 @@ from podium.placement.base import Question
 from podium.placement.fit import STALE_AFTER, refuse, usable
 from podium.placement.load_balance import LOAD_BALANCE
 from podium.placement.views import GpuReading, NodeView, PodNeed
-from podium.simulation.system.truth import Gpu, Job, Node, Trial, Use
+from podium.simulation.system.truth import Gpu, Job, Node, Trial
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
@@ -77,14 +77,12 @@ def _reading(gpu: Gpu, node: Node) -> GpuReading:
     # the ledger: what stays on the GPU whoever works, and what the one at work uses
     kept = sum(t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory)
     shown = gpu.shown
-    if shown is None:
-        shown = Use(100.0 if any(t.occupies for t in here) else 0.0, kept)
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
         memory_reserved=kept,
-        memory_used=shown.memory,
-        sm_utilization=shown.work,
+        memory_used=kept if shown is None else shown.memory,
+        sm_utilization=shown.work if shown is not None else 100.0 if any(t.occupies for t in here) else 0.0,
         health="Healthy",
         shares=node.spec.shares,
         trials=len(here),

@@ -19,38 +19,39 @@ class Telemetry:
         self._queue = queue
         self._period = period
         self._nodes = nodes
-        if period > 0.0:
+        self.lags = period > 0.0
+        if self.lags:
             for gpu in (gpu for node in nodes for gpu in node.gpus):
                 gpu.shown = Use()
 
     def changes(self, node: Node) -> None:
-        """To be called before a trial comes, goes, or begins or ceases to work there."""
-        if self._period > 0.0:
+        """To be called before a trial comes, goes, or begins or ceases to work there; need not be unless it `lags`."""
+        if self.lags:
             self._report(node)
             for gpu in node.gpus:
                 gpu.changed = self._queue.now
 
     def refresh(self) -> None:
         """To be called before somebody is placed: `Gpu.shown` is as of the last report then."""
-        if self._period > 0.0:
+        if self.lags:
             for node in self._nodes:
                 self._report(node)
 
     def silent(self, node: Node) -> None:
         """To be called before its agent is: what it said last stays."""
         self._report(node)
-        if self._period == 0.0:
+        if not self.lags:
             for gpu in node.gpus:
                 gpu.shown = use(gpu)
 
     def speaks(self, node: Node) -> None:
         """To be called when it is heard again, and reports at once."""
         for gpu in node.gpus:
-            gpu.shown = use(gpu) if self._period > 0.0 else None
+            gpu.shown = use(gpu) if self.lags else None
             gpu.changed = self._queue.now
 
     def _report(self, node: Node) -> None:
-        if node.silent or self._period == 0.0:
+        if node.silent or not self.lags:
             return
         last = math.floor(self._queue.now / self._period) * self._period
         for gpu in node.gpus:
