@@ -10,7 +10,7 @@ from rich.table import Table
 
 from podium.simulation.compare import geometric_mean
 from podium.simulation.metrics import near_best
-from podium.simulation.system.contest import BASE, Searched, SearchScore, SystemContest
+from podium.simulation.system.contest import BASE, Place, Searched, SearchScore, SystemContest
 from podium.simulation.system.scenario import Method
 from podium_cli import texts
 
@@ -36,10 +36,14 @@ def heading(contest: SystemContest) -> str:
     where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
     return (
         f"{texts.search(contest.recording)}: {len(pool.trials)} trials on {where}, "
-        f"{shares} trials to a GPU, {switch(method)}, "
+        f"{shares} trials to a GPU, {switch(method)}, {drained(place)}"
         f"{len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
+
+
+def drained(place: Place) -> str:
+    return "".join(f"{drain}, " for drain in place.drains)
 
 
 def switch(method: Method) -> str:

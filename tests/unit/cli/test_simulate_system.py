@@ -108,6 +108,8 @@ def test_how_trials_leave_a_node_that_drains(
     assert found["carrySeconds"] == (37.0 if carried else None), "2 s and 35 s a GiB"
     assert main.run(command) is Exit.OK
     out = capsys.readouterr().out
+    assert " 4 trials to a GPU, " in out
+    assert " node-1 takes no trials from 900 s on, 2 searches," in out
     assert ("37 s to carry a trial to another node" in out) is bool(carried)
     assert ("CARRIED" in out) is bool(carried)
 

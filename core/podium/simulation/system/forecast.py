@@ -16,7 +16,7 @@ from podium.simulation.recorded import RecordedTrial, Recording
 from podium.simulation.system.contest import BASE, Place, Searched, patience, searched, there
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
-from podium.simulation.system.scenario import Drain, Faults, Method, SimJob, SimulationError
+from podium.simulation.system.scenario import Faults, Method, SimJob, SimulationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
         "the values are those of these curves, not of your search",
         f"the GPUs are this job's alone: {place.gpus} on {len(place.nodes)} node{'s' * (len(place.nodes) > 1)}",
         *_accidents(place.faults),
-        *(_drained(drain) for drain in place.drains),
+        *map(str, place.drains),
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         _room(view, method),
         "trials on one GPU do not slow each other down",
@@ -117,11 +117,6 @@ def _accidents(faults: Faults) -> list[str]:
     happen = [f"a {what} each {mean / 3600.0:g} hours (mean)" for what, mean in kinds if not math.isinf(mean)]
     never = [what for what, mean in kinds if math.isinf(mean)]
     return [*happen, *([f"no {', no '.join(never)}"] if never else [])]
-
-
-def _drained(drain: Drain) -> str:
-    until = "on" if math.isinf(drain.until) else f"until {drain.until:g} s"
-    return f"{drain.node} takes no trials from {drain.at:g} s {until}"
 
 
 def _room(view: JobView, method: Method) -> str:

@@ -144,6 +144,10 @@ class Drain:
     at: float
     until: float = math.inf
 
+    def __str__(self) -> str:
+        until = "on" if math.isinf(self.until) else f"until {self.until:g} s"
+        return f"{self.node} takes no trials from {self.at:g} s {until}"
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
