@@ -58,7 +58,7 @@ def add(commands: Commands) -> None:
             podium simulate search.csv --goal minimize --system --nodes 2
             podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
-            podium simulate --system --gpus 4 --nodes 2 --drain node-1@3600 --method container-checkpoint --memory 8Gi
+            podium simulate --system --nodes 2 --drain node-1@3600-7200
             podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12
         """,
         cluster=False,
