@@ -12,7 +12,7 @@ from rich.table import Table
 
 from podium.simulation.system.arrivals import ArrivalsContest, ArrivedJob, Round
 from podium_cli import texts
-from podium_cli.system_view import NEVER, switch
+from podium_cli.system_view import NEVER, drained, switch
 
 COLUMNS = (
     "POLICY",
@@ -39,7 +39,7 @@ def heading(contest: ArrivalsContest) -> str:
         f"{texts.search(contest.recording)}: {texts.count(arrivals.jobs, 'job')} of "
         f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
         f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, {shares} trials to a GPU, "
-        f"{switch(method)}, "
+        f"{switch(method)}, {drained(place)}"
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
@@ -197,4 +197,5 @@ def _job(job: ArrivedJob) -> dict[str, object]:
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
         "saves": score.saves,
+        "carries": score.carries,
     }

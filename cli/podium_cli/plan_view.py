@@ -32,7 +32,7 @@ def table(found: Forecast) -> Table:
     made = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("", "MEDIAN", "FROM", "TO", "UNDER FIFO"):
         made.add_column(name, no_wrap=True, justify="right" if name else "left")
-    for name, of, read in _rows(found.view):
+    for name, of, read in _rows(found.view, carries=found.place.method.carries and bool(found.place.drains)):
         low, middle, high = _spread(found.own, of)
         made.add_row(name, read(middle), read(low), read(high), read(_spread(found.fifo, of)[1]))
     for share in MARKS:
@@ -93,11 +93,12 @@ def _plain(run: Searched) -> dict[str, object]:
         "overheadShare": score.overhead,
         "suspensions": score.suspensions,
         "saves": score.saves,
+        "carries": score.carries,
         "bestAt": {f"{share:g}": best_at(run, share) for share in MARKS},
     }
 
 
-def _rows(view: JobView) -> list[tuple[str, Figure, Callable[[float | None], str]]]:
+def _rows(view: JobView, *, carries: bool) -> list[tuple[str, Figure, Callable[[float | None], str]]]:
     def hours(value: float | None) -> str:
         return texts.NOTHING if value is None else f"{value / HOUR:.2f}"
 
@@ -121,6 +122,7 @@ def _rows(view: JobView) -> list[tuple[str, Figure, Callable[[float | None], str
             lambda s: float(s.suspensions + s.saves),
             whole,
         ),
+        *([("carried alive", lambda s: float(s.carries), whole)] if carries else []),
     ]
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from podium.simulation.compare import geometric_mean
 from podium.simulation.metrics import near_best
-from podium.simulation.system.contest import BASE, Searched, SearchScore, SystemContest
+from podium.simulation.system.contest import BASE, Place, Searched, SearchScore, SystemContest
 from podium.simulation.system.scenario import Method
 from podium_cli import texts
 
@@ -27,6 +27,7 @@ COLUMNS = (
     "OVERHEAD",
     "SWITCHES",
 )
+CARRIED = "CARRIED"  # a column where trials can be
 
 
 def heading(contest: SystemContest) -> str:
@@ -35,10 +36,14 @@ def heading(contest: SystemContest) -> str:
     where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
     return (
         f"{texts.search(contest.recording)}: {len(pool.trials)} trials on {where}, "
-        f"{shares} trials to a GPU, {switch(method)}, "
+        f"{shares} trials to a GPU, {switch(method)}, {drained(place)}"
         f"{len(contest.pools)} searches, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
+
+
+def drained(place: Place) -> str:
+    return "".join(f"{drain}, " for drain in place.drains)
 
 
 def switch(method: Method) -> str:
@@ -46,7 +51,12 @@ def switch(method: Method) -> str:
     taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
     if method.keeps_memory and method.stays:
         return taken
-    return f"{taken} ({method.name}{f': {method.basis}' if method.basis else ''})"
+    carried = f", {method.carry:g} s to carry a trial to another node" if method.carries else ""
+    return f"{taken} ({method.name}{f': {method.basis}' if method.basis else ''}){carried}"
+
+
+def columns(contest: SystemContest) -> tuple[str, ...]:
+    return (*COLUMNS, CARRIED) if contest.place.method.carries else COLUMNS
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:
@@ -58,7 +68,7 @@ def rows(contest: SystemContest) -> list[tuple[str, ...]]:
 
 def table(contest: SystemContest) -> Table:
     found = Table(box=None, pad_edge=False, header_style="bold")
-    for name in COLUMNS:
+    for name in columns(contest):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for row in rows(contest):
         found.add_row(*row)
@@ -99,6 +109,7 @@ def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
         texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
         f"{100 * fmean(run.score.overhead for run in runs):.1f} %",
         str(round(fmean(run.score.suspensions + run.score.saves for run in runs))),
+        *([texts.number(fmean(run.score.carries for run in runs))] if contest.place.method.carries else []),
     )
 
 
@@ -125,6 +136,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "method": place.method.name,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
+        "carrySeconds": place.method.carry if place.method.carries else None,
         "policies": [{"name": name, "searches": _searches(contest.runs[name])} for name in fastest_first(contest)],
     }
 
@@ -142,6 +154,7 @@ def _searches(runs: Sequence[Searched]) -> list[dict[str, object]]:
             "overheadShare": run.score.overhead,
             "suspensions": run.score.suspensions,
             "saves": run.score.saves,
+            "carries": run.score.carries,
         }
         for run in runs
     ]

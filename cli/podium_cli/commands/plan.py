@@ -38,6 +38,7 @@ def add(commands: Commands) -> None:
         examples="""
             podium plan examples/digits/job.yaml --gpus 2 --step-seconds 0.75
             podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2
+            podium plan job.yaml last-search.jsonl --gpus 8 --nodes 2 --drain node-1@3600
             podium plan job.yaml last-search.jsonl -o json
         """,
         cluster=False,
@@ -102,7 +103,9 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     if arguments.gpu_memory is not None and memory is None:
         text = f"--gpu-memory: {arguments.gpu_memory} of a GPU is without effect where no trial says what it uses"
         raise CliError(Exit.USAGE, "OneSize", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out")
-    return methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    found = methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
+    # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
+    return methods.carrying(found, memory or 0) if view.carries and not found.keeps_memory else found
 
 
 def _view(job: HyperParamJob, path: Path) -> JobView:

@@ -6,12 +6,12 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from podium.domain.carrying import METHOD as CARRIES
 from podium.domain.snapshot import Costs
 from podium.policies.registry import NAMES, PolicyError
 from podium.policies.written import read
@@ -24,10 +24,10 @@ from podium.simulation.sources import KINDS, Reading, asks_for_goal, read_all
 from podium.simulation.system import contest as system_contest
 from podium.simulation.system import methods
 from podium.simulation.system.methods import KEEPS_MEMORY
-from podium.simulation.system.scenario import Faults, Method, SimulationError, Timing
+from podium.simulation.system.scenario import Method, SimulationError, Timing
 from podium.simulation.system.searches import even_nodes
 from podium_cli import simulate_view, system_view, texts
-from podium_cli.commands import arrivals
+from podium_cli.commands import accidents, arrivals
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
@@ -35,7 +35,11 @@ from podium_cli.output import show, write
 from podium_cli.report import simulation
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
-SYSTEM = ("memory", "method", "nodes", "shares", "load", "gpu_memory", "node_fails", "pod_fails", "crashes", "exact")
+SYSTEM = (
+    *("memory", "method", "nodes", "shares", "load", "gpu_memory"),
+    *accidents.OPTIONS,
+    *("telemetry", "exact"),
+)
 MOST = arrivals.MOST_TRIALS  # GPUs, nodes, searches as well
 
 
@@ -54,6 +58,7 @@ def add(commands: Commands) -> None:
             podium simulate search.csv --goal minimize --system --nodes 2
             podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
+            podium simulate --system --nodes 2 --drain node-1@3600-7200
             podium simulate --system --jobs 4 --users 2 --arrivals 600 --trials 12
         """,
         cluster=False,
@@ -72,7 +77,8 @@ def add(commands: Commands) -> None:
     parser.add_argument("--report", type=Path, metavar="HTML", help="also write this file (implies --system)")
     text = "that a trial uses on its GPU, such as 16Gi, with --gpu-memory or --method cuda-checkpoint"
     parser.add_argument("--memory", metavar="SIZE", help=f"{text} (default: all trials fit)")
-    text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU, or"
+    text = f"how a trial leaves its GPU: {' or '.join(KEEPS_MEMORY)}, which takes its memory off the GPU;"
+    text += f" {CARRIES}: in the same way, and nodes that drain (--drain) alive; or"
     text += f" {SAVES_ITSELF}: it saves, and goes on in a new pod (default: freeze)"
     parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
     place(parser)
@@ -98,12 +104,10 @@ def place(parser: argparse.ArgumentParser) -> None:
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
     parser.add_argument("--load", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
-    text = "mean hours between two failures of a node; its trials begin anew, or where a requeue saved (default: never)"
-    parser.add_argument("--node-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until a pod is lost by the cluster's fault: evicted, preempted (default: never)"
-    parser.add_argument("--pod-fails", type=float, metavar="HOURS", help=text)
-    text = "mean hours until a trial's process ends in an error of its own, which its retries count (default: never)"
-    parser.add_argument("--crashes", type=float, metavar="HOURS", help=text)
+    accidents.options(parser)
+    text = "between two reports of an agent: placement sees how much each GPU does and holds as of the last one; a"
+    text += " cluster's are 2 s apart (default: 0, as it is at that moment)"
+    parser.add_argument("--telemetry", type=float, metavar="SECONDS", help=text)
     text = "plan at each value and each step of a hand-over, as the operator does, and take two to three times as long"
     text += "; default: such news waits for other news, a turn of the policy (10 hand-overs) at most"
     parser.add_argument("--exact", action="store_true", help=text)
@@ -178,25 +182,18 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
         raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {given.gpus} nodes at most, or more GPUs")
+    if arguments.telemetry is not None and not 0.0 <= arguments.telemetry <= 3600.0:
+        text = f"--telemetry: {arguments.telemetry:g} seconds is no time between two reports; give 0 to 3600"
+        raise CliError(Exit.USAGE, "BadTime", text)
+    timing = replace(timing, telemetry=arguments.telemetry or 0.0)
+    spread = even_nodes(given.gpus, nodes, shares, memory or 0)
     return system_contest.Place(
-        nodes=even_nodes(given.gpus, nodes, shares, memory or 0),
+        nodes=spread,
         timing=replace(timing, progress=0.0) if arguments.exact else timing,
         method=method,
-        faults=Faults(
-            node=_mean(arguments, "node_fails"), pod=_mean(arguments, "pod_fails"), crash=_mean(arguments, "crashes")
-        ),
+        faults=accidents.faults(arguments),
+        drains=accidents.drains(arguments, spread),
     )
-
-
-def _mean(arguments: argparse.Namespace, name: str) -> float:
-    """Seconds between two accidents of a kind; infinity: never."""
-    hours: float | None = getattr(arguments, name)
-    if hours is None:
-        return math.inf
-    if not hours > 0.0:
-        option = "--" + name.replace("_", "-")
-        raise CliError(Exit.USAGE, "BadTime", f"{option}: {hours:g} hours is no time; give more than 0")
-    return 3600.0 * hours
 
 
 def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
@@ -204,7 +201,8 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     check_resume(name, back)
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or both of --suspend and --resume")
+        told = "" if name == CARRIES else ", or both of --suspend and --resume"
+        raise CliError(Exit.USAGE, "NoMemory", f"{text}{told}")
     return methods.method(name, memory, out, back, arguments.switch)
 
 
@@ -221,7 +219,7 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
         raise CliError(Exit.USAGE, "OneSize", text)
-    if found is not None and most is None and KEEPS_MEMORY.get(arguments.method, True):
+    if found is not None and most is None and methods.keeps_memory(arguments.method or "freeze"):
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
         raise CliError(Exit.USAGE, "OneSize", text)

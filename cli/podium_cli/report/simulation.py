@@ -65,7 +65,7 @@ def _task(contest: SystemContest) -> Markup:
 def _table(contest: SystemContest) -> Markup:
     heads = [
         element("th", words(name.capitalize()), scope="col", class_="" if name == "POLICY" else "n")
-        for name in system_view.COLUMNS
+        for name in system_view.columns(contest)
     ]
     rows = [
         element("tr", join(element("td", words(cell), class_="n" if at else "name") for at, cell in enumerate(row)))

@@ -198,11 +198,45 @@ def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytes
     assert len(set(ends)) == 3, "and what a switch takes shows"
 
 
-def test_that_nobody_is_carried_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = changed(tmp_path, ("methods: [freeze]", "methods: [cuda-checkpoint, container-checkpoint]"))
-    assert main.run(["plan", str(path), *QUICK]) is Exit.OK
-    told = "- no trial is carried to another node alive: container-checkpoint is not simulated"
-    assert told in capsys.readouterr().out
+ALIVE = "methods: [cuda-checkpoint, container-checkpoint]"
+DRAIN = ["--drain", "node-1@200"]
+# a trial declares 4Gi: 2 s + 4 * 35 s
+CARRIED = [
+    (ALIVE, [], "- no trial is carried to another node alive, as no node drains (--drain says which do, and when)", 0),
+    (ALIVE, DRAIN, "- a trial that is carried to another node alive stands still for 142 s, as measured", 1),
+    ("methods: [cuda-checkpoint]", DRAIN, "- node-1 takes no trials from 200 s on\n", 0),
+    (
+        "methods: [freeze, cuda-checkpoint, container-checkpoint]",
+        DRAIN,
+        "- no trial is carried to another node alive: freeze leaves its memory on the GPU",
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("methods", "options", "told", "least"), CARRIED, ids=["no drain", "carried", "not allowed", "frozen"]
+)
+def test_whether_trials_are_carried_alive(
+    methods: str,
+    options: list[str],
+    told: str,
+    least: int,
+    curves: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = changed(tmp_path, ("methods: [freeze]", methods))
+    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--shares", "8", "--seeds", "1", *options]
+    assert main.run(command) is Exit.OK
+    out = capsys.readouterr().out
+    assert told in out
+    assert ("\ncarried alive" in out) is bool(least)
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    (search,) = json.loads(capsys.readouterr().out)["searches"]
+    assert search["fifo"]["carries"] >= least
+    assert bool(search["fifo"]["carries"]) is bool(least)
+    assert search["fifo"]["best"] == search["own"]["best"] == 1.0, "no step is lost"
 
 
 def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +244,12 @@ def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFi
     plan = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1"]
     hours = {}
     for options, told in (
-        ([], "- no node fails, no pod is lost, no trial's process ends in an error of its own\n"),
+        (
+            [],
+            "- no node fails, no pod is lost, no trial's process ends in an error of its own, no node's agent falls",
+        ),
+        (["--agent-silent", "0.1"], "- a node's agent falls silent each 0.1 hours (mean)\n- no node fails,"),
+        (["--drain", "node-0@60-1800"], "- node-0 takes no trials from 60 s until 1800 s\n"),
         (["--pod-fails", "0.5"], "- a pod is lost each 0.5 hours (mean)\n- no node fails, no trial's process ends"),
         (
             ["--crashes", "0.5"],
@@ -233,6 +272,11 @@ NOS = [
     (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
     (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
     (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
+    (["--agent-silent", "0"], "BadTime: --agent-silent: 0 hours is no time; give more than 0"),
+    (["--telemetry", "nan"], "BadTime: --telemetry: nan seconds is no time between two reports; give 0 to 3600"),
+    (["--drain", "node-0"], "BadDrain: --drain: 'node-0' is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as"),
+    (["--drain", "node-1@60"], "NoSuchNode: --drain: node-1 is none of the nodes, which are node-0 (--nodes); name"),
+    (["--drain", "node-0@60-60"], "BadTime: --drain: node-0@60-60 ends before it begins; give a later second after"),
     (["--gpus", "2", "--nodes", "5"], "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU"),
     (["--shares", "0"], "TooFew: --shares: 0 is too few"),
 ]

@@ -101,6 +101,9 @@ SYSTEM = [
     ["--node-fails", "2"],
     ["--pod-fails", "2"],
     ["--crashes", "2"],
+    ["--agent-silent", "2"],
+    ["--drain", "node-0@60"],
+    ["--telemetry", "0"],
     ["--exact"],
 ]
 

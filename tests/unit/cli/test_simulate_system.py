@@ -87,6 +87,53 @@ def test_a_trial_that_saves_goes_on_in_a_new_pod(capsys: pytest.CaptureFixture[s
     assert shares[0] < shares[1]
 
 
+LEAVES = [
+    (["--method", "freeze"], 0, 0),
+    (["--method", "app-checkpoint"], 0, 1),
+    (["--method", "cuda-checkpoint", "--memory", "1Gi"], 0, 0),
+    (["--method", "container-checkpoint", "--memory", "1Gi"], 1, 0),
+]
+
+
+@pytest.mark.parametrize(("options", "carried", "saved"), LEAVES, ids=[row[0][1] for row in LEAVES])
+def test_how_trials_leave_a_node_that_drains(
+    options: list[str], carried: int, saved: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those at work; who has not begun goes on elsewhere in any case."""
+    command = ["simulate", "--system", *SHORT[:-4], "--policy", "fifo", "--drain", "node-1@900", *options]
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    searches = found["policies"][0]["searches"]
+    assert [(search["carries"], search["saves"]) for search in searches] == [(carried, saved)] * 2
+    assert found["carrySeconds"] == (37.0 if carried else None), "2 s and 35 s a GiB"
+    assert main.run(command) is Exit.OK
+    out = capsys.readouterr().out
+    assert " 4 trials to a GPU, " in out
+    assert " node-1 takes no trials from 900 s on, 2 searches," in out
+    assert ("37 s to carry a trial to another node" in out) is bool(carried)
+    assert ("CARRIED" in out) is bool(carried)
+
+
+NOTHING = ["simulate", "--system", "--method", "container-checkpoint"]
+
+
+@pytest.mark.parametrize("options", [[], ["--suspend", "1", "--resume", "1"]])
+def test_who_is_carried_says_what_it_holds(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*NOTHING, *options]) is Exit.USAGE
+    told = "--method container-checkpoint: what a switch takes goes by the memory that is moved; give --memory\n"
+    assert told in capsys.readouterr().err
+
+
+def test_an_agent_that_is_often_silent_costs_time(capsys: pytest.CaptureFixture[str]) -> None:
+    ends = []
+    for options in ([], ["--agent-silent", "0.2"]):
+        command = ["simulate", "--system", *SHORT, "--policy", "fifo", "-o", "json", "--telemetry", "2"]
+        assert main.run([*command, *options]) is Exit.OK
+        (found,) = json.loads(capsys.readouterr().out)
+        ends.append(found["policies"][0]["searches"][0]["endSeconds"])
+    assert ends[0] < ends[1]
+
+
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.html"
     command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]

@@ -28,6 +28,7 @@ from podium.simulation.system.contest import searched
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome, Span
 from podium.simulation.system.scenario import (
+    Drain,
     Faults,
     Method,
     NodeSpec,
@@ -389,12 +390,54 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
     away = draw(st.booleans())
     faults = Faults(node=300.0, repair=20.0, pod=200.0, crash=200.0) if away else Faults()
+    if draw(st.booleans()):
+        lasts = draw(st.sampled_from([5.0, 90.0]))
+        faults = replace(faults, silence=draw(st.sampled_from([20.0, 200.0])), silent=lasts)
     rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
-    return Scenario(nodes, tuple(jobs), Timing(), faults, draw(st.integers(0, 99)), longest=1e6, levelling=rules)
+    timing = Timing(telemetry=draw(st.sampled_from([0.0, 2.0])))
+    drains = tuple(
+        Drain(draw(st.sampled_from(nodes)).name, at, at + draw(st.sampled_from([1.0, 30.0, 300.0])))
+        for at in draw(st.lists(st.sampled_from([0.0, 3.0, 20.0, 60.0]), max_size=3))
+    )
+    seed = draw(st.integers(0, 99))
+    return Scenario(nodes, tuple(jobs), timing, faults, seed, longest=1e6, levelling=rules, drains=drains)
 
 
-@settings(max_examples=40, deadline=None)
-@given(scenarios())
+@st.composite
+def journeys(draw: st.DrawFn) -> Scenario:
+    """Nodes that drain one after the other, or fail, under trials that can leave them alive and in no other way."""
+    nodes = tuple(NodeSpec(f"node-{i}", draw(st.integers(1, 2)), 3) for i in range(draw(st.integers(2, 3))))
+    jobs = []
+    for i in range(draw(st.integers(1, 2))):
+        lengths = draw(st.lists(st.integers(1, 8), min_size=1, max_size=4))
+        of = job(
+            *[curve(*[0.1 * n for n in range(length)], gap=20.0) for length in lengths],
+            policy=draw(st.sampled_from(["fifo", "round_robin", "envelope"])),
+            name=f"job-{i}",
+            max_failed=9,
+            retries=2,
+            gpus_per_trial=draw(st.integers(1, max(n.gpus for n in nodes))),
+            carries=True,
+            memory=1,
+            moves_memory=True,
+        )
+        carry = draw(st.sampled_from([0.0, 5.0, 60.0]))
+        method = Method("container-checkpoint", 0.5, 0.5, jitter=0.3, keeps_memory=False, carries=True, carry=carry)
+        jobs.append(replace(of, method=method, checkpoints=draw(st.booleans())))
+    at, drains = 0.0, []
+    for node in draw(st.lists(st.sampled_from(nodes), min_size=1, max_size=5)):
+        at += draw(st.sampled_from([2.0, 15.0, 40.0]))
+        drains.append(Drain(node.name, at, at + draw(st.sampled_from([5.0, 60.0, 400.0]))))
+    faults = Faults()
+    if draw(st.booleans()):
+        faults = Faults(node=200.0, repair=20.0, pod=200.0, crash=300.0, silence=100.0, silent=30.0)
+    rules = draw(st.sampled_from([None, Levelling(stay=2.0)]))
+    seed = draw(st.integers(0, 99))
+    return Scenario(nodes, tuple(jobs), Timing(), faults, seed, longest=1e6, levelling=rules, drains=tuple(drains))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.one_of(scenarios(), journeys()))
 def test_what_always_holds(scenario: Scenario) -> None:
     outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()

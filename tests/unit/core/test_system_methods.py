@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podium.planning.levelling import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
 from podium.simulation.system.methods import LEAST, method
 from podium.simulation.system.scenario import Method
 
@@ -30,3 +31,12 @@ def test_what_nobody_measured_and_what_was_given() -> None:
     assert method("cuda-checkpoint", 10**12, 1.0, 2.0, 4.0) == Method("cuda-checkpoint", 1.0, 2.0, keeps_memory=False)
     small = method("cuda-checkpoint", 1000, None, None, 4.0)
     assert (small.suspend, small.resume) == (LEAST, LEAST)
+
+
+def test_who_is_carried_is_suspended_by_cuda_checkpoint_and_stands_still_as_the_planner_reckons() -> None:
+    found, suspended = (
+        method(name, 3 * 2**30, None, None, 0.2) for name in ("container-checkpoint", "cuda-checkpoint")
+    )
+    assert (found.suspend, found.resume, found.keeps_memory) == (suspended.suspend, suspended.resume, False)
+    assert (found.carries, found.carry) == (True, CARRY_SECONDS + 3 * CARRY_SECONDS_PER_GIB)
+    assert (suspended.carries, suspended.carry) == (False, 0.0)

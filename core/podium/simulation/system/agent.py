@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from podium.simulation.system.truth import Gpu, Node, State, Trial
+from podium.simulation.system.truth import Gpu, Node, State, Trial, Way
 
 
 class Step(Enum):
@@ -16,12 +16,17 @@ class Step(Enum):
     SUSPEND = auto()
     RESUME = auto()
     SAVE = auto()  # it was told to go and can
+    LEAVE = auto()  # it was asked to be carried away, and holds nothing of its GPU any more
+    STAY = auto()  # it is not to be, after all
+    RESTORE = auto()  # it came as an image
 
 
 def decide(node: Node) -> list[tuple[Trial, Step]]:
     """O(trials on the node * places)."""
     if not node.up:
         return []
+    if node.silent:  # whoever works saves by itself, when the kubelet tells it to go
+        return [(t, Step.SAVE) for t in node.trials if t.told and t.state is State.RUNNING]
     holders = _holders(node)
     found: list[tuple[Trial, Step]] = []
     for trial in node.trials:
@@ -32,8 +37,22 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
             elif not chosen and trial.freezes:
                 found.append((trial, Step.SUSPEND))
         elif chosen and trial.state in (State.GATED, State.SUSPENDED) and _free(trial, node):
-            found.append((trial, Step.GRANT if trial.state is State.GATED else Step.RESUME))
+            if trial.state is State.SUSPENDED:
+                found.append((trial, Step.RESUME))
+            else:
+                found.append((trial, Step.RESTORE if trial.arrives else Step.GRANT))
+        elif trial.way is not None:
+            found += _on_its_way(trial, trial.way)
     return found
+
+
+def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
+    """To another node, if it was asked to go there: it is never chosen then."""
+    if trial.asked and trial.state is State.SUSPENDED and not way.pushed:
+        return [(trial, Step.LEAVE)]
+    if not trial.asked and trial.state is State.LEAVING:
+        return [(trial, Step.STAY)]
+    return []
 
 
 def unsettled(node: Node) -> frozenset[str]:
@@ -58,7 +77,7 @@ def _holders(node: Node) -> dict[str, Trial]:
 
 def _place(trial: Trial) -> int | None:
     """Its worst place in the orders of its GPUs, -1 for one that must end; None: it may not work now."""
-    if trial.state in (State.CREATING, State.ENDED):
+    if trial.state in (State.CREATING, State.ENDED) or trial.asked:
         return None
     if trial.told:
         return -1

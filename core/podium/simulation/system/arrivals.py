@@ -15,7 +15,7 @@ from podium.domain.snapshot import JobKey
 from podium.policies.written import read
 from podium.simulation.pools import Pool, draw
 from podium.simulation.recorded import Recording
-from podium.simulation.system.contest import BASE, Place, Searched, alone, patience, searched
+from podium.simulation.system.contest import BASE, Place, Searched, alone, patience, searched, there
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.fairness import UserShare, jain, shares
 from podium.simulation.system.outcome import Outcome
@@ -126,7 +126,7 @@ def scenario(
 ) -> Scenario:
     jobs = tuple(_job(pool, number, policy, place, arrivals, memory) for number, pool in enumerate(pools))
     longest = arrivals.at(len(pools)) + sum(patience(pool, place) for pool in pools)
-    return Scenario(place.nodes, jobs, place.timing, place.faults, seed, longest)
+    return there(place, jobs, seed, longest)
 
 
 def _job(pool: Pool, number: int, policy: str, place: Place, arrivals: Arrivals, memory: int | None) -> SimJob:

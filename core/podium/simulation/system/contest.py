@@ -6,6 +6,7 @@ best may be never, and the best value that was found is a result of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +20,7 @@ from podium.simulation.pools import Pool, draw
 from podium.simulation.recorded import Recording
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, Timing
+from podium.simulation.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, SimJob, Timing
 from podium.simulation.system.searches import search
 
 BASE = Fifo.name
@@ -34,6 +35,7 @@ class Place:
     method: Method = field(default_factory=Method)
     timing: Timing = field(default_factory=Timing)
     faults: Faults = field(default_factory=Faults)
+    drains: tuple[Drain, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -55,6 +57,7 @@ class SearchScore:
     overhead: float
     suspensions: int
     saves: int  # each followed by a new pod
+    carries: int  # to another node, alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +104,21 @@ def alone(pool: Pool, policy: str, place: Place, memory: int | None) -> Outcome:
     """One search that has all of the cluster."""
     name, settings = read(policy)
     job = search(pool, name, place.method, settings, memory=memory)
-    return simulate(Scenario(place.nodes, (job,), place.timing, place.faults, pool.seed, patience(pool, place)))
+    return simulate(there(place, (job,), pool.seed, patience(pool, place)))
+
+
+def there(place: Place, jobs: tuple[SimJob, ...], seed: int, longest: float) -> Scenario:
+    return Scenario(place.nodes, jobs, place.timing, place.faults, seed, longest, drains=place.drains)
 
 
 def patience(pool: Pool, place: Place) -> float:
     """Virtual seconds after which a search is given up: so many times what one GPU would take for all of it, and a
-    repair of its node. Where nodes die sooner than trials end, it would never end.
+    repair of its node, and the last drain that ends. Where nodes die sooner than trials end, it would never end.
     """
     timing = place.timing
     start = timing.place + timing.gate + timing.load + timing.ended
-    return PATIENCE * (sum(trial.length + start for trial in pool.trials) + place.faults.repair)
+    drained = max((drain.until for drain in place.drains if drain.until < math.inf), default=0.0)
+    return PATIENCE * (sum(trial.length + start for trial in pool.trials) + place.faults.repair) + drained
 
 
 def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Searched:
@@ -132,6 +140,7 @@ def searched(policy: str, pool: Pool, outcome: Outcome, makespan: float) -> Sear
         overhead=(everything - outcome.gpu_seconds(TRAINING) + lost) / everything if everything else 0.0,
         suspensions=sum(trial.suspensions for trial in outcome.trials),
         saves=sum(trial.saves for trial in outcome.trials),
+        carries=sum(trial.carries for trial in outcome.trials),
     )
     return Searched(policy, pool.seed, outcome, score, stairs)
 

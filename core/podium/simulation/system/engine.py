@@ -6,29 +6,34 @@ from __future__ import annotations
 
 from podium.domain.snapshot import GpuView
 from podium.simulation.system.faults import Chance
+from podium.simulation.system.nodes import Nodes
 from podium.simulation.system.operator import Operator
 from podium.simulation.system.outcome import JobEnd, Outcome, TrialEnd
 from podium.simulation.system.pods import Pods
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import NodeSpec, Scenario, SimulationError
+from podium.simulation.system.telemetry import Telemetry
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
 from podium.simulation.system.writer import Writer
 
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
-    queue, nodes = Queue(), [_node(spec) for spec in scenario.nodes]
+    carries = any(job.method.carries for job in scenario.jobs)
+    queue, nodes = Queue(), [_node(spec, carries=carries) for spec in scenario.nodes]
     operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
     reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
     writer = Writer(queue, scenario.timing, operator.progress)
-    pods = Pods(queue, scenario.timing, nodes, Chance(scenario.faults, scenario.seed), reports, writer)
+    chance, telemetry = Chance(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
+    pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
+    Nodes(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.arrive, job)
     while len(operator.jobs) < len(scenario.jobs) or not operator.over:
         if not queue.step() or queue.now > scenario.longest:
-            raise SimulationError(_unfinished(operator, queue.now))
+            raise SimulationError(_unfinished(operator, queue.now, scenario))
     return Outcome(
         jobs=tuple(_job_end(job) for job in operator.jobs.values()),
         trials=tuple(_trial_end(trial) for trial in operator.trials.values()),
@@ -42,20 +47,23 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     )
 
 
-def _node(spec: NodeSpec) -> Node:
-    node = Node(spec)
+def _node(spec: NodeSpec, *, carries: bool) -> Node:
+    node, shares = Node(spec), spec.shares
     for index in range(spec.gpus):
         uuid = f"{spec.name}-gpu{index}"
-        view = GpuView(spec.name, uuid, "Healthy", spec.shares, free_shares=spec.shares, memory_total=spec.memory)
+        view = GpuView(
+            spec.name, uuid, "Healthy", shares, free_shares=shares, memory_total=spec.memory, carries=carries
+        )
         node.gpus.append(Gpu(uuid, node, view))
     return node
 
 
-def _unfinished(operator: Operator, now: float) -> str:
+def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
     names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
     left = sum(trial.ended is None for trial in operator.trials.values())
     text = f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left)"
-    return f"{text}; do its trials fit a node, and do nodes live longer?"
+    drained = ", and is there one that does not drain" if scenario.drains else ""
+    return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
 
 
 def _job_end(job: Job) -> JobEnd:
@@ -78,4 +86,5 @@ def _trial_end(trial: Trial) -> TrialEnd:
         suspensions=trial.suspensions,
         saves=trial.saves,
         attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
+        carries=trial.carries,
     )

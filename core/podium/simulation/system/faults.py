@@ -14,8 +14,8 @@ from podium.simulation.system.scenario import Faults, Method
 class Chance:
     def __init__(self, faults: Faults, seed: int) -> None:
         self._faults = faults
-        self._nodes, self._pods, self._crashes, self._acts = (
-            np.random.default_rng([seed, stream]) for stream in range(4)
+        self._nodes, self._pods, self._crashes, self._acts, self._agents = (
+            np.random.default_rng([seed, stream]) for stream in range(5)
         )
 
     def node_lives(self) -> float:
@@ -31,6 +31,13 @@ class Chance:
 
     def process_lives(self) -> float:
         return _draw(self._crashes, self._faults.crash)
+
+    def agent_speaks(self) -> float:
+        """Seconds until a node's agent falls silent."""
+        return _draw(self._agents, self._faults.silence)
+
+    def agent_is_silent(self) -> float:
+        return _draw(self._agents, self._faults.silent)
 
     def takes(self, seconds: float, method: Method) -> float:
         if method.jitter == 0.0 or seconds == 0.0:

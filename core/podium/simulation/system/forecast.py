@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from podium.domain.snapshot import JobView
 from podium.simulation.pools import draw
 from podium.simulation.recorded import RecordedTrial, Recording
-from podium.simulation.system.contest import BASE, Place, Searched, patience, searched
+from podium.simulation.system.contest import BASE, Place, Searched, patience, searched, there
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
-from podium.simulation.system.scenario import Faults, Method, Scenario, SimJob, SimulationError
+from podium.simulation.system.scenario import Faults, Method, SimJob, SimulationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,7 @@ def forecast(view: JobView, recording: Recording, place: Place, seeds: int, step
         outcomes = {}
         for name, job in ((view.policy, view), (BASE, replace(view, policy=BASE, settings={}))):
             sim = SimJob(job, pool.trials, place.method)
-            given_up = patience(pool, place)
-            outcomes[name] = simulate(Scenario(place.nodes, (sim,), place.timing, place.faults, seed, given_up))
+            outcomes[name] = simulate(there(place, (sim,), seed, patience(pool, place)))
         makespan = outcomes[BASE].makespan
         own.append(searched(view.policy, pool, outcomes[view.policy], makespan))
         fifo.append(searched(BASE, pool, outcomes[BASE], makespan))
@@ -91,6 +90,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
         "the values are those of these curves, not of your search",
         f"the GPUs are this job's alone: {place.gpus} on {len(place.nodes)} node{'s' * (len(place.nodes) > 1)}",
         *_accidents(place.faults),
+        *map(str, place.drains),
         f"a pod needs {timing.place + timing.gate:g} s to its gate, then {timing.load:g} s on the GPU to train",
         _room(view, method),
         "trials on one GPU do not slow each other down",
@@ -98,7 +98,7 @@ def _assumptions(view: JobView, recording: Recording, place: Place, step_seconds
     if view.products:
         found.append(f"the GPUs are of a product that the job takes ({', '.join(view.products)})")
     if view.carries:
-        found.append("no trial is carried to another node alive: container-checkpoint is not simulated")
+        found.append(_carried(method, place))
     if view.max_trials > count:
         found.append(f"{view.max_trials} trials share {count} curves: some are the same")
     if view.memory is not None and not place.nodes[0].memory:
@@ -112,6 +112,7 @@ def _accidents(faults: Faults) -> list[str]:
         ("node fails", faults.node),
         ("pod is lost", faults.pod),
         ("trial's process ends in an error of its own", faults.crash),
+        ("node's agent falls silent", faults.silence),
     )
     happen = [f"a {what} each {mean / 3600.0:g} hours (mean)" for what, mean in kinds if not math.isinf(mean)]
     never = [what for what, mean in kinds if math.isinf(mean)]
@@ -128,6 +129,15 @@ def _room(view: JobView, method: Method) -> str:
             f"a trial that gives its GPU away saves ({method.suspend:g} s) and goes on in another pod: never suspended"
         )
     return "a trial keeps its GPU to its end: it can neither be suspended nor save"
+
+
+def _carried(method: Method, place: Place) -> str:
+    """Of a job that lets its trials be carried."""
+    if not method.carries:
+        return f"no trial is carried to another node alive: {method.name} leaves its memory on the GPU"
+    if not place.drains:
+        return "no trial is carried to another node alive, as no node drains (--drain says which do, and when)"
+    return f"a trial that is carried to another node alive stands still for {method.carry:g} s, as measured"
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:

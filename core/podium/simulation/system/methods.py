@@ -2,7 +2,8 @@
 `podium plan` and `podium simulate --system`. The planner itself goes by what each trial's own switches took.
 
 The rates are those of benchmarks/results/bench-gpu-nvidia-h100-80gb-hbm3.md, for 2 to 70 GB within a sixth. The first
-time out of a process took twice as long there: not modelled.
+time out of a process took twice as long there: not modelled. What it takes to carry a live trial to another node is
+what the planner itself reckons with.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from podium.domain.carrying import METHOD as CARRIES
+from podium.planning.levelling import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
 from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.system.scenario import Method, Timing
 
 # what keeps a trial where it is, and whether its memory stays on the GPU
 KEEPS_MEMORY: Mapping[str, bool] = MappingProxyType({"freeze": True, "cuda-checkpoint": False})
-NAMES = (*KEEPS_MEMORY, SAVES_ITSELF)
+MOVES_MEMORY = "cuda-checkpoint"  # of these the one that lets a trial be carried
+NAMES = (*KEEPS_MEMORY, CARRIES, SAVES_ITSELF)
 OUT, BACK = 2.0e9, 4.9e9  # bytes a second
 LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
 
@@ -24,8 +28,10 @@ LEAST = 0.39  # seconds of one way of a trial that holds next to nothing
 def method(name: str, memory: int | None, suspend: float | None, resume: float | None, usual: float) -> Method:
     """`memory`: bytes of a trial on all of its GPUs; `suspend`, `resume`: seconds that were given, which win; `usual`:
     seconds where nothing is moved, or nobody said how much. Of SAVES_ITSELF `suspend` is the save; a new pod's start is
-    in the timing (`timed`).
+    in the timing (`timed`). By CARRIES a trial is suspended as by MOVES_MEMORY, and may be carried.
     """
+    if name == CARRIES:
+        return replace(carrying(method(MOVES_MEMORY, memory, suspend, resume, usual), memory or 0), name=name)
     if name == SAVES_ITSELF:
         save = Timing().save if suspend is None else suspend
         return Method(name, save, stays=False, basis="a save, then a new pod up to its first step")
@@ -43,9 +49,21 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
     )
 
 
+def carrying(method: Method, memory: int) -> Method:
+    """The same on nodes that carry trials to one another alive."""
+    return replace(method, carries=True, carry=CARRY_SECONDS + CARRY_SECONDS_PER_GIB * memory / 2**30)
+
+
+def keeps_memory(name: str) -> bool:
+    """Of a suspended trial, on its GPU; of one that is never suspended, as long as it is there."""
+    return KEEPS_MEMORY.get(name, name != CARRIES)
+
+
 def untold(name: str, memory: int | None, suspend: float | None, resume: float | None) -> bool:
-    """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds."""
-    return not KEEPS_MEMORY.get(name, True) and memory is None and (suspend is None or resume is None)
+    """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds. Of one
+    that is carried its memory alone says it.
+    """
+    return not keeps_memory(name) and memory is None and (name == CARRIES or suspend is None or resume is None)
 
 
 def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:

@@ -12,14 +12,16 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from podium.curves.summary import best_point, reached
-from podium.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
+from podium.domain.actions import Action, Carry, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.invariants import violations
 from podium.planning.planner import plan
+from podium.planning.promises import promises
 from podium.planning.ranking import policy_of
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.carrying import Carrying
 from podium.simulation.system.outcome import Decision
 from podium.simulation.system.pods import Pods
 from podium.simulation.system.queue import Queue
@@ -49,6 +51,7 @@ class Operator:
         self._checked = checked
         self._epochs: dict[str, int] = {}
         self._due: float | None = None
+        self._carrying = Carrying(queue, timing, self._nodes)
         self._pods: Pods
         self._reports: Reports
         self._writer: Writer
@@ -62,6 +65,7 @@ class Operator:
 
     def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
         self._pods, self._reports, self._writer = pods, reports, writer
+        self._carrying.connect(pods)
 
     def arrive(self, job: SimJob) -> None:
         self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
@@ -104,18 +108,26 @@ class Operator:
         self._due = None
         self.plans += 1
         snapshot = self._snapshot()
+        if self._carrying:
+            if self._carrying.look(promises(snapshot).broken):
+                self.changed()  # it sees its own writes
+            snapshot = self._snapshot()
         decided = plan(snapshot)
         if self._checked:
             self.broken += violations(snapshot, decided)
-        for action in decided.actions:
+        actions = [action for action in decided.actions if not self._held_back(action)]
+        for action in actions:
             self._carry_out(action)
-        if any(not isinstance(action, Order) for action in decided.actions):
+        if any(not isinstance(action, Order) for action in actions):
             self.changed()  # it sees its own writes
-        wake = self._queue.now + self._timing.cycle
+        wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
         if decided.wake_at is not None:
             wake = min(wake, decided.wake_at)
         if wake < float("inf"):
             self._wake(max(wake, self._queue.now + SHORTEST_SLEEP))
+
+    def _held_back(self, action: Action) -> bool:
+        return isinstance(action, CreatePod) and self._carrying.waits(self.trials[action.trial])
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(
@@ -151,11 +163,16 @@ class Operator:
             case CreatePod(key, attempt):
                 trial = self.trials[key]
                 self._pods.create(trial, attempt)
-                self._reports.pod(trial, TrialPhase.PENDING)
+                if trial.arrives:
+                    self._reports.carried(trial)
+                else:
+                    self._reports.pod(trial, TrialPhase.PENDING)
             case Requeue(key):
                 trial = self.trials[key]
                 self._pods.leave(trial)
                 self._reports.pod(trial, trial.view.phase)
+            case Carry(key):
+                self._carrying.ask(self.trials[key], action)
             case DeletePod(key):
                 trial = self.trials[key]
                 self._pods.delete(trial)
@@ -194,8 +211,8 @@ class Operator:
         self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
 
     def _arrived(self, node: Node, epoch: int, told: dict[str, tuple[TrialKey, ...]]) -> None:
-        if not node.up:
-            return
+        if not node.up or node.silent:
+            return  # it reads what is written when it is back
         for gpu in node.gpus:
             gpu.order, gpu.known = told[gpu.uuid], epoch
         self._pods.act(node)

@@ -72,6 +72,7 @@ class TrialEnd:
     suspensions: int
     saves: int  # to go on in a new pod
     attempts: int
+    carries: int = 0  # to another node, alive
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,29 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from podium.domain.carrying import CarryPhase
 from podium.domain.observe import retry_delay
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
 from podium.simulation.system.agent import Step, decide, unsettled
 from podium.simulation.system.faults import Chance
-from podium.simulation.system.outcome import TRAINING, Span, Value
+from podium.simulation.system.outcome import Span, Value
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.reports import Reports
 from podium.simulation.system.scenario import Timing
 from podium.simulation.system.scheduler import place
-from podium.simulation.system.truth import OCCUPIES, Node, State, Trial
+from podium.simulation.system.telemetry import Telemetry
+from podium.simulation.system.truth import OCCUPIES, USES, Node, State, Trial, Way
 from podium.simulation.system.writer import Writer
 
-_USES = {
-    State.STARTING: "starting",
-    State.LOADING: "loading",
-    State.RUNNING: TRAINING,
-    State.SAVING: "saving",
-    State.SUSPENDING: "suspending",
-    State.RESUMING: "resuming",
-}
-
-
+# seconds that the operator waits for what a trial printed last, where no agent says it (`podium_operator.observed`)
+LAST_WORDS = 45.0
 _CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING})
 
 
@@ -37,7 +31,14 @@ class Pods:
     """`spans` and `values` are what happened; `requeues`: seconds of each, as measured."""
 
     def __init__(
-        self, queue: Queue, timing: Timing, nodes: Sequence[Node], chance: Chance, reports: Reports, writer: Writer
+        self,
+        queue: Queue,
+        timing: Timing,
+        nodes: Sequence[Node],
+        chance: Chance,
+        reports: Reports,
+        writer: Writer,
+        telemetry: Telemetry,
     ) -> None:
         self._queue = queue
         self._timing = timing
@@ -45,30 +46,48 @@ class Pods:
         self._chance = chance
         self._reports = reports
         self._writer = writer
+        self._telemetry = telemetry
         self._unplaced: list[Trial] = []
         self.spans: list[Span] = []
         self.values: list[Value] = []
         self.requeues: list[float] = []
-        for node in nodes:
-            queue.after(chance.node_lives(), self._node_down, node)
 
     # what the operator asks for
 
     def create(self, trial: Trial, attempt: int) -> None:
+        way = trial.way
+        if way is not None and trial.in_image:
+            way.known = len(trial.points)
+            if trial.state is not None:  # its old pod goes
+                self.delete(trial)
         trial.attempt, trial.pod_since, trial.stuck = attempt, self._queue.now, False
         self._enter(trial, State.PLACING)
         self._queue.after(self._timing.place, self._place, trial, guard=trial)
-        self._queue.after(self._chance.pod_lives(), self._lost, trial, attempt)
+        self._queue.after(self._chance.pod_lives(), self.lost, trial, attempt)
 
     def delete(self, trial: Trial) -> None:
         """Without a chance to save: the trial ends."""
+        node = trial.node
         self._release(trial)
-        self._writer.close(trial)
+        self._writer.close(trial, node)
 
     def leave(self, trial: Trial) -> None:
         """Its pod is told to go: it may save first, if it has begun."""
         trial.leaving = True
         self._queue.after(self._timing.order, self._told, trial, trial.attempt)
+
+    def asked(self, trial: Trial, way: Way) -> None:
+        """Its agent is asked to make an image of it."""
+        if trial.way is way and way.phase is CarryPhase.ASKED and trial.node is not None:
+            trial.asked = trial.attempt < way.attempt
+            self._act_on(trial)
+
+    def fell_back(self, trial: Trial, way: Way) -> None:
+        """It is not carried. Where it was, nothing is lost; what only an image had is, if no pod goes on from it."""
+        trial.asked = False
+        if way.pushed and trial.state is None and trial.attempt < way.attempt:
+            self._throw_back(trial)
+        self._act_on(trial)
 
     def act(self, node: Node) -> None:
         """One look of the node's agent."""
@@ -79,6 +98,15 @@ class Pods:
                 self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)
                 self._then(trial, State.STARTING, self._until_found(trial), self._load)
                 self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+            elif step is Step.RESTORE:
+                self._queue.after(self._timing.begun, self._begun, trial, trial.attempt)
+                self._timed(trial, State.RESTORING, method.carry / 2.0, self._restored)
+                self._queue.after(self._chance.process_lives(), self._crash, trial, trial.attempt)
+            elif step is Step.LEAVE:
+                self._timed(trial, State.LEAVING, method.carry / 2.0, self._pushed)
+            elif step is Step.STAY:
+                self._enter(trial, State.SUSPENDED)
+                self._queue.after(0.0, self.act, node)  # it may be its turn
             elif step is Step.SUSPEND:
                 self._timed(trial, State.SUSPENDING, method.suspend, self._suspended)
             elif step is Step.RESUME:
@@ -89,7 +117,7 @@ class Pods:
 
     def _settle(self, node: Node) -> None:
         """The agent notes which GPUs have come to its newest order."""
-        if not node.up or all(gpu.reached == gpu.known for gpu in node.gpus):
+        if not node.up or node.silent or all(gpu.reached == gpu.known for gpu in node.gpus):
             return
         moving = unsettled(node)
         for gpu in node.gpus:
@@ -101,11 +129,13 @@ class Pods:
 
     def _enter(self, trial: Trial, state: State | None) -> None:
         now = self._queue.now
+        if trial.node is not None and self._telemetry.lags:
+            self._telemetry.changes(trial.node)
         if trial.state is State.RUNNING:
             trial.trained += now - trial.trains_from
         elif trial.state is State.LOADING:
             trial.loads -= now - trial.since
-        use = None if trial.state is None else _USES.get(trial.state)
+        use = None if trial.state is None else USES.get(trial.state)
         if use is not None and now > trial.since:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
@@ -141,9 +171,11 @@ class Pods:
             self._queue.after(self._timing.stuck, self._stuck, trial, guard=trial)
 
     def _placed(self, trial: Trial) -> bool:
+        self._telemetry.refresh()
         gpus = place(trial, self._nodes)
         if not gpus:
             return False
+        self._telemetry.changes(gpus[0].node)
         trial.node, trial.gpus, trial.stuck = gpus[0].node, gpus, False
         trial.node.trials.append(trial)
         known = trial.job.spec.fact(trial.number).gate
@@ -151,8 +183,8 @@ class Pods:
         self._then(trial, State.CREATING, gate, self._at_gate)
         return True
 
-    def _retry(self) -> None:
-        """A share became free: pods without a node are tried again, the oldest first."""
+    def retry(self) -> None:
+        """A share became free, or a node takes trials again: pods without a node are tried again, the oldest first."""
         waiting, self._unplaced = self._unplaced, []
         for trial in waiting:
             if trial.state is State.PLACING and not self._placed(trial):
@@ -216,9 +248,16 @@ class Pods:
             return
         trial.ended = now
         known = trial.job.spec.fact(trial.number).ended
-        self._then(trial, State.ENDED, self._timing.ended if known is None else known, self._succeeded)
+        seen = self._timing.ended if known is None else known
+        if trial.node is not None and trial.node.silent:
+            seen += LAST_WORDS
+        self._then(trial, State.ENDED, seen, self._succeeded)
         self._writer.end(trial)
         self._act_on(trial)  # the GPU goes to the next without a round trip
+
+    def end_is_read(self, trial: Trial) -> None:
+        """By the node's agent, which was silent: nobody waits for it any more."""
+        self._then(trial, State.ENDED, self._timing.log, self._succeeded)
 
     def _succeeded(self, trial: Trial) -> None:
         self._over(trial, TrialPhase.SUCCEEDED)
@@ -229,6 +268,16 @@ class Pods:
         trial.recent.append((took, None))
         self._enter(trial, State.SUSPENDED)
         self._act_on(trial)
+
+    def _pushed(self, trial: Trial, _: float) -> None:
+        self._enter(trial, State.SUSPENDED)
+        if trial.asked and trial.way is not None and trial.node is not None:
+            trial.way.pushed = True
+            self._reports.node(trial.node)
+
+    def _restored(self, trial: Trial, _: float) -> None:
+        trial.carries += 1
+        self._timed(trial, State.RESUMING, trial.job.spec.method.resume, self._resumed)
 
     def _resumed(self, trial: Trial, took: float) -> None:
         trial.back += took
@@ -256,13 +305,14 @@ class Pods:
 
     def _over(self, trial: Trial, phase: TrialPhase, *, back: bool = False) -> None:
         """`back`: by accident, so that it begins at its last save."""
+        node = trial.node
         self._release(trial)
-        if back:
+        if back and not trial.in_image:
             self._throw_back(trial)
-        self._writer.close(trial)
+        self._writer.close(trial, node)
         self._reports.pod(trial, phase)
 
-    def _lost(self, trial: Trial, attempt: int) -> None:
+    def lost(self, trial: Trial, attempt: int) -> None:
         """The cluster's fault: another pod goes on from the last save."""
         if trial.attempt == attempt and trial.state not in (None, State.ENDED):
             self._pause(trial)
@@ -310,51 +360,29 @@ class Pods:
         node = trial.node
         self._enter(trial, None)
         trial.node, trial.gpus = None, ()
-        trial.leaving = trial.told = trial.stuck = False
+        trial.leaving = trial.told = trial.asked = trial.stuck = False
         if node is not None:
             node.trials.remove(trial)
             self._reports.node(node)
             self.act(node)
-        self._retry()
+        self.retry()
 
     def _act_on(self, trial: Trial) -> None:
         if trial.node is not None:
             self.act(trial.node)
 
-    # nodes
-
-    def _node_down(self, node: Node) -> None:
-        """All that runs there stops; nobody knows before its pods are given up."""
-        node.up = False
-        for trial in list(node.trials):
-            if trial.state is State.ENDED:
-                self._succeeded(trial)  # its last words are out
-            else:
-                self._stop_dead(trial)
-        self._queue.after(self._timing.evict, self._given_up, node)
-        self._queue.after(self._chance.node_is_away(self._timing.evict), self._node_up, node)
-
-    def _stop_dead(self, trial: Trial) -> None:
+    def stop_dead(self, trial: Trial) -> None:
+        """Its node has died: nobody knows yet."""
+        if trial.state is State.ENDED:
+            self._succeeded(trial)  # its last words are out
+            return
         now = self._queue.now
         if trial.state is State.RUNNING:
             trial.trained += now - trial.trains_from
-        use = None if trial.state is None else _USES.get(trial.state)
+        use = None if trial.state is None else USES.get(trial.state)
         if use is not None:
             for gpu in trial.gpus:
                 self.spans.append(Span(gpu.uuid, trial.key, trial.number, trial.since, now, use))
         trial.gpu_seconds, trial.held_since = trial.charged(now), None
         trial.since, trial.state = now, State.CREATING  # so that nothing more is counted of it
         trial.act += 1
-
-    def _given_up(self, node: Node) -> None:
-        for trial in list(node.trials):
-            self._lost(trial, trial.attempt)
-        self._reports.node(node)
-
-    def _node_up(self, node: Node) -> None:
-        node.up = True
-        for gpu in node.gpus:
-            gpu.order, gpu.known = gpu.view.order, gpu.ordered  # the agent reads what is written
-        self._reports.node(node)
-        self._queue.after(self._chance.node_lives(), self._node_down, node)
-        self._retry()

@@ -7,6 +7,7 @@ Between the nodes, which know the truth, and the operator, which plans on `view`
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from podium.domain.phase import TrialPhase, check
 from podium.domain.snapshot import GpuView
@@ -15,8 +16,11 @@ from podium.simulation.system.scenario import Timing
 from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
 
 _ON_THE_WAY = frozenset(
-    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESUMING}
+    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}
 )  # of a hand-over that was ordered: nobody gains or loses a share by it
+_BY_ITSELF = frozenset(
+    {State.CREATING, State.GATED, State.STARTING, State.RESTORING}
+)  # the operator sees it of the pod
 
 
 class Reports:
@@ -52,9 +56,20 @@ class Reports:
         self._nodes[node.spec.name] = node
         self._soon()
 
+    def drains(self, node: Node) -> None:
+        """It does, or does no more: written by a person, so that the operator sees it at once."""
+        for gpu in node.gpus:
+            gpu.view = replace(gpu.view, draining=node.draining)
+        self._heard()
+
     def pod(self, trial: Trial, phase: TrialPhase) -> None:
         """What the operator sees of the pod itself, or has written itself: at once."""
         self._see(trial, phase)
+        self._heard()
+
+    def carried(self, trial: Trial) -> None:
+        """It has a new pod, and its life begins anew: no phase of the old one came before."""
+        trial.see(TrialPhase.PENDING)
         self._heard()
 
     def _soon(self) -> None:
@@ -67,11 +82,13 @@ class Reports:
         states, nodes, more = self._states, self._nodes, self._more
         self._states, self._nodes, self._more = {}, {}, False
         for trial in states:
-            if trial.state is not None and (trial.node is None or trial.node.up):  # else nobody is left to tell
-                self._see(trial, PHASES[trial.state])
+            state, node = trial.state, trial.node
+            # else nobody is left to tell
+            if state is not None and (node is None or (node.up and (not node.silent or state in _BY_ITSELF))):
+                self._see(trial, PHASES[state])
         for node in nodes.values():
             for gpu in node.gpus:
-                gpu.view = _gpu_view(gpu, node)
+                gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node)
         if more:
             self._heard()
         else:
@@ -81,6 +98,11 @@ class Reports:
         if phase is not trial.view.phase:
             check(trial.view.phase, phase)
         trial.see(phase)
+
+
+def _old_view(gpu: Gpu, node: Node) -> GpuView:
+    """What its agent said last: it can start nothing."""
+    return replace(gpu.view, health="Unknown" if node.unheard else gpu.view.health)
 
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
@@ -100,5 +122,7 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         in_effect=gpu.reached == gpu.ordered,
         free_shares=max(0, old.shares - len(here)),
         memory_total=old.memory_total,
+        draining=old.draining,
+        carries=old.carries,
         memory_reserved=sum([t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory]),
     )

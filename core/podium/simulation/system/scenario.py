@@ -38,6 +38,8 @@ class Method:
     `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
     `basis`: what the seconds go by where nobody gave them, for people. `stays`: it is suspended where it is; else it
     saves (`suspend`), its pod ends, and it goes on in a new one (`resume`: until its first step there, for people).
+    `carries`: nodes carry a suspended trial to one another alive, where its job lets them (`JobView.carries`); it then
+    stands still for `carry` seconds, half of them until its image is pushed, half until it is restored.
     """
 
     name: str = "freeze"
@@ -47,6 +49,8 @@ class Method:
     keeps_memory: bool = True
     basis: str = ""
     stays: bool = True
+    carries: bool = False
+    carry: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,8 @@ class Timing:
     # for each value and for each step of a hand-over would be most of a simulation (operator: 0)
     progress: float = 1.0
     cycle: float = math.inf  # a cycle runs at least this often (operator: 2); by default only when something changed
+    # between two reports of an agent: placement sees how much each GPU works and holds as of the last one; 0: as of now
+    telemetry: float = 0.0
     evict: float = 60.0  # from a node's end until its pods are given up
     stuck: float = 60.0  # a pod without a node for so long is not counted on
 
@@ -118,13 +124,29 @@ class Timing:
 @dataclass(frozen=True, slots=True)
 class Faults:
     """Mean seconds between accidents (exponential), infinity = never. `node`: each node; `repair`: mean until it is
-    back; `pod`: each pod is lost by the cluster's fault; `crash`: each pod's process ends in an error of its own.
+    back; `pod`: each pod is lost by the cluster's fault; `crash`: each pod's process ends in an error of its own;
+    `silence`: each agent falls silent, `silent`: mean until it speaks again.
     """
 
     node: float = math.inf
     repair: float = 600.0
     pod: float = math.inf
     crash: float = math.inf
+    silence: float = math.inf
+    silent: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Seconds from the beginning, from which on and until when a node takes no trials."""
+
+    node: str
+    at: float
+    until: float = math.inf
+
+    def __str__(self) -> str:
+        until = "on" if math.isinf(self.until) else f"until {self.until:g} s"
+        return f"{self.node} takes no trials from {self.at:g} s {until}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +158,7 @@ class Scenario:
     seed: int = 0
     longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
     levelling: Levelling | None = None  # as the operator's configuration has it
+    drains: tuple[Drain, ...] = ()
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
@@ -151,3 +174,16 @@ class Scenario:
             if not 1 <= job.view.gpus_per_trial <= most:
                 text = f"{job.view.gpus_per_trial} GPUs a trial; a node has {most} at most, and 1 is the least here"
                 raise SimulationError(f"job {job.key.name}: {text}")
+        for drain in self.drains:
+            if drain.node not in names:
+                text = f"drains: node {drain.node!r} is none of the nodes ({', '.join(names)}); name one of these"
+                raise SimulationError(text)
+            if not 0.0 <= drain.at < drain.until or math.isinf(drain.at):
+                text = f"drains: node {drain.node} drains from {drain.at:g} s until {drain.until:g} s, which is no time"
+                raise SimulationError(f"{text}; give a beginning from 0 s on, and an end after it or none")
+        if not 0.0 <= self.timing.telemetry < math.inf:
+            text = f"timing.telemetry: {self.timing.telemetry:g} s are no time between two reports"
+            raise SimulationError(f"{text}; give 0 (placement sees GPUs as they are) or more")
+        if not (self.faults.silence > 0.0 and 0.0 <= self.faults.silent < math.inf):
+            text = f"faults.silence, faults.silent: each {self.faults.silence:g} s for {self.faults.silent:g} s"
+            raise SimulationError(f"{text} is no time; give more than 0, and 0 or more")

@@ -5,26 +5,31 @@ The device plugin's part, which GPUs of the node, is the least loaded that fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from podium.placement.base import Question
-from podium.placement.fit import refuse, usable
+from podium.placement.fit import STALE_AFTER, refuse, usable
 from podium.placement.load_balance import LOAD_BALANCE
 from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
-    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. O(GPUs log GPUs) of the nodes
-    that have trials, and of one of those without any that are alike: of these there may be thousands.
+    """The GPUs whose shares its pod gets, all of one node; empty where there is no room. A node of which nothing recent
+    is known is taken where no other one has room: it scores in the middle, and the best one that is known above that.
+    O(GPUs log GPUs) of the nodes that have trials, and of one of those without any that are alike: of these there may
+    be thousands.
     """
     need, known = _need(trial.job), trial.job.spec.fact(trial.number).node
+    if trial.way is not None and trial.arrives:  # by its required affinity
+        known = trial.way.target
     empty: dict[tuple[int, int, int], float | None] = {}
     best: tuple[float, str, Node] | None = None
     for node in nodes:
-        if not node.up or (known and known != node.spec.name):
+        if not node.up or node.draining or (known and known != node.spec.name):
             continue
-        if node.trials:
+        if node.trials or node.gpus[0].shown is not None:
             cost = _cost(need, node)
         else:
             kind = node.spec.gpus, node.spec.shares, node.spec.memory
@@ -42,15 +47,17 @@ def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:
 
 
 def _cost(need: PodNeed, node: Node) -> float | None:
-    """None: there is no room."""
+    """None: there is no room; infinity: there may be, and nothing recent is known of it."""
     view = _view(node)
     if refuse(need, view, 0.0) is not None or len(_open(need, view)) < need.gpus:
         return None
-    return LOAD_BALANCE.cost(Question(need), view) or 0.0
+    return math.inf if node.stale else LOAD_BALANCE.cost(Question(need), view) or 0.0
 
 
 def _open(need: PodNeed, view: NodeView) -> list[GpuReading]:
-    return [gpu for gpu in usable(need, view, fresh=True) if gpu.trials < gpu.shares]
+    """Shares are the kubelet's own count, and always known."""
+    fresh = not view.stale(0.0, STALE_AFTER)
+    return [gpu for gpu in usable(need, view, fresh) if gpu.trials < gpu.shares]
 
 
 def _need(job: Job) -> PodNeed:
@@ -60,19 +67,22 @@ def _need(job: Job) -> PodNeed:
 
 
 def _view(node: Node) -> NodeView:
-    return NodeView(node.spec.name, tuple(_reading(gpu, node) for gpu in node.gpus), reported_at=0.0)
+    """As of time 0, so that what is known of the node is either of now or long past."""
+    at = -math.inf if node.stale else 0.0
+    return NodeView(node.spec.name, tuple(_reading(gpu, node) for gpu in node.gpus), reported_at=at)
 
 
 def _reading(gpu: Gpu, node: Node) -> GpuReading:
     here = [trial for trial in node.trials if gpu in trial.gpus]
     # the ledger: what stays on the GPU whoever works, and what the one at work uses
     kept = sum(t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory)
+    shown = gpu.shown
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
         memory_reserved=kept,
-        memory_used=kept,
-        sm_utilization=100.0 if any(t.occupies for t in here) else 0.0,
+        memory_used=kept if shown is None else shown.memory,
+        sm_utilization=shown.work if shown is not None else 100.0 if any(t.occupies for t in here) else 0.0,
         health="Healthy",
         shares=node.spec.shares,
         trials=len(here),

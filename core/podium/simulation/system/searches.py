@@ -44,6 +44,8 @@ def search(
         moves_memory=not method.keeps_memory,
         freezes=method.stays,
         saves=not method.stays,
+        saves_at="nowhere" if method.stays else "anywhere",
+        carries=method.carries,
     )
     return SimJob(view, pool.trials, method)
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from podium.domain.carrying import HELD, OPEN, CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
 from podium.policies.base import Policy
 from podium.simulation.recorded import RecordedTrial
+from podium.simulation.system.outcome import TRAINING
 from podium.simulation.system.scenario import NodeSpec, SimJob
 
 
@@ -30,11 +32,18 @@ class State(Enum):
     SAVING = auto()
     SUSPENDING = auto()
     SUSPENDED = auto()
+    LEAVING = auto()  # suspended, and made into an image from which it goes on on another node
+    RESTORING = auto()  # there: its gate is open
     RESUMING = auto()
     ENDED = auto()  # its process has; its pod does not say so yet
 
 
-OCCUPIES = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING, State.SUSPENDING, State.RESUMING})
+OCCUPIES = frozenset(
+    {
+        *(State.STARTING, State.LOADING, State.RUNNING, State.SAVING),
+        *(State.SUSPENDING, State.RESTORING, State.RESUMING),
+    }
+)
 PHASES: Mapping[State, TrialPhase] = {
     State.PLACING: TrialPhase.PENDING,
     State.CREATING: TrialPhase.PENDING,
@@ -45,8 +54,21 @@ PHASES: Mapping[State, TrialPhase] = {
     State.SAVING: TrialPhase.RUNNING,
     State.SUSPENDING: TrialPhase.SUSPENDING,
     State.SUSPENDED: TrialPhase.SUSPENDED,
+    State.LEAVING: TrialPhase.SUSPENDED,
+    State.RESTORING: TrialPhase.RUNNING,
     State.RESUMING: TrialPhase.RESUMING,
     State.ENDED: TrialPhase.RUNNING,
+}
+
+# how a GPU is used meanwhile, for people
+USES: Mapping[State, str] = {
+    State.STARTING: "starting",
+    State.LOADING: "loading",
+    State.RUNNING: TRAINING,
+    State.SAVING: "saving",
+    State.SUSPENDING: "suspending",
+    State.RESTORING: "restoring",
+    State.RESUMING: "resuming",
 }
 
 
@@ -60,10 +82,18 @@ class Job:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much a GPU works (percent) and holds (bytes)."""
+
+    work: float = 0.0
+    memory: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Gpu:
     """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
-    carried out.
+    carried out. `shown`: its use as of the agent's last report; None: as it is. `changed`: when that was another last.
     """
 
     uuid: str
@@ -73,12 +103,23 @@ class Gpu:
     ordered: int = 0
     known: int = 0
     reached: int = 0
+    shown: Use | None = None
+    changed: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
 class Node:
+    """`act` counts what became of its agent: `silent`, it does nothing; `unheard`, for so long that the operator does
+    not believe it, and `stale`, nor does placement. `draining`: it takes no trials.
+    """
+
     spec: NodeSpec
+    act: int = 0
     up: bool = True
+    silent: bool = False
+    unheard: bool = False
+    stale: bool = False
+    draining: bool = False
     gpus: list[Gpu] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
 
@@ -96,6 +137,23 @@ class Written:
     out: float = 0.0
     back: float = 0.0
     switch: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """Of a live trial from `node` to `target`; `attempt`: of its pod there; `since`: when the phase began; `known`:
+    values that it had shown when that was made; `pushed`: its image is in the registry, with all that it did.
+    """
+
+    node: str
+    target: str
+    reason: str
+    attempt: int
+    since: float
+    phase: CarryPhase = CarryPhase.ASKED
+    code: str = ""
+    known: int = 0
+    pushed: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -123,6 +181,8 @@ class Trial:
     saved: float | None = None  # seconds of training that a later pod finds
     leaving: bool = False
     told: bool = False  # its node knows that it is to go
+    asked: bool = False  # its node knows that it is to be carried to another one: it gets no turn
+    way: Way | None = None
     stuck: bool = False
     failures: int = 0
     disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
@@ -133,6 +193,7 @@ class Trial:
     ended: float | None = None
     suspensions: int = 0  # that are done
     saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
+    carries: int = 0  # to another node, alive
     out: float = 0.0  # seconds that they took
     back: float = 0.0
     # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
@@ -151,6 +212,18 @@ class Trial:
         """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
         back = [seconds for _, seconds in self.recent if seconds is not None]
         return sum(out for out, _ in self.recent) / len(self.recent) + sum(back) / len(back) if back else None
+
+    @property
+    def arrives(self) -> bool:
+        """Its pod goes on from an image, and has not shown yet that it does."""
+        way = self.way
+        return way is not None and way.phase in OPEN and self.attempt >= way.attempt
+
+    @property
+    def in_image(self) -> bool:
+        """All that it did is in an image that its next pod goes on from."""
+        way = self.way
+        return way is not None and way.phase in HELD and way.pushed and self.attempt < way.attempt
 
     def charged(self, now: float) -> float:
         """GPU seconds until now."""
@@ -191,4 +264,18 @@ class Trial:
             saved=saved,
             switch=self.written.switch,
             parameters=old.parameters,
+        )
+        if self.way is not None:
+            self.view = self._on_its_way(self.view, self.way)
+
+    def _on_its_way(self, view: TrialView, way: Way) -> TrialView:
+        new = self.attempt >= way.attempt
+        carrying = None if view.pod is None or (new and way.phase is CarryPhase.ARRIVED) else way.phase
+        return replace(
+            view,
+            suspend=carrying in HELD and not new,
+            carrying=carrying,
+            carried=carrying is not None and new,
+            carried_to=None if carrying is None else way.target,
+            bound_for=way.target if way.phase in OPEN else None,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.scenario import Timing
-from podium.simulation.system.truth import Trial, Written
+from podium.simulation.system.truth import Node, Trial, Written
 
 _ROUNDING = 1e-9  # of sums of seconds: the fourth look after a write is not before its 2 s
 
@@ -41,6 +41,7 @@ class Writer:
         self._timing = timing
         self._progress = progress
         self._desks: dict[Trial, _Desk] = {}  # of pods that have begun
+        self._owed: dict[Trial, tuple[Node, Written]] = {}  # of pods that ended where the agent was silent
         self.measured = 0  # another number whenever more is known of what suspensions take
 
     def begin(self, trial: Trial) -> None:
@@ -74,12 +75,27 @@ class Writer:
         desk.ended, desk.last, desk.looked = True, -math.inf, self._queue.now
         self._plan(trial, desk, self._queue.now + self._timing.log)
 
-    def close(self, trial: Trial) -> None:
-        """Its pod says that it is over, which counts only once its record is whole."""
+    def close(self, trial: Trial, node: Node | None) -> None:
+        """Its pod says that it is over, which counts only once its record is whole, if its agent is there."""
         desk = self._desks.pop(trial, None)
         if desk is not None:
             desk.act += 1
-        self._set(trial, trial.record(self._queue.now))
+        record = trial.record(self._queue.now)
+        if node is not None and node.silent:
+            self._owed[trial] = node, record
+        else:
+            self._set(trial, record)
+
+    def back(self, node: Node) -> None:
+        """Its agent is heard again, and writes all that it could not."""
+        for trial in node.trials:
+            desk = self._desks.get(trial)
+            if desk is not None:
+                desk.looked, desk.news = self._queue.now, True
+                self._plan(trial, desk, self._queue.now)
+        for trial in [trial for trial, (where, _) in self._owed.items() if where is node]:
+            _, record = self._owed.pop(trial)
+            self._queue.after(self._timing.notice, self._shown, trial, record)
 
     def _plan(self, trial: Trial, desk: _Desk, earliest: float) -> None:
         """The next write, at the first look that may make one."""
@@ -94,8 +110,8 @@ class Writer:
         self._queue.at(time, self._write, trial, desk, guard=desk)
 
     def _write(self, trial: Trial, desk: _Desk) -> None:
-        if trial.node is None or not trial.node.up:
-            return  # nobody is left to tell
+        if trial.node is None or not trial.node.up or trial.node.silent:
+            return  # nobody is left to tell, or there will be (`back`)
         now = self._queue.now
         desk.last, desk.looked, desk.news = now, now, False
         self._queue.after(self._timing.notice, self._shown, trial, trial.record(now))
