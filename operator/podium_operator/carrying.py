@@ -11,7 +11,17 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 
 from podium.domain.actions import Carry
-from podium.domain.carrying import DRAINS, OPEN, PASSING, REST_SECONDS, UNDONE, CarryFacts, CarryPhase, follow
+from podium.domain.carrying import (
+    DRAINS,
+    LEVELS_AGAIN_SECONDS,
+    OPEN,
+    PASSING,
+    REST_SECONDS,
+    UNDONE,
+    CarryFacts,
+    CarryPhase,
+    follow,
+)
 from podium.domain.levelling import LEVELLING
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import TrialKey
@@ -23,7 +33,6 @@ from podium_operator.world import World, trial_key
 
 ENDED = ("Succeeded", "Failed")
 GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
-LEVELS_AGAIN_SECONDS = 600.0
 
 
 def carryings(

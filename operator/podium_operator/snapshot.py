@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from podium.domain.carrying import HELD, METHOD
 from podium.domain.levelling import Levelling
+from podium.domain.observe import wants_room
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
@@ -120,6 +121,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         pinned=trial.spec.pinned,
         stopped=trial.spec.stopped,
         stuck=sight.stuck,
+        wants_room=sight.stuck and sight.pod is not None and wants_room(sight.pod.facts),
         leaving=sight.leaving,
         overdue=sight.overdue,
         pod_since=sight.pod.created if sight.pod else 0.0,
@@ -130,6 +132,7 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         carried_to=trial.status.carrying.target if trial.status.carrying and carrying else None,
         moves=trial.status.levelled.count if trial.status.levelled else 0,
         bound_for=bound_for(trial, sight),
+        ended=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
         parameters=tuple(trial.spec.parameters.items()),
     )
 

@@ -35,6 +35,7 @@ NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be c
 # codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
 PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
 REST_SECONDS = 5.0
+LEVELS_AGAIN_SECONDS = 600.0  # after which one that fell back is carried again to level the GPUs
 DRAINED_SECONDS = 1800.0  # for which an image, all that is left of the trial, waits for a node that drains
 DRAINS = "TargetDrains"  # code of `Pushed` while it does so: the phase is then as old as that
 UNDONE = "Its node takes trials again: it goes on there."

@@ -91,6 +91,7 @@ class TrialView:
     pinned: bool = False
     stopped: bool = False
     stuck: bool = False  # its pod has found no node or could not start for long
+    wants_room: bool = False  # and that for want of room, which the end of another trial of its job would make
     leaving: bool = False  # its pod is being deleted: it may still save, and takes its share until it is gone
     overdue: bool = False  # and should be gone for long: nobody knows when it will be
     pod_since: float = 0.0  # when that pod was created
@@ -101,6 +102,7 @@ class TrialView:
     carried_to: str | None = None  # the node that it goes to, or came to
     moves: int = 0  # times that it was moved to level the GPUs
     bound_for: str | None = None  # the node that it is on its way to, if Podium chose one
+    ended: float | None = None  # when it was finished
     parameters: tuple[tuple[str, Scalar], ...] = ()  # what it tries
 
     @property

@@ -8,18 +8,20 @@ must never keep out a trial that would use it, and never keep a job from ending.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium.domain.snapshot import JobKey, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing, ending, without
 from podium.planning.ranking import Standing
 from podium.policies.base import Admission
 
 STOPPED = TrialPhase.EARLY_STOPPED
+PLACING_SECONDS = 30.0  # in which kube-scheduler tries again a pod that it found no node for, once there is room
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,12 @@ class Cut:
     actions: tuple[Action, ...]
     standings: Mapping[TrialKey, Standing]
     closing: Closing
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    actions: tuple[Action, ...] = ()
+    wake_at: float | None = None  # when a place that was left is to have found who needs it
 
 
 def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
@@ -44,7 +52,7 @@ def cut(standings: Mapping[TrialKey, Standing], closing: Closing) -> Cut:
 
 def release(
     snapshot: Snapshot, standings: Mapping[TrialKey, Standing], planned: Sequence[Action], closing: Closing
-) -> tuple[Action, ...]:
+) -> Released:
     """Ends trials that wait while nothing else of their job can go on: one, the last by rank, where another trial needs
     its place; all where the policy wants nobody any more. `planned`: what this cycle creates and requeues. O(n).
     """
@@ -55,38 +63,45 @@ def release(
             mine.append(standing)
     held_up = [mine for _, mine in sorted(by_job.items()) if not any(_goes_on(s, snapshot.now) for s in mine)]
     if not held_up:
-        return ()  # nearly always
+        return Released()  # nearly always
     keys = {trial.key: trial.job for trial in snapshot.trials}
     # what is created, requeued or ended makes room or work of its own: look again when it shows
     changing = {a.job for a in planned if isinstance(a, CreateTrial)}
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
-    count: dict[JobKey, int] = {}
+    of_job: dict[JobKey, list[TrialView]] = {}
     for trial in snapshot.trials:
-        count[trial.job] = count.get(trial.job, 0) + 1
+        of_job.setdefault(trial.job, []).append(trial)
     actions: list[Action] = []
+    wakes: list[float] = []
     for mine in held_up:
         key, waiting = mine[0].job.key, [s for s in mine if s.waits]
         if key in changing or mine[0].job.suspended:
             continue
-        if len(waiting) == len(mine) and count[key] >= mine[0].job.max_trials:
+        if len(waiting) == len(mine) and len(of_job[key]) >= mine[0].job.max_trials:
             for s in waiting:
                 text = "Its policy lets it wait and wants no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
         placed = [s for s in waiting if _has_good_gpu(s, snapshot)]
-        if placed:
+        left_at = max((trial.ended for trial in of_job[key] if trial.ended is not None), default=-math.inf)
+        if placed and any(s.trial.wants_room for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
+            wakes.append(left_at + PLACING_SECONDS)
+        elif placed:
             last = max(placed, key=lambda s: s.ranked.rank)
             text = "Its policy lets it wait and ranks it last of those: another trial needs its place."
             actions += ending(last.trial, STOPPED, "PlaceNeeded", text)
-    return tuple(actions)
+    return Released(tuple(actions), min(wakes, default=None))
 
 
 def _goes_on(standing: Standing, now: float) -> bool:
-    """Whether it works, or will without our help: a pod, a back-off that passes, a user who lets it go on."""
+    """Whether it works, or will without our help: a pod that has room, a back-off that passes, a user who lets it go
+    on.
+    """
     trial = standing.trial
-    return not standing.waits and (trial.pod is not None or trial.retry_at > now or trial.suspend)
+    has_pod = trial.pod is not None and not trial.wants_room
+    return not standing.waits and (has_pod or trial.retry_at > now or trial.suspend)
 
 
 def _has_good_gpu(standing: Standing, snapshot: Snapshot) -> bool:

@@ -39,7 +39,7 @@ def plan(snapshot: Snapshot) -> Plan:
     others = (*leaving.actions, *carried.actions, *creation.actions)
     levelled = level(snapshot, ranked, ordering.claims, others)
     released = release(snapshot, ranked, (*others, *levelled.actions), closing)
-    ended = {action.trial for action in released if isinstance(action, EndTrial)}
+    ended = {action.trial for action in released.actions if isinstance(action, EndTrial)}
     lost = frozenset(gpu.uuid for gpu in snapshot.gpus if gpu.lost)
 
     def ranks() -> Iterator[Place]:
@@ -50,7 +50,7 @@ def plan(snapshot: Snapshot) -> Plan:
     deadlines = [
         j.deadline for j in snapshot.jobs if j.deadline is not None and j.deadline > snapshot.now and not j.finished
     ]
-    parts = (ordering, leaving, creation, levelled)
+    parts = (ordering, leaving, creation, levelled, released)
     wakes = [at for at in (*(part.wake_at for part in parts), *deadlines) if at is not None]
     return Plan(
         actions=(
@@ -59,7 +59,7 @@ def plan(snapshot: Snapshot) -> Plan:
             *ordering.orders,
             *others,
             *levelled.actions,
-            *released,
+            *released.actions,
         ),
         ranks=Places(ranks),
         wake_at=min(wakes, default=None),

@@ -114,6 +114,7 @@ def make_trial(
     pinned: bool = False,
     stopped: bool = False,
     stuck: bool = False,
+    wants_room: bool = False,
     leaving: bool = False,
     overdue: bool = False,
     pod_since: float = 0.0,
@@ -123,6 +124,7 @@ def make_trial(
     carried_to: str | None = None,
     moves: int = 0,
     bound_for: str | None = None,
+    ended: float | None = None,
     parameters: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> TrialView:
     """`values` is a curve with one point a step. A trial with GPUs has a pod unless told otherwise."""
@@ -146,6 +148,7 @@ def make_trial(
         pinned=pinned,
         stopped=stopped,
         stuck=stuck,
+        wants_room=wants_room,
         leaving=leaving,
         overdue=overdue,
         pod_since=pod_since,
@@ -155,6 +158,7 @@ def make_trial(
         carried_to=carried_to,
         moves=moves,
         bound_for=bound_for,
+        ended=ended,
         parameters=tuple(parameters.items()),
     )
 

@@ -12,6 +12,7 @@ from plans import P, of, orders, sound, why
 from podium.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Scalar, Snapshot
+from podium.planning.cutting import PLACING_SECONDS
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 AT_RUNG = [[0.1, 0.2], [0.1, 0.8], [0.1, 0.4], [0.1, 0.6]]  # two points: the only rung of a search of four steps
@@ -119,6 +120,32 @@ def test_one_place_at_a_time_is_freed() -> None:
     trials = [replace(t, phase=P.EARLY_STOPPED) if t.number == 0 else t for t in snapshot.trials]
     made = sound(replace(snapshot, trials=tuple(trials)))
     assert of(made, EndTrial) == []
+
+
+HOMELESS = [
+    ("nothing is known of why", {"stuck": True}, None, {}, None),
+    ("others have its room", {"stuck": True, "wants_room": True}, None, {"job-0": "PlaceNeeded"}, None),
+    ("a place was left a moment ago", {"stuck": True, "wants_room": True}, -10.0, {}, PLACING_SECONDS - 10.0),
+    ("it did not help", {"stuck": True, "wants_room": True}, -PLACING_SECONDS, {"job-0": "PlaceNeeded"}, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("pod", "left", "expected", "wake"), [row[1:] for row in HOMELESS], ids=[row[0] for row in HOMELESS]
+)
+def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
+    pod: dict[str, bool], left: float | None, expected: dict[str, str], wake: float | None
+) -> None:
+    """Shares are free, but not the memory, or the CPUs: nobody would ever work again."""
+    snapshot = search(ONE_VALUE, settings={"eta": 6}, max_trials=6)
+    new = make_trial(4, pod="job-4-0", **pod)
+    if left is not None:
+        left += snapshot.now
+    before = make_trial(5, values=[0.1], phase=P.EARLY_STOPPED, gpu_seconds=1.0, ended=left)
+    trials = (*snapshot.trials, new, *([before] if left is not None else []))
+    made = sound(replace(snapshot, trials=trials))
+    assert ended(made) == expected
+    assert made.wake_at == (None if wake is None else snapshot.now + wake)
 
 
 def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from simulated import AT_ONCE
 
 from podium.domain.carrying import CarryFacts, CarryPhase, Moved, follow
 from podium.domain.levelling import Levelling
@@ -31,19 +32,6 @@ from podium.simulation.system.scenario import (
 )
 from podium.testing.builders import make_job
 
-AT_ONCE = Timing(
-    place=1.0,
-    gate=1.0,
-    begun=2.0,
-    found=2.0,
-    load=2.0,
-    ended=0.0,
-    log=0.5,
-    notice=0.0,
-    debounce=0.0,
-    order=0.0,
-    progress=0.0,
-)
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
 CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, carries=True, carry=20.0)

@@ -185,3 +185,26 @@ def test_what_is_being_deleted_is_not_planned_for() -> None:
         update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})}
     )
     assert snap(going).jobs == ()
+
+
+def unplaced(message: str) -> list[dict[str, str]]:
+    return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+
+
+@pytest.mark.parametrize(
+    ("message", "age", "wants_room"),
+    [
+        ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", 61.0, True),
+        ("0/2 nodes are available: 2 Insufficient podium.dev/gpu.", 61.0, True),
+        ("0/2 nodes are available: 2 MemoryReserved: 0 of 1 GPUs have 2.0 GiB beside what they declared", 61.0, True),
+        ("0/2 nodes are available: 2 Insufficient cpu.", 59.0, False),
+        ("0/2 nodes are available: 2 node(s) were unschedulable.", 61.0, False),
+        ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", 61.0, False),
+    ],
+)
+def test_a_pod_that_wants_room(message: str, age: float, wants_room: bool) -> None:
+    """What no end of another trial would make is not room."""
+    pod = make_pod(node=None, created=-age, conditions=unplaced(message))
+    (trial,) = snap(make_job(), make_trial(pod="sweep-0-0"), make_node(), pod).trials
+    assert trial.wants_room is wants_room
+    assert trial.stuck is (age > 60.0)

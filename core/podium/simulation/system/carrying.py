@@ -15,6 +15,7 @@ from podium.domain.carrying import (
     ASKED_SECONDS,
     DRAINED_SECONDS,
     DRAINS,
+    LEVELS_AGAIN_SECONDS,
     OPEN,
     PASSING,
     REST_SECONDS,
@@ -31,7 +32,6 @@ from podium.simulation.system.scenario import Timing
 from podium.simulation.system.truth import Node, Trial, Way
 
 HOLDS_GPU = ("HoldsGpu", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
-LEVELS_AGAIN_SECONDS = 600.0  # after which one that fell back is carried again to level the GPUs
 
 
 class Carrying:

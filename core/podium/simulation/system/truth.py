@@ -259,10 +259,12 @@ class Trial:
             gpu_seconds=self.written.gpu_seconds,
             retry_at=self.retry_at,
             stuck=self.stuck,
+            wants_room=self.stuck,
             leaving=self.leaving,
             pod_since=self.pod_since,
             saved=saved,
             switch=self.written.switch,
+            ended=self.ended,
             parameters=old.parameters,
         )
         if self.way is not None:
