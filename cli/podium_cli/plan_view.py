@@ -20,10 +20,10 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 
 def heading(found: Forecast) -> str:
-    view = found.view
+    view, searches = found.view, texts.count(len(found.own), "simulated search", "simulated searches")
     return (
-        f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {len(found.own)} "
-        f"simulated searches on curves of {texts.search(found.recording)}"
+        f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {searches} on "
+        f"curves of {texts.search(found.recording)}"
     )
 
 

@@ -16,7 +16,7 @@ def heading(contest: Contest) -> str:
     machine, costs = contest.machine, contest.machine.costs
     return (
         f"{texts.search(contest.recording)}: {contest.size} trials on {machine.gpus} GPUs, "
-        f"{costs.suspend:g} s + {costs.resume:g} s a switch, {contest.runs} searches. "
+        f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 

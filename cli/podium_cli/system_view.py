@@ -37,7 +37,7 @@ def heading(contest: SystemContest) -> str:
     return (
         f"{texts.search(contest.recording)}: {len(pool.trials)} trials on {where}, "
         f"{shares} trials to a GPU, {switch(method)}, {drained(place)}"
-        f"{len(contest.pools)} searches, "
+        f"{texts.count(len(contest.pools), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )
 

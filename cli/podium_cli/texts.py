@@ -28,9 +28,9 @@ def number(value: float | None, digits: int = 4) -> str:
     return plain if len(plain.lstrip("-")) > digits else f"{value:.{digits}g}"
 
 
-def count(things: int, name: str) -> str:
+def count(things: int, name: str, plural: str = "") -> str:
     """1 GPU, 2 GPUs."""
-    return f"{things} {name}{'' if things == 1 else 's'}"
+    return f"{things} {name if things == 1 else plural or f'{name}s'}"
 
 
 def step(value: float | None) -> str:
