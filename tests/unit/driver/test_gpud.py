@@ -129,7 +129,8 @@ def test_an_interval_covers_no_pause(gpud: Any, until: Until) -> None:
     mine = [i for i in gpud.log() if i.pid == worker.pid]
     # its last sample before began before the stop, its first after ended after it went on; nothing lies between
     assert [i for i in mine if i.sure_end > stopped and i.sure_start < goes_on] == []
-    assert all(i.nanoseconds <= (i.end - i.start) * 1.1e9 for i in mine)
+    # the kernel counts CPU time at its ticks: a short interval may have that of up to two from before
+    assert all(i.nanoseconds <= (i.end - i.start) * 1.1e9 + 20e6 for i in mine)
 
 
 def test_what_is_open_is_written_at_the_end(gpud: Any, until: Until) -> None:
