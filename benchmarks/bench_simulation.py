@@ -16,10 +16,11 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import process_time
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,6 +42,7 @@ BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
 LIKENED = ("envelope", "hermes", "slaq")
 NODES = (NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2))
 METHOD = Method(suspend=4.0, resume=4.0)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +76,23 @@ class Replay:
         return f"| {self.name} | {self.seconds:.2f} | {self.decisions} | {1e3 * self.seconds / self.decisions:.2f} |"
 
 
-def replayed(name: str, pool: Pool) -> Replay:
+def least(run: Callable[[], T]) -> tuple[T, float]:
+    """What it gives, and the seconds of the fastest run."""
     seconds = []
     for _ in range(RUNS):
-        policy, machine = create(name, {}), Machine(GPUS)
         begun = process_time()
-        history = replay(pool, policy, machine)
+        found = run()
         seconds.append(process_time() - begun)
-    return Replay(name, history.decisions, min(seconds))
+    return found, min(seconds)
+
+
+def replayed(name: str, pool: Pool) -> Replay:
+    history, seconds = least(lambda: replay(pool, create(name, {}), Machine(GPUS)))
+    return Replay(name, history.decisions, seconds)
 
 
 def timed(name: str, scenario: Scenario) -> Run:
-    seconds = []
-    for _ in range(RUNS):
-        begun = process_time()
-        outcome = simulate(scenario)
-        seconds.append(process_time() - begun)
-    return Run(name, outcome, min(seconds))
+    return Run(name, *least(lambda: simulate(scenario)))
 
 
 def search(policy: str, curves: Sequence[RecordedTrial], maximize: bool) -> Scenario:

@@ -14,14 +14,12 @@ from itertools import compress
 from typing import TypeVar
 
 from podium.placement.base import Policy, Question
-from podium.placement.fit import refuse_believed
+from podium.placement.fit import FULL, refuse_believed
 from podium.placement.scores import Ranking, costs_of, favoured, rank
 from podium.placement.views import NodeView, PodNeed
 from podium_extender.findings import Findings
 from podium_extender.views import Views
 
-# Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
-HELPED_BY_PREEMPTION = frozenset({"MemoryReserved", "NoFreeShare"})
 # Whose findings are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
 # until it is asked for; the first pod of a kind that is not kept costs a look at every node.
 KINDS_OF_PODS = 32
@@ -107,7 +105,7 @@ def _is_one(refusal: Refused | None) -> float:
 
 
 def refused(code: str, message: str) -> Refused:
-    return Refused(code, f"{code}: {message.rstrip('.')}", code in HELPED_BY_PREEMPTION)
+    return Refused(code, f"{code}: {message.rstrip('.')}", code in FULL)
 
 
 def _catch_up(findings: OrderedDict[K, Findings[T]], views: Views, now: float) -> None:

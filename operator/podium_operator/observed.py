@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import takewhile
 
-from podium.domain.observe import PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
+from podium.domain.observe import LAST_WORDS_SECONDS, PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
 from podium.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium.domain.snapshot import TrialKey
 from podium.schema.job import HyperParamJob
@@ -21,9 +21,6 @@ from podium_operator.seen_trial import SeenTrial
 from podium_operator.unwritten import unwritten
 from podium_operator.world import World, job_key, trial_key
 
-# the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
-# hangs, in the agent's longest pause. Without an agent a search is so much longer, no more
-LAST_WORDS_SECONDS = 45.0
 SAME_MOMENT_SECONDS = 2.0  # what the kubelet and the agent call a container's end: one in whole seconds
 LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
 STUCK_SECONDS = 60.0  # a pod that found no node or cannot start for so long needs a person

@@ -1,5 +1,6 @@
 """Whether a node would take a trial's next pod: what kube-scheduler would ask of it, looked at before the pod that the
-trial has now is given up for that. Pure; used by `leveller` with what the API server says of the node and its pods.
+trial has now is given up for that; and whether room is what a pod without a node wants. Pure; used by `leveller` with
+what the API server says of the node and its pods, and by `snapshot`.
 
 What is not looked at (a volume bound to a zone, other pods' affinities) is left to the scheduler, which may put the pod
 back: then the trial is moved ever more seldom.
@@ -12,6 +13,8 @@ from typing import Any
 
 from pydantic import Field
 
+from podium.domain.observe import PodFacts
+from podium.placement.fit import FULL
 from podium.placement.needs import others_matter
 from podium.placement.requests import requests_of
 from podium.schema.base import ObjectMeta, StatusModel
@@ -20,6 +23,8 @@ from podium.schema.quantity import to_thousandths
 
 SHARES = "podium.dev/"  # counted by the planner, GPU by GPU
 _BARS = ("NoSchedule", "NoExecute")
+# of a node that would take the pod if others were gone: by kube-scheduler, and by our extender's filter
+_FULL = ("Insufficient ", "Too many pods", *(f"{code}: " for code in sorted(FULL)))
 
 
 class Taint(StatusModel):
@@ -57,6 +62,11 @@ class Node(StatusModel):
     metadata: ObjectMeta
     spec: _NodeSpec = Field(default_factory=_NodeSpec)
     status: _NodeStatus = Field(default_factory=_NodeStatus)
+
+
+def wants_room(pod: PodFacts) -> bool:
+    """Whether it has no node, on some of them for want of room."""
+    return pod.node is None and any(words in pod.unschedulable for words in _FULL)
 
 
 def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, Any]) -> str | None:

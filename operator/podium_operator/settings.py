@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from podium.domain.observe import AGENT_STALE_SECONDS
 from podium_cluster.settings import ClusterSettings
 
 
@@ -44,4 +45,6 @@ class OperatorSettings(ClusterSettings):
     cycle_seconds: float = Field(2.0, gt=0, le=60, description="a cycle runs at least this often")
     debounce_seconds: float = Field(0.05, ge=0, le=5, description="changes that come within this time share a cycle")
     status_seconds: float = Field(2.0, ge=0, le=60, description="between two status patches that only change figures")
-    agent_stale_seconds: float = Field(45.0, gt=0, le=600, description="an agent silent for longer is not believed")
+    agent_stale_seconds: float = Field(
+        AGENT_STALE_SECONDS, gt=0, le=600, description="an agent silent for longer is not believed"
+    )

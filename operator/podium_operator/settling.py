@@ -8,7 +8,7 @@ in the same patch, so a hold that is still open means that more is to come. Neve
 
 from __future__ import annotations
 
-from podium_operator.observed import LAST_WORDS_SECONDS
+from podium.domain.observe import LAST_WORDS_SECONDS
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from podium.domain.carrying import HELD, METHOD
 from podium.domain.levelling import Levelling
-from podium.domain.observe import wants_room
 from podium.domain.phase import FINAL
 from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.job_view import job_view
@@ -17,6 +16,7 @@ from podium.schema.trial import SuspensionRecord
 from podium_operator.carrying import standing
 from podium_operator.leveller import bound_for
 from podium_operator.observed import Sight
+from podium_operator.rooms import wants_room
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.world import World, job_key, trial_key

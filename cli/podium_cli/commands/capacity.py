@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
 import re
@@ -13,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from podium.simulation.recorded import open_text
 from podium_cli import texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
@@ -126,7 +126,7 @@ def _lines(path: Path) -> Iterator[Iterator[str]]:
             yield line
 
     try:
-        with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
+        with open_text(path, newline="") as file:
             yield counted(file)
     except (EOFError, zlib.error) as error:
         text = f"{path}: after line {read}: the gzip data is cut off or damaged ({error}); fetch the file again"

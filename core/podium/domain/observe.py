@@ -37,8 +37,11 @@ _PATIENT = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "E
 _WRONG_SPEC = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
 _NO_START = _PATIENT | _WRONG_SPEC
 _NEVER_STARTED = frozenset({"StartError", "ContainerCannotRun"})
-# of a node that would take the pod if others were gone: by kube-scheduler, and by our extender's filter
-_NO_ROOM = ("Insufficient ", "Too many pods", "NoFreeShare: ", "MemoryReserved: ")
+# of a node's agent after which the operator does not believe it (a setting, of which this is the default)
+AGENT_STALE_SECONDS = 45.0
+# the agent's last patch of a trial follows its end within about two seconds; with the API away before, or a volume that
+# hangs, in the agent's longest pause. Without an agent a search is so much longer, no more
+LAST_WORDS_SECONDS = 45.0
 _FIRST_RETRY = 2.0
 _LONGEST_RETRY = 300.0
 
@@ -152,11 +155,6 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
     return PodEnd("OwnFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
-
-
-def wants_room(pod: PodFacts) -> bool:
-    """Whether it has no node, on some of them for want of room."""
-    return pod.node is None and any(words in pod.unschedulable for words in _NO_ROOM)
 
 
 def vanished(reason: str, taken: str) -> PodEnd:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
+# Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
+FULL = frozenset({"MemoryReserved", "NoFreeShare"})  # codes
 
 
 def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> Refusal | None:

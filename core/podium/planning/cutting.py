@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import JobKey, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium.planning.completion import Closing, ending, without
 from podium.planning.ranking import Standing
 from podium.policies.base import Admission
@@ -70,22 +70,19 @@ def release(
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
-    of_job: dict[JobKey, list[TrialView]] = {}
-    for trial in snapshot.trials:
-        of_job.setdefault(trial.job, []).append(trial)
     actions: list[Action] = []
     wakes: list[float] = []
     for mine in held_up:
         key, waiting = mine[0].job.key, [s for s in mine if s.waits]
         if key in changing or mine[0].job.suspended:
             continue
-        if len(waiting) == len(mine) and len(of_job[key]) >= mine[0].job.max_trials:
+        if len(waiting) == len(mine) and len(closing.of_job[key]) >= mine[0].job.max_trials:
             for s in waiting:
                 text = "Its policy lets it wait and wants no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
         placed = [s for s in waiting if _has_good_gpu(s, snapshot)]
-        left_at = max((trial.ended for trial in of_job[key] if trial.ended is not None), default=-math.inf)
+        left_at = max((trial.ended for trial in closing.of_job[key] if trial.ended is not None), default=-math.inf)
         if placed and any(s.trial.wants_room for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
             wakes.append(left_at + PLACING_SECONDS)
         elif placed:

@@ -32,6 +32,11 @@ CARRY_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), 
 CARRY_SECONDS_PER_GIB = 35.0
 
 
+def carry_seconds(memory: int) -> float:
+    """That a trial with so many bytes of GPU memory stands still when it is carried to another node alive."""
+    return CARRY_SECONDS + CARRY_SECONDS_PER_GIB * memory / 2**30
+
+
 @dataclass(frozen=True, slots=True)
 class Levelled:
     actions: tuple[Requeue | Carry, ...] = ()
@@ -233,7 +238,7 @@ def _worth(snapshot: Snapshot, move: _Move, usual: Callable[[], float | None]) -
     left = remaining(job, standing.trial, usual)
     cost = snapshot.costs.requeue
     if move.alive:
-        cost = CARRY_SECONDS + CARRY_SECONDS_PER_GIB * (job.memory or 0) / 2**30
+        cost = carry_seconds(job.memory or 0)
     if left is None or left < WORTH * cost:
         return None
     how = "it is carried there alive" if move.alive else "it saves and goes on there"

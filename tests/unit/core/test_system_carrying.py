@@ -11,12 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from simulated import AT_ONCE
+from simulated import AT_ONCE, curve
 
 from podium.domain.carrying import CarryFacts, CarryPhase, Moved, follow
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
-from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system import carrying
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.faults import Chance
@@ -41,7 +40,7 @@ NEVER = math.inf
 
 def job(*lengths: int, method: Method = CARRIED, checkpoints: bool = False, **more: Any) -> SimJob:
     """Trials of so many values; the first is placed on a."""
-    curves = tuple(RecordedTrial("t", {}, tuple(10.0 * (i + 1) for i in range(n)), (0.1,) * n) for n in lengths)
+    curves = tuple(curve(*(0.1,) * n) for n in lengths)
     given = {"policy": "fifo", "max_trials": len(curves), "max_steps": max(c.length for c in curves), **more}
     return SimJob(make_job(**given), curves, method, checkpoints)
 

@@ -7,47 +7,31 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import simulated
+from simulated import AT_ONCE, curve
 
 from podium.domain.actions import Plan
 from podium.domain.snapshot import Snapshot
 from podium.planning.planner import plan
-from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system import operator
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.faults import Chance
 from podium.simulation.system.outcome import TRAINING, Outcome
 from podium.simulation.system.scenario import (
     Faults,
-    Method,
     NodeSpec,
     Scenario,
     SimJob,
     SimulationError,
     Timing,
 )
-from podium.testing.builders import make_job
 
-AT_ONCE = Timing(
-    place=1.0,
-    gate=1.0,
-    begun=2.0,
-    found=2.0,
-    load=2.0,
-    ended=0.0,
-    log=0.5,
-    notice=0.0,
-    debounce=0.0,
-    order=0.0,
-    progress=0.0,
-)
 ONE, TWO = (NodeSpec("a", 1),), (NodeSpec("a", 1), NodeSpec("b", 1))
 NEVER = math.inf
 
 
-def job(*curves: tuple[float, ...], name: str = "job", **more: Any) -> SimJob:
-    found = tuple(RecordedTrial("t", {}, tuple(10.0 * (i + 1) for i in range(len(c))), c) for c in curves)
-    given = {"policy": "fifo", "max_trials": len(found), "max_steps": max(c.length for c in found), **more}
-    return SimJob(make_job(name, **given), found, Method(suspend=4.0, resume=3.0))
+def job(*values: tuple[float, ...], **more: Any) -> SimJob:
+    return simulated.job(*[curve(*each) for each in values], **more)
 
 
 @pytest.fixture

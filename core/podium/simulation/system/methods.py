@@ -13,7 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from podium.domain.carrying import METHOD as CARRIES
-from podium.planning.levelling import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
+from podium.planning.levelling import carry_seconds
 from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.system.scenario import Method, Timing
 
@@ -51,7 +51,7 @@ def method(name: str, memory: int | None, suspend: float | None, resume: float |
 
 def carrying(method: Method, memory: int) -> Method:
     """The same on nodes that carry trials to one another alive."""
-    return replace(method, carries=True, carry=CARRY_SECONDS + CARRY_SECONDS_PER_GIB * memory / 2**30)
+    return replace(method, carries=True, carry=carry_seconds(memory))
 
 
 def keeps_memory(name: str) -> bool:

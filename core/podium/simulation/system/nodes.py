@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from podium.domain.observe import AGENT_STALE_SECONDS
 from podium.placement.fit import STALE_AFTER
 from podium.simulation.system.faults import Chance
 from podium.simulation.system.pods import Pods
@@ -19,8 +20,6 @@ from podium.simulation.system.scenario import Drain, Timing
 from podium.simulation.system.telemetry import Telemetry
 from podium.simulation.system.truth import Node, State
 from podium.simulation.system.writer import Writer
-
-UNHEARD_AFTER = 45.0  # seconds after which the operator does not believe a silent agent (its `agent_stale_seconds`)
 
 
 class Nodes:
@@ -86,7 +85,7 @@ class Nodes:
             self._telemetry.silent(node)
             node.silent = True
             node.act += 1
-            self._queue.after(UNHEARD_AFTER, self._unheard, node, guard=node)
+            self._queue.after(AGENT_STALE_SECONDS, self._unheard, node, guard=node)
             self._queue.after(STALE_AFTER, self._stale, node, guard=node)
         self._queue.after(self._chance.agent_is_silent(), self._speaks, node)
 

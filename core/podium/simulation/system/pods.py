@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from podium.domain.carrying import CarryPhase
-from podium.domain.observe import retry_delay
+from podium.domain.observe import LAST_WORDS_SECONDS, retry_delay
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
 from podium.simulation.system.agent import Step, decide, unsettled
@@ -22,8 +22,6 @@ from podium.simulation.system.telemetry import Telemetry
 from podium.simulation.system.truth import OCCUPIES, USES, Node, State, Trial, Way
 from podium.simulation.system.writer import Writer
 
-# seconds that the operator waits for what a trial printed last, where no agent says it (`podium_operator.observed`)
-LAST_WORDS = 45.0
 _CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING})
 
 
@@ -250,7 +248,7 @@ class Pods:
         known = trial.job.spec.fact(trial.number).ended
         seen = self._timing.ended if known is None else known
         if trial.node is not None and trial.node.silent:
-            seen += LAST_WORDS
+            seen += LAST_WORDS_SECONDS
         self._then(trial, State.ENDED, seen, self._succeeded)
         self._writer.end(trial)
         self._act_on(trial)  # the GPU goes to the next without a round trip

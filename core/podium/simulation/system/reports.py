@@ -13,6 +13,7 @@ from podium.domain.phase import TrialPhase, check
 from podium.domain.snapshot import GpuView
 from podium.simulation.system.queue import Queue
 from podium.simulation.system.scenario import Timing
+from podium.simulation.system.telemetry import kept
 from podium.simulation.system.truth import PHASES, Gpu, Node, State, Trial
 
 _ON_THE_WAY = frozenset(
@@ -107,7 +108,7 @@ def _old_view(gpu: Gpu, node: Node) -> GpuView:
 
 def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
     old = gpu.view
-    here = [trial for trial in node.trials if gpu in trial.gpus and trial.state is not State.ENDED]
+    here = [trial for trial in gpu.trials if trial.state is not State.ENDED]
     at_work = [t for t in here if t.held_since is not None]
     holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
     return GpuView(
@@ -124,5 +125,5 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         memory_total=old.memory_total,
         draining=old.draining,
         carries=old.carries,
-        memory_reserved=sum([t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory]),
+        memory_reserved=kept(here),
     )

@@ -12,6 +12,7 @@ from podium.placement.base import Question
 from podium.placement.fit import STALE_AFTER, refuse, usable
 from podium.placement.load_balance import LOAD_BALANCE
 from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium.simulation.system.telemetry import kept, work
 from podium.simulation.system.truth import Gpu, Job, Node, Trial
 
 
@@ -73,16 +74,14 @@ def _view(node: Node) -> NodeView:
 
 
 def _reading(gpu: Gpu, node: Node) -> GpuReading:
-    here = [trial for trial in node.trials if gpu in trial.gpus]
-    # the ledger: what stays on the GPU whoever works, and what the one at work uses
-    kept = sum(t.job.view.memory or 0 for t in here if t.job.spec.method.keeps_memory)
-    shown = gpu.shown
+    here, shown = gpu.trials, gpu.shown
+    reserved = kept(here)
     return GpuReading(
         uuid=gpu.uuid,
         memory_total=node.spec.memory,
-        memory_reserved=kept,
-        memory_used=kept if shown is None else shown.memory,
-        sm_utilization=shown.work if shown is not None else 100.0 if any(t.occupies for t in here) else 0.0,
+        memory_reserved=reserved,
+        memory_used=reserved if shown is None else shown.memory,
+        sm_utilization=work(here) if shown is None else shown.work,
         health="Healthy",
         shares=node.spec.shares,
         trials=len(here),

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from podium.simulation.system.queue import Queue
-from podium.simulation.system.truth import Gpu, Node, Use
+from podium.simulation.system.truth import Node, Trial, Use
 
 
 class Telemetry:
@@ -42,12 +42,12 @@ class Telemetry:
         self._report(node)
         if not self.lags:
             for gpu in node.gpus:
-                gpu.shown = use(gpu)
+                gpu.shown = use(gpu.trials)
 
     def speaks(self, node: Node) -> None:
         """To be called when it is heard again, and reports at once."""
         for gpu in node.gpus:
-            gpu.shown = use(gpu) if self.lags else None
+            gpu.shown = use(gpu.trials) if self.lags else None
             gpu.changed = self._queue.now
 
     def _report(self, node: Node) -> None:
@@ -56,11 +56,19 @@ class Telemetry:
         last = math.floor(self._queue.now / self._period) * self._period
         for gpu in node.gpus:
             if gpu.changed <= last:
-                gpu.shown = use(gpu)
+                gpu.shown = use(gpu.trials)
 
 
-def use(gpu: Gpu) -> Use:
-    """Now. The ledger: what stays on the GPU whoever works. O(trials on the node)."""
-    here = [trial for trial in gpu.node.trials if gpu in trial.gpus]
-    kept = sum(trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory)
-    return Use(100.0 if any(trial.occupies for trial in here) else 0.0, kept)
+def use(here: Sequence[Trial]) -> Use:
+    """Of a GPU with these trials, now."""
+    return Use(work(here), kept(here))
+
+
+def work(here: Sequence[Trial]) -> float:
+    """Percent."""
+    return 100.0 if any(trial.occupies for trial in here) else 0.0
+
+
+def kept(here: Sequence[Trial]) -> int:
+    """Bytes, by the ledger: what stays on the GPU whoever works."""
+    return sum([trial.job.view.memory or 0 for trial in here if trial.job.spec.method.keeps_memory])

@@ -106,6 +106,11 @@ class Gpu:
     shown: Use | None = None
     changed: float = 0.0
 
+    @property
+    def trials(self) -> list[Trial]:
+        """With a share of it. O(trials on the node)."""
+        return [trial for trial in self.node.trials if self in trial.gpus]
+
 
 @dataclass(slots=True, eq=False)
 class Node:
