@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hpo_runs
 import numpy as np
-from hpo_bars import RIVALS, SET_FOR
+from hpo_bars import BARS, RIVALS, SET_FOR
 from hpo_held_out import Choice, measure_held_out
 from hpo_questions import Asked, fit, questions
 from hpo_refitted import Refitted
@@ -25,6 +25,8 @@ from podium.policies.envelope import Envelope
 from podium.simulation.compare import geometric_mean, ratios
 from podium.simulation.pools import Machine
 
+METRICS = ("a", "b", "c")  # against fifo
+LEAST = {(bar.family, bar.figure): bar.least for bar in BARS if bar.figure in METRICS}
 SHIPPED = Envelope()
 HYSTERESES = (0.5, 0.6, 0.7)
 FACTORS: Mapping[str, tuple[float, ...]] = {  # of a constant
@@ -79,7 +81,7 @@ def label(policy: Envelope) -> str:
 
 def cross_validate(plan: Plan, outcome: dict[str, object]) -> str:
     """Markdown; leaves what was chosen and measured in the report."""
-    choices = tuned(plan)
+    choices = tuned(plan, outcome)
     policies = [name for name in plan.policies if name in RIVALS]
     text = measure_held_out(plan.curves, plan.held_out_seeds, plan.size, plan.processes, choices, policies, outcome)
     head = f"{len(GRID)} settings: {'; '.join(label(policy) for policy in GRID)}. Pools of {plan.size} trials; "
@@ -87,9 +89,10 @@ def cross_validate(plan: Plan, outcome: dict[str, object]) -> str:
     return "\n".join([f"## Nested cross-validation of the envelope ({SET_FOR} GPUs)\n", head, text])
 
 
-def tuned(plan: Plan) -> list[Choice]:
+def tuned(plan: Plan, outcome: dict[str, object]) -> list[Choice]:
     """For each fold the table and the setting that the other tasks chose; no replay here sees the fold's own tasks, nor
-    a table that was fitted on them.
+    a table that was fitted on them. What each setting measured stays in the report: another rule of choice can be read
+    from it.
     """
     folds = plan.held_out()
     tasks = [task for fold in folds for task in fold]
@@ -113,9 +116,12 @@ def tuned(plan: Plan) -> list[Choice]:
         )
     ]
     values = against_fifo(run_all(jobs, plan.processes))
+    outcome["tuning"] = {
+        name: {task: values[task, name] for task in tasks if (task, name) in values} for some in names for name in some
+    }
     found = []
     for fold, some, others in zip(folds, names, settings, strict=True):
-        tuned_on = [task for task in tasks if task not in fold]
+        tuned_on = {task: recordings(plan.curves)[task].family for task in tasks if task not in fold}
         worths = [worth(values, name, tuned_on) for name in some]
         best = int(np.argmax(worths))  # the first of equals: what is shipped
         found.append(Choice(fold, others[best], label(GRID[best]), worths[best], worths[0]))
@@ -131,13 +137,19 @@ def against_fifo(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, float]]
     for (task, name), mine in scores.items():
         ours = {key: run.score for key, run in mine.items()}
         base = {key: run.score for key, run in scores[task, "fifo"].items()}
-        for metric in "abc":
+        for metric in METRICS:
             pairs = list(ratios(ours, base, metric).values())
             if pairs:
-                table.setdefault((task, name), {})[metric] = geometric_mean(pairs)
+                table.setdefault((task, name), {})[metric] = round(geometric_mean(pairs), 4)
     return table
 
 
-def worth(values: Mapping[tuple[str, str], Mapping[str, float]], name: str, tasks: Sequence[str]) -> float:
-    """Geometric mean of the ratios over metrics and tasks, families alike by their number of tasks."""
-    return float(np.exp(np.mean([np.mean(np.log(list(values[task, name].values()))) for task in tasks])))
+def worth(values: Mapping[tuple[str, str], Mapping[str, float]], name: str, tasks: Mapping[str, str]) -> float:
+    """How far the bar nearest to failing is kept, of those on (a), (b) and (c) against fifo: the least measured / bar,
+    1 where no bar is set, each measured as the geometric mean over the tasks (name -> family) of a family.
+    """
+    measured: dict[tuple[str, str], list[float]] = {}
+    for task, family in tasks.items():
+        for metric, value in values[task, name].items():
+            measured.setdefault((family, metric), []).append(value)
+    return min(geometric_mean(cells) / LEAST.get(which, 1.0) for which, cells in measured.items())

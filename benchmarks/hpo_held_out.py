@@ -26,7 +26,7 @@ TOLD = ("a", "b", "c", "switch_share", "wait")  # how the figures begin that the
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A fold's held-out tasks, and what the others chose for them: `worth` and `shipped` (that of the shipped setting)
-    are geometric means of (a), (b) and (c) against fifo on those others.
+    are how far those others keep the bar that is nearest to failing, measured / bar.
     """
 
     tasks: tuple[str, ...]
@@ -128,7 +128,7 @@ def _cell(found: Mapping[str, float], key: str) -> str:
 
 def chosen_table(choices: Sequence[Choice], runs: Sequence[Run], outcome: dict[str, object]) -> str:
     """A row a task: what was chosen for it, what that was worth on the others, and what it is worth here."""
-    lines = ["| held-out task | chosen | on the others: chosen, shipped | a | b | c | shipped: a | b | c |"]
+    lines = ["| held-out task | chosen | nearest bar on the others: chosen, shipped | a | b | c | shipped: a | b | c |"]
     lines.append("| --- " * 9 + "|")
     held: dict[str, dict[str, float]] = {}
     for choice in choices:
@@ -151,10 +151,11 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
 
 
 LEGEND = """Each fold: the table of final values (`core/podium/curves/final_value.py`) is fitted, and one setting of the
-grid chosen, on the tasks that are not held out, with that table; the choice (highest geometric mean of (a), (b) and (c)
-against fifo, each replay ended at the best trial) is then replayed to its end on the held-out tasks. `envelope` is that
-choice, a different one for each fold; `envelope as shipped` has the shipped constants and table, which have seen every
-task. Cells: geometric mean over tasks and seeds [95 % bootstrap interval over runs, not over tasks] (worst single run).
+grid chosen, on the tasks that are not held out, with that table. The choice is the setting whose bar nearest to failing
+is kept farthest (measured / bar, of the bars on (a), (b) and (c) against fifo, each replay ended at the best trial); it
+is then replayed to its end on the held-out tasks. `envelope` is that choice, a different one for each fold; `envelope
+as shipped` has the shipped constants and table, which have seen every task. Cells: geometric mean over tasks and seeds
+[95 % bootstrap interval over runs, not over tasks] (worst single run).
 Losses at 30 s + 30 s and by the floor are in (b), of the fold's choice. Rivals, which have nothing that is tuned here,
 on the same pools: {}. "The best rival" is the best of these.
 
