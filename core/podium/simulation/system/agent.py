@@ -27,10 +27,10 @@ def decide(node: Node) -> list[tuple[Trial, Step]]:
         return []
     if node.silent:  # whoever works saves by itself, when the kubelet tells it to go
         return [(t, Step.SAVE) for t in node.trials if t.told and t.state is State.RUNNING]
-    holders = _holders(node)
+    working = _to_work(node)
     found: list[tuple[Trial, Step]] = []
     for trial in node.trials:
-        chosen = all(holders.get(gpu.uuid) is trial for gpu in trial.gpus)
+        chosen = trial in working
         if trial.state in (State.LOADING, State.RUNNING):
             if trial.told and trial.state is State.RUNNING:
                 found.append((trial, Step.SAVE))
@@ -57,22 +57,22 @@ def _on_its_way(trial: Trial, way: Way) -> list[tuple[Trial, Step]]:
 
 def unsettled(node: Node) -> frozenset[str]:
     """The GPUs on which an order is still being carried out."""
-    holders = _holders(node)
+    working = _to_work(node)
     moving = [t for t in node.trials if t.state in (State.SUSPENDING, State.RESUMING)]
-    next_ones = [t for t in node.trials if not t.occupies and any(holders.get(gpu.uuid) is t for gpu in t.gpus)]
+    next_ones = [t for t in node.trials if t in working and not t.occupies]
     return frozenset([gpu.uuid for trial in (*moving, *next_ones) for gpu in trial.gpus])
 
 
-def _holders(node: Node) -> dict[str, Trial]:
-    """Greedy claims in the global order: GPU to the trial that shall work on it."""
+def _to_work(node: Node) -> set[Trial]:
+    """Greedy claims in the global order: who shall work on all of its GPUs."""
     places = [(place, trial.key, trial) for trial in node.trials if (place := _place(trial)) is not None]
-    places.sort(key=lambda candidate: candidate[:2])
-    claimed: dict[str, Trial] = {}
-    for _, _, trial in places:
-        uuids = [gpu.uuid for gpu in trial.gpus]
-        if claimed.keys().isdisjoint(uuids):
-            claimed |= dict.fromkeys(uuids, trial)
-    return claimed
+    claimed: set[Gpu] = set()
+    found: set[Trial] = set()
+    for _, _, trial in sorted(places):  # no two have one key
+        if claimed.isdisjoint(trial.gpus):
+            claimed.update(trial.gpus)
+            found.add(trial)
+    return found
 
 
 def _place(trial: Trial) -> int | None:
@@ -93,7 +93,10 @@ def _place(trial: Trial) -> int | None:
 def _in_order(trial: Trial, gpu: Gpu) -> int | None:
     if gpu.order is None:
         return 0 if trial.occupies else None  # what works on a GPU without orders goes on
-    return gpu.order.index(trial.key) if trial.key in gpu.order else None
+    try:
+        return gpu.order.index(trial.key)
+    except ValueError:
+        return None
 
 
 def _free(trial: Trial, node: Node) -> bool:

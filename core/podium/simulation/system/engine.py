@@ -31,7 +31,7 @@ def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
     operator.connect(pods, reports, writer)
     for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
         queue.at(job.view.created, operator.arrive, job)
-    while len(operator.jobs) < len(scenario.jobs) or not operator.over:
+    while operator.ended < len(scenario.jobs):
         if not queue.step() or queue.now > scenario.longest:
             raise SimulationError(_unfinished(operator, queue.now, scenario))
     return Outcome(

@@ -6,7 +6,7 @@ The counterpart of `podium_operator.cycle`, with its debounce, its lag and its m
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from types import MappingProxyType
@@ -62,6 +62,7 @@ class Operator:
         self.decisions: list[Decision] = []
         self.broken: list[str] = []
         self.plans = 0
+        self.ended = 0  # jobs
 
     def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
         self._pods, self._reports, self._writer = pods, reports, writer
@@ -77,26 +78,17 @@ class Operator:
 
     def progress(self, trials: Collection[Trial]) -> None:
         """They got on, and make no room by it: a cycle follows, but other news may come first (`Timing.progress`)."""
-        waits = min([self._may_wait(trial) for trial in trials], default=0.0)
+        waits = min([self._may_wait(job, trials) for job in {trial.job for trial in trials}], default=0.0)
         self._wake(self._queue.now + max(self._timing.debounce, waits))
 
-    def _may_wait(self, trial: Trial) -> float:
-        """Seconds that news of its progress may: none where it may end something or lead to a move."""
-        job = trial.job.view
+    def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
+        """Seconds that news of a job's progress may: none where it may end something or lead to a move."""
+        job, policy = mine.view, mine.policy
         if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
             return 0.0
-        policy = trial.job.policy
-        if policy.cuts:
+        if policy.cuts or any(_at_target(trial) for trial in trials if trial.job is mine):
             return 0.0
-        if job.target is not None:
-            best = best_point(trial.view.curve, job.maximize)
-            if best is not None and reached(best.value, job.target, job.maximize):
-                return 0.0
         return self._timing.progress * policy.turn(self._costs())
-
-    @property
-    def over(self) -> bool:
-        return all(job.ended is not None for job in self.jobs.values())
 
     def _wake(self, at: float) -> None:
         if self._due is None or at < self._due:
@@ -185,6 +177,7 @@ class Operator:
                 ended = self.jobs[key]
                 ended.view = replace(ended.view, finished=True)
                 ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
+                self.ended += 1
             case Order():
                 self._order(action)
 
@@ -221,3 +214,12 @@ class Operator:
 def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
     """The recorded steps; a curve without them counts seconds of training."""
     return curve.steps or curve.seconds
+
+
+def _at_target(trial: Trial) -> bool:
+    """Whether its job may end by what it has shown."""
+    job = trial.job.view
+    if job.target is None:
+        return False
+    best = best_point(trial.view.curve, job.maximize)
+    return best is not None and reached(best.value, job.target, job.maximize)
