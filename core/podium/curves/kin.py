@@ -69,7 +69,7 @@ def places(parameters: Sequence[Parameters]) -> Floats:
         tried = {value for value in values if value is not None}
         if len(tried) + (None in values) < 2:
             continue
-        if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in tried):
+        if all(kind is not bool and issubclass(kind, (int, float)) for kind in set(map(type, tried))):
             ordered = sorted(tried, key=float)
             step = 1.0 / max(1, len(ordered) - 1)
         else:
