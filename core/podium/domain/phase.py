@@ -56,7 +56,10 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.FAILED: _OWN,
 }
 # why Podium itself takes a pod away whose trial goes on in another one
-REQUEUES = ("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "SuspendedByUser", "CarryFailed", LEVELLING)
+REQUEUES = (
+    *("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "GivesPlace", "SuspendedByUser", "CarryFailed"),
+    LEVELLING,
+)
 _LOST = ("PodDisrupted", "PodGone", "PodRejected", *_OWN, *REQUEUES)
 
 

@@ -5,7 +5,7 @@ has passed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from podium.domain.actions import Action, CreatePod, CreateTrial
@@ -13,7 +13,9 @@ from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
+from podium.planning.ranking import Standing
 from podium.planning.share import Allotment
+from podium.planning.turnover import turns_over
 
 RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})
@@ -27,9 +29,15 @@ class Creation:
 
 
 def create(
-    snapshot: Snapshot, allotments: Mapping[JobKey, Allotment], closing: Closing, claims: Collection[TrialKey]
+    snapshot: Snapshot,
+    allotments: Mapping[JobKey, Allotment],
+    closing: Closing,
+    standings: Mapping[TrialKey, Standing],
+    claims: Collection[TrialKey],
 ) -> Creation:
-    """Retries and pinned trials first, then by number. `claims`: who is to hold its GPUs now. O(n log n)."""
+    """Pinned trials and retries first, then by number; where trials give places to each other, by rank. `claims`: who
+    is to hold its GPUs now. O(n log n).
+    """
     actions: list[Action] = []
     waiting: dict[TrialKey, tuple[str, str]] = {}
     wake: list[float] = []
@@ -40,9 +48,7 @@ def create(
         if job.key in closing.jobs:
             continue
         live = closing.live.get(job.key, ())
-        without = sorted(
-            (t for t in live if t.pod is None), key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key)
-        )
+        without = _in_turn([t for t in live if t.pod is None], standings if turns_over(job) else None)
         allotment = allotments.get(job.key)
         if allotment is None:
             reason = (
@@ -66,12 +72,23 @@ def create(
                 wake.append(trial.retry_at)
             elif left <= 0:
                 waiting[trial.key] = (allotment.reason, allotment.message)
+            elif turns_over(job) and (known := standings.get(trial.key)) is not None and known.waits:
+                waiting[trial.key] = ("PolicyWaits", "It takes no place until its policy wants it again.")
             else:
                 left -= 1
                 actions.append(_pod(trial, allotment))
         room = _room_to_learn(job, live, snapshot, claims, taken) if job.learns else None
         actions += _trials(job, closing.of_job.get(job.key, ()), live, allotment, room)
     return Creation(tuple(actions), waiting, min(wake, default=None))
+
+
+def _in_turn(without: Iterable[TrialView], standings: Mapping[TrialKey, Standing] | None) -> list[TrialView]:
+    """Who gets a pod first."""
+    if standings is None:
+        return sorted(without, key=lambda t: (not t.pinned, t.attempt == 0, t.number, t.key))
+    return sorted(
+        without, key=lambda t: (not t.pinned, standings[t.key].ranked.rank if t.key in standings else 0, t.key)
+    )
 
 
 def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
@@ -98,7 +115,7 @@ def _room_to_learn(
     idle = Counter(gpu.node for gpu in fitting.values() if gpu.uuid not in taken and _is_idle(gpu))
     places = sum(gpus // job.gpus_per_trial for gpus in idle.values())
     reserve = max(1, len(fitting) // (RESERVE * job.gpus_per_trial))
-    waiting = sum(trial.key not in claims and _is_to_open(trial, fitting, snapshot.now) for trial in live)
+    waiting = sum(trial.key not in claims and _is_to_open(job, trial, fitting, snapshot.now) for trial in live)
     return places + reserve - waiting
 
 
@@ -107,23 +124,30 @@ def _is_idle(gpu: GpuView) -> bool:
     return gpu.holder is None and gpu.free_shares > 0 and gpu.health == "Healthy" and gpu.exclusive is None
 
 
-def _is_to_open(trial: TrialView, fitting: Collection[str], now: float) -> bool:
+def _is_to_open(job: JobView, trial: TrialView, fitting: Collection[str], now: float) -> bool:
     """Not if its owner keeps it off the GPU, nor if its GPU is of no use now; one that has its GPUs and was opened
-    takes its turns there.
+    takes its turns there, and one that gave its place waits for a better rank.
     """
     if trial.suspend:
         return False
     if not trial.gpus:
-        return trial.retry_at <= now
-    unopened = not trial.curve and not trial.gpu_seconds and trial.phase in _BEFORE_WORK
-    return unopened and all(uuid in fitting for uuid in trial.gpus)
+        return trial.retry_at <= now and not (turns_over(job) and _was_opened(trial))
+    return not _was_opened(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
+
+
+def _was_opened(trial: TrialView) -> bool:
+    return bool(trial.curve) or trial.gpu_seconds > 0.0
 
 
 def _trials(
     job: JobView, mine: Sequence[TrialView], live: Sequence[TrialView], allotment: Allotment, most: int | None
 ) -> list[Action]:
-    """With `parallel: auto` as many as there are pods allowed. `most`: no more than so many now."""
+    """With `parallel: auto` as many as there are pods allowed; where trials give places to each other, as many again
+    that are not opened yet, and those that gave theirs. `most`: no more than so many now.
+    """
     bound = allotment.pods if job.parallel is None else job.parallel
+    if job.parallel is None and turns_over(job):
+        bound += allotment.pods + sum(t.pod is None and _was_opened(t) for t in live)
     room = min(bound - len(live), job.max_trials - len(mine))
     if most is not None:
         room = min(room, most)

@@ -1,5 +1,5 @@
-"""Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill or leased no more, or
-the GPU is wanted by another, a trial or an urgent pod, and the trial cannot be frozen.
+"""Which trials are to leave their pod and go on in another one: the node drains, the GPU is ill or leased no more, the
+GPU is wanted by another, a trial or an urgent pod, and the trial cannot be frozen, or its place is (`turnover`).
 
 Called by the planner after the order is made. A requeue costs a save, an end, a start and a load, so:
 
@@ -20,6 +20,7 @@ from podium.domain.moving import begun, movable
 from podium.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium.planning.ordering import Ordering
 from podium.planning.ranking import Standing
+from podium.planning.turnover import Turnover
 
 REST = 30.0  # seconds that a pod is left on a GPU whose health may come back
 LONGEST_REST = 3600.0
@@ -31,17 +32,20 @@ class Leaving:
     wake_at: float | None
 
 
-def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: Ordering) -> Leaving:
+def leave(
+    snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: Ordering, turnover: Turnover
+) -> Leaving:
     """O(trials * GPUs of a trial), and of those that leave * GPUs."""
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     draining = frozenset(gpu.node for gpu in snapshot.gpus if gpu.draining)
-    wakes: list[float] = []
+    wakes = [] if turnover.wake_at is None else [turnover.wake_at]
     asked: list[tuple[Standing, Requeue]] = []
     trouble = draining or any(gpu.health == "Unhealthy" or gpu.lost for gpu in snapshot.gpus)
     for standing in standings.values():
         if standing.trial.pod is None or standing.trial.leaving:
             continue
-        if standing.job.freezes and not trouble:  # none of the reasons below
+        given = turnover.told.get(standing.trial.key)
+        if standing.job.freezes and not trouble and given is None:  # none of the reasons below
             continue
         one = (
             _drained(standing, gpus, draining)
@@ -49,6 +53,7 @@ def leave(snapshot: Snapshot, standings: Mapping[TrialKey, Standing], ordering: 
             or _ill(snapshot, standing, gpus, wakes)
             or _taken(standing, gpus)
             or _wanted(standing, gpus, ordering)
+            or given
         )
         if one is not None:
             asked.append((standing, one))

@@ -20,6 +20,7 @@ from podium.planning.levelling import level
 from podium.planning.ordering import order
 from podium.planning.ranking import Standing, standings
 from podium.planning.share import allot
+from podium.planning.turnover import turn_over
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -33,9 +34,10 @@ def plan(snapshot: Snapshot) -> Plan:
     given_up = cut(standings(snapshot, found), found)
     ranked, closing = given_up.standings, given_up.closing
     ordering = order(snapshot, ranked)
-    leaving = leave(snapshot, ranked, ordering)
     carried = carry(snapshot, ranked)
-    creation = create(snapshot, allot(snapshot, closing, carried.promised), closing, ordering.claims)
+    allotments = allot(snapshot, closing, carried.promised)
+    leaving = leave(snapshot, ranked, ordering, turn_over(snapshot, ranked, ordering.claims, allotments))
+    creation = create(snapshot, allotments, closing, ranked, ordering.claims)
     others = (*leaving.actions, *carried.actions, *creation.actions)
     levelled = level(snapshot, ranked, ordering.claims, others)
     released = release(snapshot, ranked, (*others, *levelled.actions), closing)
