@@ -1,0 +1,128 @@
+"""Who gives its place to whom, where GPUs have fewer shares than a search has trials."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plans import RUN, P, created, numbers, of, sound
+from simulated import curve, job
+
+from podium.domain.actions import Plan, Requeue
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Snapshot
+from podium.planning.turnover import STAYS
+from podium.simulation.system.engine import simulate
+from podium.simulation.system.scenario import NodeSpec, Scenario
+from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+
+REQUEUE = 20.0  # seconds, until something is measured
+LONG_AGO = 1000.0 - STAYS * REQUEUE
+SEARCH: dict[str, Any] = {"policy": "round_robin", "parallel": None, "max_trials": 5, "saves": True}
+OPENED: dict[str, Any] = {"values": [0.1, 0.2, 0.3], "gpu_seconds": 30.0}
+
+
+def full(
+    phases: tuple[TrialPhase, TrialPhase] = (P.SUSPENDED, P.GATED),
+    *,
+    shares: int = 3,
+    since: float = LONG_AGO,
+    costs: Any = None,
+    waiting: dict[str, Any] | None = None,
+    given: dict[str, Any] | None = None,
+    **more: Any,
+) -> Snapshot:
+    """One GPU with three places: trial 0 works, 1 and 2 wait there; 3 and 4 have no place. The two without (and `given`
+    for 3) are those that trained least, which round_robin puts first.
+    """
+    held = make_trial(0, gpus=["gpu-0"], phase=RUN, **OPENED)
+    there = [
+        make_trial(n, gpus=["gpu-0"], phase=phase, pod_since=since, **{**OPENED, **(waiting or {})})
+        for n, phase in zip((1, 2), phases, strict=True)
+    ]
+    without = [make_trial(3, **(given or {})), make_trial(4)]
+    trials = [held, *there, *without]
+    keys = [trial.key for trial in trials[:3]]
+    gpu = make_gpu(holder=held.key, holder_since=999.0, trials=keys, order=keys, shares=shares)
+    return make_snapshot(jobs=[make_job(**{**SEARCH, **more})], trials=trials, gpus=[gpu])
+
+
+def told(made: Plan) -> list[tuple[str, str]]:
+    return [(a.trial.name, a.reason) for a in of(made, Requeue) if isinstance(a, Requeue)]
+
+
+GIVES = [("job-2", "GivesPlace")]  # the last by rank
+CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
+    ("the last by rank that has not begun", full(), GIVES),
+    ("the last by rank that is suspended", full((P.GATED, P.SUSPENDED)), GIVES),
+    ("one that works keeps its place", full((P.SUSPENDED, P.RESUMING)), [("job-1", "GivesPlace")]),
+    ("a free share goes first", full(shares=4), []),
+    ("cannot save", full(saves=False), []),
+    ("saves where no other node finds it", full(saves_at="node"), []),
+    ("pinned", full(waiting={"pinned": True}), []),
+    ("goes already", full(waiting={"leaving": True}), []),
+    ("came there a moment ago", full(since=999.0), []),
+    ("at its gate, not for long", full((P.GATED, P.GATED), since=1000.0 - REQUEUE), GIVES),
+    ("suspended, not for long", full((P.SUSPENDED, P.SUSPENDED), since=1000.0 - REQUEUE), []),
+    ("fifo wants nobody before those that came", full(policy="fifo"), []),
+    ("who is next is kept from working", full(given={"suspend": True}), GIVES),
+    ("no more than `parallel`", full(parallel=3), []),
+]
+
+
+@pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_who_gives_its_place(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
+    assert told(sound(snapshot)) == expected
+
+
+def test_the_plan_wakes_when_a_place_has_been_kept_for_long_enough() -> None:
+    assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + STAYS * REQUEUE
+
+
+def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
+    """Not to the retry that left it, which elsewhere goes first."""
+    snapshot = full()
+    gave = make_trial(2, phase=P.REQUEUED, attempt=0, **OPENED)
+    trials = [gave if trial.number == 2 else trial for trial in snapshot.trials]
+    gpu = replace(snapshot.gpus[0], trials=snapshot.gpus[0].trials[:2], order=snapshot.gpus[0].order[:2], free_shares=1)
+    left = replace(snapshot, trials=tuple(trials), gpus=(gpu,))
+    assert created(sound(left)) == ["job-3"]
+    frozen_only = replace(left, jobs=(make_job(**{**SEARCH, "saves": False}),))
+    assert created(sound(frozen_only)) == ["job-2"]
+
+
+@pytest.mark.parametrize(("saves", "made"), [(True, [0, 1, 2, 3]), (False, [0, 1])])
+def test_trials_are_made_that_have_no_place_yet(saves: bool, made: list[int]) -> None:
+    """`parallel: auto`: as many again as there are places."""
+    snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "saves": saves})], gpus=[make_gpu(shares=2)])
+    assert numbers(sound(snapshot)) == made
+
+
+def searched(policy: str, *, saves: bool, saves_at: Any = None, freezes: bool = True, **settings: Any) -> Any:
+    """Eight trials on one GPU with two shares; the third is the best one."""
+    curves = [curve(*[0.1 * n + 0.01 * k for k in range(1, 9)], gap=60.0) for n in (4, 3, 8, 1, 7, 2, 6, 5)]
+    mine = job(*curves, policy=policy, settings=settings, saves=saves, saves_at=saves_at, freezes=freezes)
+    return simulate(Scenario((NodeSpec("a", 1, 2),), (mine,)), checked=True)
+
+
+@pytest.mark.parametrize("freezes", [True, False])
+def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) -> None:
+    outcome = searched("round_robin", saves=True, freezes=freezes)
+    assert outcome.broken == ()
+    opened = sorted(t.started for t in outcome.trials)
+    first_end = min(t.ended for t in outcome.trials)
+    assert opened[-1] < first_end, "all were opened before the first one ended"
+    assert all(t.phase is P.SUCCEEDED for t in outcome.trials)
+    alone = searched("round_robin", saves=False)
+    assert sorted(t.started for t in alone.trials)[2] > min(t.ended for t in alone.trials), "two at a time"
+
+
+def test_asha_gives_nobody_up_for_a_place() -> None:
+    """Who waits at a rung gives its place and stays in the search; without saves it must end, or work to its end."""
+    outcome = searched("asha", saves=True, freezes=False, eta=2)
+    assert outcome.broken == ()
+    assert next(t.phase for t in outcome.trials if t.number == 2) is P.SUCCEEDED
+    alone = searched("asha", saves=True, saves_at="node", freezes=False, eta=2)
+    used, used_alone = (sum(t.gpu_seconds for t in found.trials) for found in (outcome, alone))
+    assert used < 0.6 * used_alone
