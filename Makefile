@@ -19,7 +19,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_kubernetes.py tests/
 
 .PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
-	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation \
+	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-places \
 	bench-reality bench-planner bench-rivals lock clean
 
 help: ## this list
@@ -134,6 +134,9 @@ bench-hpo: setup ## every policy on recorded learning curves (CURVES=, GPUS=4,8,
 
 bench-simulation: setup ## how fast the simulated system is (CURVES=FILE: other curves than the example's)
 	@$(BIN)/python benchmarks/bench_simulation.py $(and $(CURVES),--curves $(CURVES))
+
+bench-places: setup ## what is left of a policy's gain where GPUs have few shares, with and without saves (CURVES=files)
+	@$(BIN)/python benchmarks/bench_places.py $(and $(CURVES),--curves $(CURVES))
 
 bench-reality: setup ## the digits search on the real cluster against the same search simulated, and against its forecast (root; POLICY=NAME: another policy than the example's)
 	@$(BIN)/python benchmarks/bench_reality.py $(and $(POLICY),--policy $(POLICY))

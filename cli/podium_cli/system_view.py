@@ -8,6 +8,7 @@ from statistics import fmean, median
 
 from rich.table import Table
 
+from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.compare import geometric_mean
 from podium.simulation.metrics import near_best
 from podium.simulation.system.contest import BASE, Place, Searched, SearchScore, SystemContest
@@ -49,6 +50,8 @@ def drained(place: Place) -> str:
 def switch(method: Method) -> str:
     """What one takes; the method, where it is not the one that is simulated by default."""
     taken = f"{method.suspend:g} s + {method.resume:g} s a switch"
+    if method.stays and method.saves:
+        taken += f", trials save ({SAVES_ITSELF})"
     if method.keeps_memory and method.stays:
         return taken
     carried = f", {method.carry:g} s to carry a trial to another node" if method.carries else ""
@@ -133,7 +136,9 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "searches": len(contest.pools),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
+        "shares": place.nodes[0].shares,
         "method": place.method.name,
+        "saves": place.method.saves or not place.method.stays,
         "suspendSeconds": place.method.suspend,
         "resumeSeconds": place.method.resume,
         "carrySeconds": place.method.carry if place.method.carries else None,

@@ -36,7 +36,7 @@ from podium_cli.report import simulation
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = (
-    *("memory", "method", "nodes", "shares", "load", "gpu_memory"),
+    *("memory", "method", "saves", "nodes", "shares", "load", "gpu_memory"),
     *accidents.OPTIONS,
     *("telemetry", "exact"),
 )
@@ -81,6 +81,8 @@ def add(commands: Commands) -> None:
     text += f" {CARRIES}: in the same way, and nodes that drain (--drain) alive; or"
     text += f" {SAVES_ITSELF}: it saves, and goes on in a new pod (default: freeze)"
     parser.add_argument("--method", choices=methods.NAMES, metavar="NAME", help=text)
+    text = f"its trials save when told to go, too ({SAVES_ITSELF} beside --method): they give places to each other"
+    parser.add_argument("--saves", action="store_true", help=text)
     place(parser)
     arrivals.options(parser)
 
@@ -203,7 +205,7 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         told = "" if name == CARRIES else ", or both of --suspend and --resume"
         raise CliError(Exit.USAGE, "NoMemory", f"{text}{told}")
-    return methods.method(name, memory, out, back, arguments.switch)
+    return replace(methods.method(name, memory, out, back, arguments.switch), saves=arguments.saves)
 
 
 def check_resume(method: str, resume: float | None) -> None:

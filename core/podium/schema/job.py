@@ -118,7 +118,9 @@ class Trials(SpecModel):
 
     max: int = Field(ge=1, le=10_000, description="number of trials of the whole search")
     parallel: Annotated[int, Field(ge=1, le=10_000)] | Literal["auto"] = Field(
-        "auto", description="started and unfinished at a time; may exceed the GPUs; auto = as many as there is room for"
+        "auto",
+        description="started and unfinished at a time; may exceed the GPUs; auto = as many as there is room for, and "
+        "where trials that save for any node give places to each other, as many again as there are places",
     )
     max_steps: float | None = Field(
         None,

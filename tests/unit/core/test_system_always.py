@@ -33,7 +33,7 @@ def scenarios(draw: st.DrawFn) -> Scenario:
     jobs = []
     for i in range(draw(st.integers(1, 3))):
         gap = draw(st.sampled_from([0.7, 3.0, 20.0]))
-        curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=5)))
+        curves = tuple(curve(*v, gap=gap) for v in draw(st.lists(values, min_size=1, max_size=8)))
         freezes = draw(st.booleans())
         saves_at: SavesAt = draw(st.sampled_from(["nowhere", "anywhere"])) if freezes else "anywhere"
         of = job(

@@ -38,8 +38,9 @@ class Method:
     `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
     `basis`: what the seconds go by where nobody gave them, for people. `stays`: it is suspended where it is; else it
     saves (`suspend`), its pod ends, and it goes on in a new one (`resume`: until its first step there, for people).
-    `carries`: nodes carry a suspended trial to one another alive, where its job lets them (`JobView.carries`); it then
-    stands still for `carry` seconds, half of them until its image is pushed, half until it is restored.
+    `saves`: one that stays saves when its pod is told to go, too, for any node: its job has both methods. `carries`:
+    nodes carry a suspended trial to one another alive, where its job lets them (`JobView.carries`); it then stands
+    still for `carry` seconds, half of them until its image is pushed, half until it is restored.
     """
 
     name: str = "freeze"
@@ -49,6 +50,7 @@ class Method:
     keeps_memory: bool = True
     basis: str = ""
     stays: bool = True
+    saves: bool = False
     carries: bool = False
     carry: float = 0.0
 

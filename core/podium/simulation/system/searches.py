@@ -24,6 +24,7 @@ def search(
     """All of the pool, as many at a time as there are shares. The job declares the longest trial's steps and no target:
     policies are compared to the end. `memory`: bytes that a trial declares on its GPU.
     """
+    saves = method.saves or not method.stays
     view = JobView(
         key=JobKey(NAMESPACE, pool.task),
         uid=f"{pool.task}-{pool.seed}",
@@ -43,8 +44,8 @@ def search(
         memory=memory,
         moves_memory=not method.keeps_memory,
         freezes=method.stays,
-        saves=not method.stays,
-        saves_at="nowhere" if method.stays else "anywhere",
+        saves=saves,
+        saves_at="anywhere" if saves else "nowhere",
         carries=method.carries,
     )
     return SimJob(view, pool.trials, method)
