@@ -81,7 +81,7 @@ def label(policy: Envelope) -> str:
 
 def cross_validate(plan: Plan, outcome: dict[str, object]) -> str:
     """Markdown; leaves what was chosen and measured in the report."""
-    choices = tuned(plan, outcome)
+    choices = tuned(plan)
     policies = [name for name in plan.policies if name in RIVALS]
     text = measure_held_out(plan.curves, plan.held_out_seeds, plan.size, plan.processes, choices, policies, outcome)
     head = f"{len(GRID)} settings: {'; '.join(label(policy) for policy in GRID)}. Pools of {plan.size} trials; "
@@ -89,10 +89,9 @@ def cross_validate(plan: Plan, outcome: dict[str, object]) -> str:
     return "\n".join([f"## Nested cross-validation of the envelope ({SET_FOR} GPUs)\n", head, text])
 
 
-def tuned(plan: Plan, outcome: dict[str, object]) -> list[Choice]:
+def tuned(plan: Plan) -> list[Choice]:
     """For each fold the table and the setting that the other tasks chose; no replay here sees the fold's own tasks, nor
-    a table that was fitted on them. What each setting measured stays in the report: another rule of choice can be read
-    from it.
+    a table that was fitted on them.
     """
     folds = plan.held_out()
     tasks = [task for fold in folds for task in fold]
@@ -116,9 +115,6 @@ def tuned(plan: Plan, outcome: dict[str, object]) -> list[Choice]:
         )
     ]
     values = against_fifo(run_all(jobs, plan.processes))
-    outcome["tuning"] = {
-        name: {task: values[task, name] for task in tasks if (task, name) in values} for some in names for name in some
-    }
     found = []
     for fold, some, others in zip(folds, names, settings, strict=True):
         tuned_on = {task: recordings(plan.curves)[task].family for task in tasks if task not in fold}
@@ -140,7 +136,7 @@ def against_fifo(runs: Sequence[Run]) -> dict[tuple[str, str], dict[str, float]]
         for metric in METRICS:
             pairs = list(ratios(ours, base, metric).values())
             if pairs:
-                table.setdefault((task, name), {})[metric] = round(geometric_mean(pairs), 4)
+                table.setdefault((task, name), {})[metric] = geometric_mean(pairs)
     return table
 
 

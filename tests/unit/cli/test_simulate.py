@@ -94,6 +94,7 @@ def test_a_bad_policy_gets_the_registrys_own_sentence(
 SYSTEM = [
     ["--memory", "8Gi"],
     ["--method", "freeze"],
+    ["--saves"],
     ["--nodes", "1"],
     ["--shares", "4"],
     ["--load", "0"],
