@@ -65,11 +65,12 @@ def release(
     if not held_up:
         return Released()  # nearly always
     keys = {trial.key: trial.job for trial in snapshot.trials}
-    # what is created, requeued or ended makes room or work of its own: look again when it shows
+    # what is created, requeued or ended, now or a moment ago, makes room or work of its own: look again when it shows
     changing = {a.job for a in planned if isinstance(a, CreateTrial)}
     changing |= {keys[a.trial] for a in planned if isinstance(a, CreatePod | Requeue)}
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
+    changing |= {t.job for t in snapshot.trials if t.leaving and not t.overdue}
     actions: list[Action] = []
     wakes: list[float] = []
     for mine in held_up:

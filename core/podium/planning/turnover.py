@@ -68,7 +68,8 @@ def _of_job(
     lanes = max(1, sum(fits(job, gpu) for gpu in gpus.values()) // job.gpus_per_trial)
     in_line = [s for s in mine if s.trial.key not in claims and is_in_line(s, now)][:lanes]
     without = [s for s in in_line if s.trial.pod is None]
-    coming = pods - sum(s.trial.pod is not None and not s.trial.leaving for s in mine)  # places that they get anyway
+    there = sum(s.trial.pod is not None and (s.trial.overdue or not s.trial.leaving) for s in mine)
+    coming = pods - there  # places that they get anyway
     if len(without) <= coming:
         return {}
     works = any(s.trial.key in claims for s in mine)

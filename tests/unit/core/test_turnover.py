@@ -9,7 +9,7 @@ import pytest
 from plans import RUN, P, created, numbers, of, sound
 from simulated import curve, job
 
-from podium.domain.actions import Plan, Requeue
+from podium.domain.actions import EndTrial, Plan, Requeue
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Snapshot
 from podium.planning.turnover import STAYS
@@ -116,6 +116,24 @@ def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) ->
     assert all(t.phase is P.SUCCEEDED for t in outcome.trials)
     alone = searched("round_robin", saves=False)
     assert sorted(t.started for t in alone.trials)[2] > min(t.ended for t in alone.trials), "two at a time"
+
+
+@pytest.mark.parametrize(
+    ("two", "expected"),
+    [({}, ["GivesPlace"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["GivesPlace"])],
+    ids=["all wait", "one goes already", "one should be gone for long"],
+)
+def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
+    two: dict[str, Any], expected: list[str]
+) -> None:
+    """Two have no place. Nobody is promoted before all five are there."""
+    came: dict[str, Any] = {"gpus": ["gpu-0"], "phase": P.SUSPENDED, "values": [0.1] * 20, "gpu_seconds": 20.0}
+    trials = [make_trial(0, **came), make_trial(1, **came), make_trial(2, **came, **two), make_trial(3), make_trial(4)]
+    keys = [trial.key for trial in trials[:3]]
+    asha = make_job(policy="asha", settings={"eta": 5, "rungs": 1}, max_trials=5, parallel=None, saves=True)
+    gpu = make_gpu(trials=keys, order=keys, shares=3)
+    made = sound(make_snapshot(jobs=[asha], trials=trials, gpus=[gpu]))
+    assert [a.reason for a in made.actions if isinstance(a, Requeue | EndTrial)] == expected
 
 
 def test_asha_gives_nobody_up_for_a_place() -> None:
