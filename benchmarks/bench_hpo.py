@@ -146,11 +146,11 @@ def finish(path: Path, parts: Sequence[str], outcome: dict[str, object]) -> int:
 
 LEGEND = """Ratios are the time of fifo over the time of the policy: above 1 = faster than fifo; in the tables
 "against round_robin" and "against slaq" the time of that one over the time of the policy. Geometric means over
-tasks and seeds [95 % bootstrap interval] (worst single run). a: until a trial reaches the target (TaskSet: a1); a1:
-until a value within 1 % of the best; b: until the best trial has completed; c: regret over time; GPU s to b: share of
-what fifo uses; plan: share of all training that the policy's own plan takes; wait: longest wait of a live trial in
-lengths of the longest trial. Rivals are run by the rule of their own definition (any better rank takes the GPU),
-`hermes_cluster` and `envelope` by the planner's switch rule.
+tasks and seeds [95 % bootstrap interval over runs, not over tasks: what another task would give is not in it] (worst
+single run). a: until a trial reaches the target (TaskSet: a1); a1: until a value within 1 % of the best; b: until the
+best trial has completed; c: regret over time; GPU s to b: share of what fifo uses; plan: share of all training that the
+policy's own plan takes; wait: longest wait of a live trial in lengths of the longest trial. Rivals are run by the rule
+of their own definition (any better rank takes the GPU), `hermes_cluster` and `envelope` by the planner's switch rule.
 
 (d): GPU seconds until (b), of fifo's, and their shares by use (means of the runs): trained = best (the best trial) +
 completed (those that had completed by then) + begun (those that had not, those that the policy had ended among them:

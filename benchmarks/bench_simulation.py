@@ -5,7 +5,8 @@
 busy with something else, which makes a run longer and never shorter. Settings:
 
 - replay: the policy alone, as `podium simulate` and bench-hpo have it, 128 trials on 8 GPUs; bar: 2 s;
-- searches: the whole system (`--system`), 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s;
+- searches: the whole system (`--system`), 128 trials on 8 GPUs, each policy, an evaluation a minute; bar: 2 s. Its GPUs
+  have four shares each: 32 trials have a place at a time, and the others are created as places come free;
 - exact: the same with `--exact`, where most evaluations make a plan of their own: the speed of the planner, and whether
   searches that plan less often are others;
 - traffic: many evaluations between two reports, as many short epochs make; bar: 10^6 events a minute.
@@ -41,6 +42,7 @@ TRIALS, GPUS, POOLS, RUNS = 128, 8, 20, 3
 BAR_SECONDS, BAR_EVENTS = 2.0, 1e6
 LIKENED = ("envelope", "hermes", "slaq")
 NODES = (NodeSpec("node-a", GPUS // 2), NodeSpec("node-b", GPUS // 2))
+PLACES = sum(node.gpus * node.shares for node in NODES)
 METHOD = Method(suspend=4.0, resume=4.0)
 T = TypeVar("T")
 
@@ -201,6 +203,9 @@ operator, a change of a pod).
 Over the bar: {", ".join(run.name for run in replays if run.seconds >= BAR_SECONDS) or "none"}.
 
 ## The whole system: {TRIALS} trials on {GPUS} GPUs (an evaluation a minute, 4 s + 4 s a switch); bar {BAR_SECONDS:g} s
+
+The GPUs have {NODES[0].shares} shares each, {PLACES} places: as many of the trials are there at a time, not all
+{TRIALS} as in the replay, and a plan ranks these.
 
 {HEAD}
 {chr(10).join(run.row for run in searches)}

@@ -37,9 +37,9 @@ def heading(contest: ArrivalsContest) -> str:
     when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
     return (
         f"{texts.search(contest.recording)}: {texts.count(arrivals.jobs, 'job')} of "
-        f"{texts.count(arrivals.users, 'user')}, {when}, {contest.size} trials each, on "
-        f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, {shares} trials to a GPU, "
-        f"{switch(method)}, {drained(place)}"
+        f"{texts.count(arrivals.users, 'user')}, {when}, {texts.count(contest.size, 'trial')} each, on "
+        f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, "
+        f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."

@@ -22,8 +22,8 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 def heading(found: Forecast) -> str:
     view, searches = found.view, texts.count(len(found.own), "simulated search", "simulated searches")
     return (
-        f"{texts.clean(view.key.name)}: {view.max_trials} trials under {view.policy}, forecast from {searches} on "
-        f"curves of {texts.search(found.recording)}"
+        f"{texts.clean(view.key.name)}: {texts.count(view.max_trials, 'trial')} under {view.policy}, forecast from "
+        f"{searches} on curves of {texts.search(found.recording)}"
     )
 
 

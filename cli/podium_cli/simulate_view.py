@@ -14,8 +14,9 @@ from podium_cli import texts
 
 def heading(contest: Contest) -> str:
     machine, costs = contest.machine, contest.machine.costs
+    trials = texts.count(contest.size, "trial")
     return (
-        f"{texts.search(contest.recording)}: {contest.size} trials on {machine.gpus} GPUs, "
+        f"{texts.search(contest.recording)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
         f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
     )

@@ -32,7 +32,7 @@ def lines(report: JobReport) -> list[str]:
     found.append(f"trials       {report.done} of {report.max_trials} done")
     shares = (("training", use.training), ("switching", use.switching), ("idle", use.idle))
     spent = "  ".join(f"{name} {seconds:.1f} ({texts.percent(seconds, use.total)})" for name, seconds in shares)
-    found.append(f"GPU-seconds  {spent}  on {len(report.lanes)} GPUs")
+    found.append(f"GPU-seconds  {spent}  on {texts.count(len(report.lanes), 'GPU')}")
     cost = ""
     if switches.recorded:
         cost = f", each p50 {texts.duration(switches.p50)}, p99 {texts.duration(switches.p99)} (out and in)"

@@ -34,10 +34,10 @@ CARRIED = "CARRIED"  # a column where trials can be
 def heading(contest: SystemContest) -> str:
     place, pool = contest.place, contest.pools[0]
     method, shares = place.method, place.nodes[0].shares
-    where = f"{place.gpus} GPUs of {texts.count(len(place.nodes), 'node')}"
+    where = f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}"
     return (
-        f"{texts.search(contest.recording)}: {len(pool.trials)} trials on {where}, "
-        f"{shares} trials to a GPU, {switch(method)}, {drained(place)}"
+        f"{texts.search(contest.recording)}: {texts.count(len(pool.trials), 'trial')} on {where}, "
+        f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(contest.pools), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
     )

@@ -49,5 +49,6 @@ def _best_lines(before: JobPicture | None, after: JobPicture) -> list[str]:
     metric = after.job.spec.objective.metric
     value = texts.number(best.status.best.value)
     found = f"new best {metric} {value} by {best.metadata.name} at step {texts.step(best.status.best.step)}"
-    told = f"({texts.parameters(best.spec.parameters)}), {after.done}/{after.job.spec.trials.max} trials done"
+    trials = texts.count(after.job.spec.trials.max, "trial")
+    told = f"({texts.parameters(best.spec.parameters)}), {after.done}/{trials} done"
     return [f"{found} {told}"]

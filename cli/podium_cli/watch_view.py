@@ -78,7 +78,7 @@ def progress(picture: JobPicture) -> RenderableType:
     line.add_column(ratio=1)
     line.add_column(no_wrap=True)
     line.add_row(
-        Text(f" {picture.done}/{spec.trials.max} trials"),
+        Text(f" {picture.done}/{texts.count(spec.trials.max, 'trial')}"),
         ProgressBar(total=1.0, completed=fraction_done(picture), complete_style="green", finished_style="blue"),
         Text(f"{100 * fraction_done(picture):.0f} %  {eta_text(picture)} "),
     )

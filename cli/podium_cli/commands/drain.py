@@ -234,4 +234,5 @@ def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False
         why = "it has no GPU (gpus.perTrial: 0), and Podium moves only trials that have one"
     begin = status.saved.step if status.saved is not None and where == "anywhere" else 0.0
     steps = max(0.0, (status.last_step or 0.0) - begin)
-    return f"{why}; it would lose {steps:g} steps (it is at {status.last_step or 0.0:g}, saved at {begin:g})"
+    lost = "1 step" if steps == 1.0 else f"{steps:g} steps"
+    return f"{why}; it would lose {lost} (it is at {status.last_step or 0.0:g}, saved at {begin:g})"

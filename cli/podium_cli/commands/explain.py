@@ -104,7 +104,7 @@ def lines(picture: JobPicture, trial: HyperParamTrial) -> list[str]:
         lasted = texts.since(hold.start, hold.end or picture.now) + ("" if hold.end else " and still does")
         found.append(f"held         {gpus}  from {hold.start:%H:%M:%S} for {lasted}")
     if len(status.holds) > LAST_TURNS:
-        found.append(f"             and {len(status.holds) - LAST_TURNS} turns before")
+        found.append(f"             and {texts.count(len(status.holds) - LAST_TURNS, 'turn')} before")
     return found
 
 

@@ -15,6 +15,8 @@ from podium.curves.wire import to_wire
 from podium.domain.phase import TrialPhase
 from podium.schema.trial import HyperParamTrial
 from podium.simulation.recorded import RecordedTrial, Recording, lines
+from podium.simulation.sources import reads_as_lines
+from podium_cli import texts
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.report import picture, source
 from podium_cli.contents import SAYS
@@ -35,10 +37,13 @@ def add(commands: Commands) -> None:
         """,
     )
     source(parser)
-    parser.add_argument("-o", "--output", type=Path, help="file to write (default: JOB.jsonl)")
+    parser.add_argument("-o", "--output", type=Path, help="file to write, of JSON lines (default: JOB.jsonl)")
 
 
 def _run(arguments: argparse.Namespace) -> Exit:
+    if arguments.output is not None and not reads_as_lines(arguments.output):
+        text = f"--output: {arguments.output}: JSON lines are written, and podium simulate would read a file of this"
+        raise CliError(Exit.USAGE, "NotANameOfLines", f"{text} name as another kind; give one that ends with .jsonl")
     seen = picture(arguments)
     found = recording_of(seen)
     if not found.trials:
@@ -46,14 +51,16 @@ def _run(arguments: argparse.Namespace) -> Exit:
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
     write(output, "".join(f"{line}\n" for line in lines(found)))
     left = len(seen.trials) - len(found.trials)
-    print(f"{output}: {len(found.trials)} trials; {left} that were not trained to their end are left out.")
+    rest = "that was not trained to its end is" if left == 1 else "that were not trained to their end are"
+    print(f"{output}: {texts.count(len(found.trials), 'trial')}; {left} {rest} left out.")
     return Exit.OK
 
 
 def _nothing(seen: JobPicture) -> str:
     """Why there is no trial to write, and whether waiting helps."""
     every, policy = len(seen.trials), seen.job.spec.policy.name
-    nothing = f"none of the {every} trials of {seen.job.metadata.name} was trained to its end and has shown a value"
+    trials = f"{texts.count(every, 'trial')} of {seen.job.metadata.name}"
+    nothing = f"of {trials} none was trained to its end and has shown a value"
     if not seen.ended:
         return f"{nothing} yet; wait until some have"
     cut = sum(trial.status.phase is TrialPhase.EARLY_STOPPED for trial in seen.trials)

@@ -20,7 +20,7 @@ from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.contest import contest
 from podium.simulation.pools import Machine
 from podium.simulation.recorded import Recording, RecordingError, bundled
-from podium.simulation.sources import KINDS, Reading, asks_for_goal, read_all
+from podium.simulation.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
 from podium.simulation.system import contest as system_contest
 from podium.simulation.system import methods
 from podium.simulation.system.methods import KEEPS_MEMORY
@@ -183,7 +183,8 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
     nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
-        raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {given.gpus} nodes at most, or more GPUs")
+        most = texts.count(given.gpus, "node")
+        raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {most} at most, or more GPUs")
     if arguments.telemetry is not None and not 0.0 <= arguments.telemetry <= 3600.0:
         text = f"--telemetry: {arguments.telemetry:g} seconds is no time between two reports; give 0 to 3600"
         raise CliError(Exit.USAGE, "BadTime", text)
@@ -277,6 +278,7 @@ def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Re
     try:
         found = read_all(paths, reading, _note) if paths else (bundled(),)
         asked = arguments.goal is None or asks_for_goal(paths)
+        named = arguments.metric is None or asks_for_metric(paths)
     except RecordingError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     except OSError as error:
@@ -285,6 +287,10 @@ def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Re
     if not found:
         text = f"{paths[0]}: no file of curves is in it; read are {KINDS}: name a folder that has some"
         raise CliError(Exit.NOT_FOUND, "NoCurves", text)
+    if not named:
+        text = f"--metric: {arguments.metric} is without effect: no TensorBoard folder is among the curves, and JSON"
+        text += " lines name their metric themselves, a CSV table's is value; leave --metric out, or name such a folder"
+        raise CliError(Exit.USAGE, "MetricWithoutEffect", text)
     for recording in found:
         if not asked and recording.maximize != reading.maximize:
             text = f"--goal: {arguments.goal} is without effect: {recording.task} says itself that "

@@ -27,7 +27,7 @@ def curves(report: JobReport) -> Markup:
     parts = [*grid_y(y, report.metric), *grid_x(x, x.ticks(8), height, report.step_key), *_target_line(report, y)]
     worst_first = sorted(drawn, key=lambda line: -line.level)
     parts += [_curve(report, line, x, y) for line in worst_first]
-    label = f"Learning curves of {len(drawn)} trials: {report.metric} by {report.step_key}"
+    label = f"Learning curves of {texts.count(len(drawn), 'trial')}: {report.metric} by {report.step_key}"
     return svg.picture(WIDTH, height, label, *parts)
 
 
@@ -65,8 +65,9 @@ def lanes(given: Sequence[Lane], span: float, lane_height: float = 44.0) -> Mark
         )
         parts.append(svg.text(left - 8, top + lane_height / 2 + 4, lane.gpu, class_="label end"))
         parts += [_bar(hold, x, top + 4, lane_height - 8) for hold in lane.holds]
-    turns = sum(len(lane.holds) for lane in given)
-    return svg.picture(WIDTH, height, f"Who held each GPU when: {turns} turns on {len(given)} GPUs", *parts)
+    turns = texts.count(sum(len(lane.holds) for lane in given), "turn")
+    label = f"Who held each GPU when: {turns} on {texts.count(len(given), 'GPU')}"
+    return svg.picture(WIDTH, height, label, *parts)
 
 
 def _bar(hold: Hold, x: svg.Scale, top: float, height: float) -> Markup:

@@ -308,7 +308,8 @@ def _warnings(picture: JobPicture) -> tuple[str, ...]:
     known = len(picture.trials)
     told = picture.job.status.trials.created
     if told > known:
-        found.append(f"{told - known} of {told} trials were deleted: they are missing from every chart and sum.")
+        lost = "trials was deleted: it is" if told - known == 1 else "trials were deleted: they are"
+        found.append(f"{told - known} of {told} {lost} missing from every chart and sum.")
     if any(len(trial.status.holds) >= 512 for trial in picture.trials):
         found.append("A trial had more turns than are kept (512): the oldest are missing from the chart of the GPUs.")
     return tuple(found)

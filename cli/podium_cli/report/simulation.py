@@ -109,7 +109,8 @@ def _stairs(runs: Sequence[Searched], pool: Pool, metric: str, span: float) -> M
                 class_="series",
             )
         )
-    return svg.picture(charts.WIDTH, height, f"Best {metric} so far by time, {len(runs)} policies", *parts)
+    label = f"Best {metric} so far by time, {texts.count(len(runs), 'policy', 'policies')}"
+    return svg.picture(charts.WIDTH, height, label, *parts)
 
 
 def _bars(runs: Sequence[Searched], what: str) -> Markup:
@@ -137,7 +138,7 @@ def _bars(runs: Sequence[Searched], what: str) -> Markup:
         ]
     name = "mean regret over fifo's time" if what == "regret" else "GPU time not spent on training"
     parts.append(svg.text(left, height - 16, name, class_="axis"))
-    return svg.picture(width, height, f"{name}, {len(runs)} policies", *parts)
+    return svg.picture(width, height, f"{name}, {texts.count(len(runs), 'policy', 'policies')}", *parts)
 
 
 def _gantt(run: Searched, pool: Pool, span: float) -> Markup:

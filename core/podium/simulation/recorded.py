@@ -76,9 +76,13 @@ class Recording:
         return Recording(self.task, self.family, self.metric, self.maximize, self.target, tuple(seen.values()))
 
 
+def is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
     """To read it, unpacked where its name says that it is packed."""
-    opener = gzip.open if path.suffix.lower() == ".gz" else open
+    opener = gzip.open if is_packed(path) else open
     return opener(path, "rt", encoding=encoding, newline=newline)
 
 

@@ -1,34 +1,28 @@
 """Learning curves from wherever they are: our JSON lines, CSV tables, TensorBoard folders. One recording a source.
 
-Called by `podium simulate` and `podium plan`. `Reading` holds what a table cannot say itself: which way is better, and
-the name of the metric.
+Called by `podium simulate` and `podium plan`. `Reading` holds what they may not say themselves: which way is better,
+and which of several metrics is meant.
 """
 
 from __future__ import annotations
 
-import csv
-import gzip
-import math
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 
-from podium.curves.wire import diverged, to_wire
-from podium.domain.snapshot import Scalar
+from podium.curves.wire import diverged
+from podium.simulation.csv_tables import is_table, read_table
 from podium.simulation.event_files import Say, event_files, is_event_file, read_events, unheard
-from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, check_length, load, open_text
+from podium.simulation.recorded import Recording, RecordingError, is_packed, load
 
-COLUMNS = ("trial", "step", "value", "seconds")
 KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
-BEYOND = "\0beyond"  # the key of fields that the header does not name; no CSV column is called so
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """`metric`: the TensorBoard tag, or the name to show for a CSV's values; JSON lines say both themselves."""
+    """`maximize`: of CSV tables and TensorBoard folders. `metric`: the tag to read from TensorBoard folders; that of a
+    CSV table is always `value`. JSON lines say both themselves.
+    """
 
     maximize: bool = True
     metric: str | None = None
@@ -38,33 +32,51 @@ def read_all(paths: Iterable[Path], reading: Reading, say: Say = unheard) -> tup
     """`say` is told what was left out. Raises RecordingError, OSError where a path cannot be read."""
     found: list[Recording] = []
     for path in paths:
-        if path.is_dir():
-            found += _read_folder(path, reading, say)
-        elif _is_csv(path):
-            found.append(read_csv(path, reading))
-        else:
-            found.append(_read_lines(path))
-    for recording in found:
-        if all(diverged(value) for trial in recording.trials for value in trial.values):
-            text = f"not one of its values of {recording.metric} is a finite number: there is nothing to rank by"
-            raise RecordingError(f"{recording.task}: {text}; name curves with values")
+        for source, recording in _read(path, reading, say):
+            if all(diverged(value) for trial in recording.trials for value in trial.values):
+                text = f"not one of its values of {recording.metric} is a finite number: there is nothing to rank by"
+                raise RecordingError(f"{source.name}: {text}; name curves with values")
+            found.append(recording)
     return tuple(found)
 
 
 def asks_for_goal(paths: Iterable[Path]) -> bool:
     """Is one of them curves that do not say themselves which way is better?"""
-    return any(_is_csv(path) or (path.is_dir() and (_tables(path) or event_files(path))) for path in paths)
+    return any(is_table(path) or (path.is_dir() and (_tables(path) or event_files(path))) for path in paths)
 
 
-def _read_folder(folder: Path, reading: Reading, say: Say) -> list[Recording]:
+def asks_for_metric(paths: Iterable[Path]) -> bool:
+    """Is one of them a TensorBoard folder? It alone may hold several metrics."""
+    return any(path.is_dir() and event_files(path) for path in paths)
+
+
+def reads_as_lines(path: Path) -> bool:
+    """Would a file of this name that holds plain JSON lines be read as such, when it is named?"""
+    return not (is_table(path) or is_event_file(path) or is_packed(path))
+
+
+def _read(path: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
+    """Each with the file or the folder that it is of."""
+    if path.is_dir():
+        yield from _read_folder(path, reading, say)
+    elif is_table(path):
+        yield path, read_table(path, reading.maximize, say)
+    else:
+        yield path, _read_lines(path)
+
+
+def _read_folder(folder: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
     """Its runs, or its files of curves: both at once would be two searches, of which nobody said which one is meant."""
     lines, tables, events = _lines(folder), _tables(folder), event_files(folder)
     if events and (lines or tables):
         text = f"it holds {(lines + tables)[0].name} and TensorBoard's {events[0].relative_to(folder)}, two kinds"
         raise RecordingError(f"{folder.name}: {text}; name the files, or a subfolder that has the runs alone")
     if events:
-        return [read_events(folder, reading.metric, reading.maximize, say)]
-    return [*(load(file) for file in lines), *(read_csv(file, reading) for file in tables)]
+        yield folder, read_events(folder, reading.metric, reading.maximize, say)
+    for file in lines:
+        yield file, load(file)
+    for file in tables:
+        yield file, read_table(file, reading.maximize, say)
 
 
 def _read_lines(path: Path) -> Recording:
@@ -84,81 +96,8 @@ def _lines(folder: Path) -> list[Path]:
 
 
 def _tables(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if _is_csv(file))
+    return sorted(file for file in folder.iterdir() if is_table(file))
 
 
 def _is_lines(path: Path) -> bool:
-    return ".jsonl" in path.name.lower()
-
-
-def _is_csv(path: Path) -> bool:
-    return path.name.lower().endswith((".csv", ".csv.gz"))
-
-
-def read_csv(path: Path, reading: Reading) -> Recording:
-    """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
-    order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite.
-    """
-    try:
-        with open_text(path, "utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, restkey=BEYOND)
-            rows, header = list(reader), reader.fieldnames or []
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise RecordingError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise RecordingError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
-    missing = [name for name in COLUMNS if name not in header]
-    if missing:
-        text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
-        raise RecordingError(f"{path.name}: {text}; the first line must name {','.join(COLUMNS)}, with commas between")
-    if not rows:
-        raise RecordingError(f"{path.name}: a header and no line; give one line an evaluation")
-    trials: dict[str, list[tuple[float, float, float]]] = {}
-    hparams: dict[str, dict[str, Scalar]] = {}
-    for number, row in enumerate(rows, start=2):
-        trials.setdefault(row["trial"], []).append(_row(row, reading.maximize, f"{path.name}, line {number}"))
-        given = {k: _scalar(v) for k, v in row.items() if k not in COLUMNS and v}
-        hparams.setdefault(row["trial"], given)
-    made = [_trial(name, points, hparams[name], f"{path.name}, trial {name}") for name, points in trials.items()]
-    stem = path.name[: path.name.lower().rindex(".csv")]
-    return Recording(stem, stem.partition("-")[0], reading.metric or "value", reading.maximize, None, tuple(made))
-
-
-def _row(row: dict[str, str], maximize: bool, where: str) -> tuple[float, float, float]:
-    if BEYOND in row:
-        raise RecordingError(f"{where}: more fields than the header names; quote those with a comma, write 0.5 for 0,5")
-    if not row["trial"]:
-        raise RecordingError(f"{where}: trial is empty; give each trial a name or a number")
-    try:
-        step, seconds = float(row["step"]), float(row["seconds"])
-    except (TypeError, ValueError):
-        raise RecordingError(f"{where}: step and seconds must be numbers") from None
-    if not (math.isfinite(step) and math.isfinite(seconds)):
-        raise RecordingError(f"{where}: step and seconds must be finite numbers")
-    try:
-        value = float(row["value"] or math.nan)
-    except ValueError:
-        text = f"value {row['value']!r} is no number; leave it empty where there was none"
-        raise RecordingError(f"{where}: {text}") from None
-    return step, seconds, to_wire(value, maximize)
-
-
-def _trial(
-    name: str, points: Sequence[tuple[float, float, float]], hparams: dict[str, Scalar], where: str
-) -> RecordedTrial:
-    ordered = sorted(points)
-    steps, seconds, values = (tuple(column) for column in zip(*ordered, strict=True))
-    for field, column in (("step", steps), ("seconds", seconds)):
-        if any(b <= a for a, b in pairwise(column)):
-            raise RecordingError(f"{where}: {field} must increase with every evaluation; is a line there twice?")
-    if seconds[0] <= 0.0:
-        raise RecordingError(f"{where}: the first evaluation is at {seconds[0]:g} seconds; training took time, give it")
-    check_length(seconds[-1], where)
-    return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
-
-
-def _scalar(text: str) -> Scalar:
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return ".jsonl" in path.name.lower() and not is_table(path)

@@ -59,6 +59,7 @@ COSTS: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("at its gate", {}, {"phase": "Gated"}, ""),
     ("frozen only", {}, {}, "does not save (suspension.methods without app-checkpoint); it would lose 11 steps"),
     ("reads a claim", {"checkpoint": CLAIM["checkpoint"]}, SAVED, "lose 3 steps (it is at 11, saved at 8)"),
+    ("one step", {}, {"lastStep": 1}, "it would lose 1 step (it is at 1, saved at 0)"),
     ("a folder of the node", ON_NODE, SAVED, "its saves are in a folder of this node"),
     ("a folder of the node, at its gate", ON_NODE, SAVED | {"phase": "Gated"}, "its saves are in a folder of this"),
     ("a folder of the node, new", ON_NODE, {"phase": "Gated"}, ""),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium.simulation.recorded import load
+from podium.simulation.sources import Reading, read_all
 from podium_cli import main
 from podium_cli.commands.export import recording_of
 from podium_cli.exits import Exit
@@ -49,8 +50,39 @@ def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: 
     assert len(recording_of(picture_of(objects, None, None, BEGIN)).trials) == 11
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
-    assert "NothingToExport: none of the " in capsys.readouterr().err
+    assert "NothingToExport: of 12 trials of digits none was trained to its end" in capsys.readouterr().err
     assert not (tmp_path / "x.jsonl").exists()
+
+
+NAMES = ["out.csv", "OUT.CSV", "out.csv.gz", "out.jsonl.gz", "out.jsonl.csv", "events.out.tfevents.1"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_simulate_would_not_read_as_lines(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is fetched: there is no cluster that could be asked."""
+    path = tmp_path / name
+    assert main.run(["export", "digits", "-o", str(path)]) is Exit.USAGE
+    assert f"NotANameOfLines: --output: {path}: JSON lines are written" in capsys.readouterr().err
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["out.JSONL", "out.csv.jsonl", "out.txt"])
+def test_a_name_that_simulate_reads_as_lines(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    assert main.run(["export", "--sample", "-o", str(path)]) is Exit.OK
+    assert len(read_all([path], Reading())[0].trials) == 12
+
+
+def test_one_of_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    objects = search_at(600.0)
+    trials = [o for o in objects if o["kind"] == "HyperParamTrial"]
+    trials[0]["status"]["phase"] = "EarlyStopped"
+    kept = [o for o in objects if o not in trials[2:]]
+    (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": kept}))
+    assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.OK
+    assert "x.jsonl: 1 trial; 1 that was not trained to its end is left out." in capsys.readouterr().out
 
 
 ENDS = [

@@ -52,6 +52,14 @@ def test_the_example_is_forecast(capsys: pytest.CaptureFixture[str]) -> None:
     assert "- the values are those of these curves, not of your search" in out
 
 
+def test_a_forecast_of_one_trial(curves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = changed(tmp_path, ("max: 12, parallel: 8", "max: 1"))
+    assert main.run(["plan", str(path), str(curves), "--gpus", "1", "--seeds", "1"]) is Exit.OK
+    assert capsys.readouterr().out.startswith(
+        "digits: 1 trial under hermes, forecast from 1 simulated search on curves"
+    )
+
+
 def test_the_figures_by_hand(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """12 equal trials of 400 s + 1 s to load on 2 GPUs, nothing to gain by switching: 6 in a row on each."""
     command = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1", "-o", "json", "--suspend", "0"]

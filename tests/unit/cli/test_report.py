@@ -179,7 +179,9 @@ def test_missing_trials_and_long_histories_are_told(picture: Picture) -> None:
     hold = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
     changes = {"digits": {"status": {"trials": {"created": 15}}}, "digits-1": {"status": {"holds": [hold] * 512}}}
     warnings = build(picture(600, changes)).warnings
-    assert any("3 of 15 trials were deleted" in warning for warning in warnings)
+    assert any("3 of 15 trials were deleted: they are" in warning for warning in warnings)
+    one = build(picture(600, {"digits": {"status": {"trials": {"created": 13}}}})).warnings
+    assert one == ("1 of 13 trials was deleted: it is missing from every chart and sum.",)
     assert any("512" in warning for warning in warnings)
 
 

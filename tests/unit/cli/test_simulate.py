@@ -166,9 +166,55 @@ def test_a_goal_against_what_the_curves_say_themselves(
     assert ["larger" in line for line in told_of] == [True, True, False], "each table says its own"
 
 
+REAL = Path(__file__).parents[1] / "core" / "event_files"
+WITHOUT_EFFECT = [[], ["lines"], ["table"], ["folder"], ["lines", "table"]]
+
+
+@pytest.mark.parametrize("named", WITHOUT_EFFECT, ids=["our own", *(" and ".join(row) for row in WITHOUT_EFFECT[1:])])
+@pytest.mark.parametrize("command", ["simulate", "plan"])
+def test_a_metric_where_no_runs_of_tensorboard_are(
+    command: str, named: list[str], curves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tables").mkdir()
+    table = tmp_path / "tables" / "loss.csv"
+    table.write_text(TABLE)
+    paths = {"lines": curves, "table": str(table), "folder": str(table.parent)}
+    job = [str(Path(__file__).parents[3] / "examples" / "digits" / "job.yaml")] if command == "plan" else []
+    assert main.run([command, *job, *(paths[name] for name in named), "--metric", "loss"]) is Exit.USAGE
+    told = "MetricWithoutEffect: --metric: loss is without effect: no TensorBoard folder is among the curves"
+    assert told in capsys.readouterr().err
+
+
+def test_a_metric_is_of_the_runs_of_tensorboard_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "own.csv").write_text(TABLE)
+    few = ["--policy", "fifo", "--seeds", "1", "--metric", "val_acc", "-o", "json"]
+    assert main.run(["simulate", str(REAL / "pytorch"), str(tmp_path / "own.csv"), *few]) is Exit.OK
+    assert [found["metric"] for found in json.loads(capsys.readouterr().out)] == ["val_acc", "value"]
+
+
+ONE = {
+    "replay": ([], ": 1 trial on 1 GPU, 4 s"),
+    "system": (["--system", "--shares", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
+    "jobs": (
+        ["--system", "--shares", "1", "--jobs", "2"],
+        ": 2 jobs of 2 users, all at once, 1 trial each, on 1 GPU of 1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("options", "told"), ONE.values(), ids=ONE)
+def test_one_of_a_kind(options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one.csv").write_text("trial,step,value,seconds\nonly,0,0.1,0\nonly,1,0.9,10\n")
+    few = ["--gpus", "1", "--trials", "1", "--policy", "fifo", "--seeds", "1"]
+    assert main.run(["simulate", str(tmp_path / "one.csv"), *few, *options]) is Exit.OK
+    shown = capsys.readouterr()
+    assert told in shown.out
+    note = "podium: note: one.csv: 1 of 2 evaluations were read; at 0 seconds, before any training: 1\n"
+    assert shown.err == note
+
+
 def test_runs_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    real = Path(__file__).parents[1] / "core" / "event_files" / "pytorch"
-    shutil.copytree(real, tmp_path / "runs")
+    shutil.copytree(REAL / "pytorch", tmp_path / "runs")
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "events.out.tfevents.1.host").write_bytes(b"no event" * 9)
     few = ["--policy", "fifo", "--seeds", "1", "--metric", "val_acc"]

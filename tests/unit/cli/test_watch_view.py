@@ -41,6 +41,7 @@ def test_a_running_search_shows_trials_by_rank_and_who_has_the_gpus(picture: Pic
     [
         (1, {}, "ETA"),
         (600, {}, "12/12 trials"),
+        (1, {"digits": {"spec": {"trials": {"max": 1}}}}, "0/1 trial "),
         (600, {}, "took 3 m"),
         (100, {"digits": {"status": {"eta": None}}}, "ETA unknown"),
         (100, {"digits": {"status": {"eta": "2026-01-15T09:30:00Z"}}}, "any moment now"),

@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_a_table_is_sorted_by_trial_and_step(tmp_path: Path) -> None:
     (found,) = read_all([written(tmp_path, TABLE)], Reading(maximize=False, metric="loss"))
-    assert (found.task, found.family, found.metric, found.maximize) == ("own-search", "own", "loss", False)
+    assert (found.task, found.family, found.metric, found.maximize) == ("own-search", "own", "value", False)
     first, second = found.trials
     assert (first.name, first.steps, first.seconds) == ("a", (1.0, 2.0, 3.0), (10.0, 20.0, 31.0))
     assert first.values[:2] == (0.5, 0.6)
@@ -47,19 +47,55 @@ NOS = [
     ("trial,step,value,seconds\n,1,0.5,1\n", "line 2: trial is empty"),
     ("trial,step,value,seconds\na,1,0,5,1\n", "line 2: more fields than the header names"),
     ('trial,step,value,seconds\na,1,"0,5",1\n', "line 2: value '0,5' is no number"),
-    ("trial,step,value,seconds\na,1,nan,1\na,2,,2\n", "not one of its values of value is a finite number"),
+    ("trial,step,value,seconds\na,1,nan,1\na,2,,2\n", "^own-search.csv: not one of its values of value is a finite"),
     ("trial,step,value,seconds\na,x,0.5,1\n", "line 2: step and seconds must be numbers"),
     ("trial,step,value,seconds\na,1,0.5,nan\n", "line 2: step and seconds must be finite"),
-    ("trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n", "trial a: seconds must increase"),
-    ("trial,step,value,seconds\na,1,0.5,5\na,1,0.6,6\n", "trial a: step must increase"),
-    ("trial,step,value,seconds\na,0,0.5,0\n", "first evaluation is at 0 seconds"),
+    (
+        "trial,step,value,seconds\na,1,0.5,5\na,2,0.5,4\n",
+        "trial a: seconds are 5 at step 1, 4 at step 2 and must increase",
+    ),
+    (
+        "trial,step,value,seconds\na,1,0.5,5\na,2,0.5,5\n",
+        "trial a: seconds are 5 at step 1, 5 at step 2 and must increase",
+    ),
+    (
+        "trial,step,value,seconds\na,1,0.5,5\na,2,0.5,0\n",
+        "trial a: seconds are 5 at step 1, 0 at step 2 and must increase",
+    ),
+    (
+        "trial,step,value,seconds\na,2,0.5,5\na,1,0.5,6\n",
+        "trial a: seconds are 6 at step 1, 5 at step 2 and must increase",
+    ),
+    ("trial,step,value,seconds\na,1,0.5,5\na,1,0.6,6\n", "trial a: step 1 is there twice; keep one line of each step"),
+    ("trial,step,value,seconds\na,1,0.5,5\na,1,0.5,5\n", "trial a: step 1 is there twice"),
+    ("trial,step,value,seconds\na,0,0.5,-5\na,1,0.6,6\n", "line 2: seconds is -5, less than 0; give the seconds of tr"),
+    ("trial,step,value,seconds\na,1,0.5,5\na,-2,0.6,6\n", "line 3: step is -2, less than 0; give the steps since"),
+    (
+        "trial,step,value,seconds\na,0,0.5,0\na,1,0.5,0\n",
+        "trial a: every evaluation is at 0 seconds; training took time",
+    ),
+    ("trial,step,value,seconds,lr,lr\na,1,0.5,5,1,2\n", "its header names lr more than once; give each column a name"),
+    ("trial,step,value,seconds,value\na,1,0.5,5,1\n", "its header names value more than once"),
 ]
 
 
-@pytest.mark.parametrize(("text", "told"), NOS, ids=[row[1][:20] for row in NOS])
+@pytest.mark.parametrize(("text", "told"), NOS, ids=[row[1][:50] for row in NOS])
 def test_every_no_names_the_place(text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=told):
         read_all([written(tmp_path, text)], Reading())
+
+
+def test_what_was_not_trained_is_left_out_and_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    table = TABLE + "b,0,0.1,0\na,0,0.1,0.0\n"
+    (found,) = read_all([written(tmp_path, table)], Reading(), said.append)
+    assert found == read_all([written(tmp_path, TABLE)], Reading(), said.append)[0]
+    assert said == ["own-search.csv: 4 of 6 evaluations were read; at 0 seconds, before any training: 2"]
+
+
+def test_a_spreadsheets_columns_without_a_name_are_no_names_twice(tmp_path: Path) -> None:
+    (found,) = read_all([written(tmp_path, "trial,step,value,seconds,,\na,1,0.5,5,,\n")], Reading())
+    assert dict(found.trials[0].hparams) == {}
 
 
 def test_seconds_that_no_training_takes(tmp_path: Path) -> None:
@@ -96,6 +132,8 @@ def test_names_in_capitals_and_packed_tables(tmp_path: Path) -> None:
     assert [found.task for found in read_all([tmp_path], Reading())] == ["x", "LOSS", "ok"]
     for name in ("LOSS.CSV", "ok.csv.gz", "X.JSONL.GZ"):
         assert len(read_all([tmp_path / name], Reading())) == 1
+    (tmp_path / "X.jsonl.csv").write_text(TABLE)
+    assert [found.task for found in read_all([tmp_path], Reading())] == ["x", "LOSS", "X.jsonl", "ok"], "each once"
     assert asks_for_goal([tmp_path])
     assert not asks_for_goal([tmp_path / "X.JSONL.GZ"])
 
