@@ -120,13 +120,13 @@ def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) ->
 
 @pytest.mark.parametrize(
     ("two", "expected"),
-    [({}, ["GivesPlace"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["GivesPlace"])],
+    [({}, ["GivesPlace"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["PlaceNeeded"])],
     ids=["all wait", "one goes already", "one should be gone for long"],
 )
 def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
     two: dict[str, Any], expected: list[str]
 ) -> None:
-    """Two have no place. Nobody is promoted before all five are there."""
+    """Two have no place. Nobody is promoted before all five are there. Beside one that never goes nobody can save."""
     came: dict[str, Any] = {"gpus": ["gpu-0"], "phase": P.SUSPENDED, "values": [0.1] * 20, "gpu_seconds": 20.0}
     trials = [make_trial(0, **came), make_trial(1, **came), make_trial(2, **came, **two), make_trial(3), make_trial(4)]
     keys = [trial.key for trial in trials[:3]]
