@@ -53,11 +53,13 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
 
 
 def estimate(job: JobView, snapshot: Snapshot) -> Eta:
-    """Time to the end of the job if its GPUs stay its own: all that is left, over the GPUs that it can use. O(n)."""
-    trials = [t for t in snapshot.trials if t.job == job.key]
-    live = [t for t in trials if t.phase not in FINAL]
+    """Time to the end of the job if its GPUs stay its own: all that is left, over the GPUs that it can use. O(its
+    trials + GPUs).
+    """
     if job.finished:
         return Eta(0.0, "The job is finished.")
+    trials = snapshot.of_job.get(job.key, ())
+    live = [t for t in trials if t.phase not in FINAL]
     usual = typical_pace(job, trials)
     whole = _whole_trial(job, trials, usual)
     if whole is None:
