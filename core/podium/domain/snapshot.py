@@ -86,7 +86,6 @@ class TrialView:
     node: str | None = None
     gpus: tuple[str, ...] = ()  # uuids that its pod has shares of
     gpu_seconds: float = 0.0
-    first_step: float = 0.0
     retry_at: float = 0.0  # no new pod before this time (back-off)
     suspend: bool = False
     pinned: bool = False

@@ -24,7 +24,7 @@ def pace(job: JobView, trial: TrialView) -> float | None:
     """Seconds on its GPUs that a trial takes for one unit of its step; None before it has shown any progress."""
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
-    steps = trial.curve[-1].step - trial.first_step
+    steps = trial.curve[-1].step
     return trial.gpu_seconds / max(1, job.gpus_per_trial) / steps if steps > 0.0 else None
 
 
@@ -33,7 +33,7 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     paces = [  # `pace` of each, without a call of its own: a plan does it for all trials
         t.gpu_seconds / width / steps
         for t in trials
-        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - t.first_step) > 0.0
+        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step) > 0.0
     ]
     return median(paces) if paces else None
 
@@ -48,7 +48,7 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
     rate = usual() if own is None else own
     if rate is None:
         return None
-    done = trial.curve[-1].step if trial.curve else trial.first_step
+    done = trial.curve[-1].step if trial.curve else 0.0
     return max(0.0, job.max_steps - done) * rate
 
 
