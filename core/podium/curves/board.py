@@ -70,7 +70,7 @@ class Board:
         self._everything: Sequence[TrialView] = ()
         self.numbers: list[int] = []  # replaced, never changed, like `keys`
         self._row_of_given: dict[int, int] = {}  # by place among the trials that are to be ranked
-        self._row_beside: dict[int, int] = {}  # by place in the snapshot, of those of the job that are not
+        self._row_beside: dict[int, int] = {}  # by place in `_everything`, of those of the job that are not
         self.keys: list[TrialKey] = []
         self.rows: dict[TrialKey, int] = {}  # where each key is
         self.views: list[TrialView | None] = []
@@ -141,7 +141,8 @@ class Board:
         return kept.table
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
-        everything = snapshot.trials
+        # of one job alone nearly all trials are its own: a replay asks for each of its many snapshots once
+        everything = snapshot.trials if len(snapshot.jobs) == 1 else snapshot.of_job.get(job.key, ())
         given = _others(trials, self._given)
         alone = everything is trials and self._everything is self._given
         beside = given if alone else _others(everything, self._everything)

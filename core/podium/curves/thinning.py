@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from podium.curves.summary import better
-from podium.curves.wire import diverged
+from podium.curves.summary import best_point
 from podium.domain.snapshot import Point
 
 LIMIT = 256  # points of a curve
@@ -42,9 +41,8 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
     if not curve:
         return ()
     keep = {0, len(curve) - 1}
-    best = _best_index(curve, grid.maximize)
-    if best is not None:
-        keep.add(best)
+    best = best_point(curve, grid.maximize)
+    keep.update(i for i, point in enumerate(curve) if point is best)
     positive = next((i for i, point in enumerate(curve) if point.step > 0), None)
     if positive is not None:
         keep.add(positive)
@@ -82,14 +80,6 @@ def _increasing(points: Iterable[Point]) -> list[Point]:
         if math.isfinite(point.step) and (not kept or point.step > kept[-1].step):
             kept.append(point)
     return kept
-
-
-def _best_index(curve: list[Point], maximize: bool) -> int | None:
-    best: int | None = None
-    for i, point in enumerate(curve):
-        if not diverged(point.value) and (best is None or better(point.value, curve[best].value, maximize)):
-            best = i
-    return best
 
 
 def _cells_per_doubling(first: float, last: float, limit: int) -> float:

@@ -6,8 +6,9 @@ Times are seconds since the epoch (or since the start of a simulation), memory i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
@@ -85,7 +86,6 @@ class TrialView:
     node: str | None = None
     gpus: tuple[str, ...] = ()  # uuids that its pod has shares of
     gpu_seconds: float = 0.0
-    first_step: float = 0.0
     retry_at: float = 0.0  # no new pod before this time (back-off)
     suspend: bool = False
     pinned: bool = False
@@ -159,3 +159,18 @@ class Snapshot:
     epochs: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))  # node -> epoch in force
     levelling: Levelling | None = None  # None: no trial is moved to level the GPUs
     no_room: frozenset[tuple[JobKey, str]] = frozenset()  # nodes that were found to take no pod of the job for now
+    _of_job: dict[JobKey, list[TrialView]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def of_job(self) -> Mapping[JobKey, Sequence[TrialView]]:
+        """The trials of each job that has any, sorted by key: sorted once, for all who look at one job of many."""
+        if not self._of_job and self.trials:
+            found: dict[JobKey, list[TrialView]] = {}
+            last: JobKey | None = None
+            mine: list[TrialView] = []
+            for trial in sorted(self.trials, key=attrgetter("key")):
+                if trial.job is not last:  # mostly the same object as the one before: it need not be hashed
+                    last, mine = trial.job, found.setdefault(trial.job, [])
+                mine.append(trial)
+            self._of_job.update(found)
+        return self._of_job

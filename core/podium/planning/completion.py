@@ -7,9 +7,8 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 
 from podium.curves.summary import best_point, better, reached
 from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
@@ -22,7 +21,7 @@ Live = Mapping[JobKey, Sequence[TrialView]]
 @dataclass(frozen=True, slots=True)
 class Closing:
     """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
-    `of_job`: all trials, of each job and sorted by key. Both are looked up here once for all.
+    `of_job`: all trials, of each job and sorted by key.
     """
 
     actions: tuple[Action, ...]
@@ -46,7 +45,7 @@ class _Verdict:
 
 def close(snapshot: Snapshot) -> Closing:
     """O(points): every curve is looked at once."""
-    by_job = _by_job(snapshot.trials)
+    by_job = snapshot.of_job
     unfinished = {key: [t for t in trials if t.phase not in FINAL] for key, trials in by_job.items()}
     actions: list[Action] = []
     ended: set[TrialKey] = set()
@@ -79,17 +78,6 @@ def without(
     if not ended:
         return live
     return {key: [trial for trial in trials if trial.key not in ended] for key, trials in live.items()}
-
-
-def _by_job(trials: Iterable[TrialView]) -> dict[JobKey, list[TrialView]]:
-    found: dict[JobKey, list[TrialView]] = {}
-    last: JobKey | None = None
-    mine: list[TrialView] = []
-    for trial in sorted(trials, key=attrgetter("key")):
-        if trial.job is not last:  # mostly the same object as the one before: it need not be hashed
-            last, mine = trial.job, found.setdefault(trial.job, [])
-        mine.append(trial)
-    return found
 
 
 def _leftovers(trials: Sequence[TrialView]) -> list[Action]:

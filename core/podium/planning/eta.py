@@ -24,7 +24,7 @@ def pace(job: JobView, trial: TrialView) -> float | None:
     """Seconds on its GPUs that a trial takes for one unit of its step; None before it has shown any progress."""
     if not trial.curve or trial.gpu_seconds <= 0.0:
         return None
-    steps = trial.curve[-1].step - trial.first_step
+    steps = trial.curve[-1].step
     return trial.gpu_seconds / max(1, job.gpus_per_trial) / steps if steps > 0.0 else None
 
 
@@ -33,7 +33,7 @@ def typical_pace(job: JobView, trials: Sequence[TrialView]) -> float | None:
     paces = [  # `pace` of each, without a call of its own: a plan does it for all trials
         t.gpu_seconds / width / steps
         for t in trials
-        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step - t.first_step) > 0.0
+        if t.curve and t.gpu_seconds > 0.0 and (steps := t.curve[-1].step) > 0.0
     ]
     return median(paces) if paces else None
 
@@ -48,16 +48,18 @@ def remaining(job: JobView, trial: TrialView, usual: Callable[[], float | None])
     rate = usual() if own is None else own
     if rate is None:
         return None
-    done = trial.curve[-1].step if trial.curve else trial.first_step
+    done = trial.curve[-1].step if trial.curve else 0.0
     return max(0.0, job.max_steps - done) * rate
 
 
 def estimate(job: JobView, snapshot: Snapshot) -> Eta:
-    """Time to the end of the job if its GPUs stay its own: all that is left, over the GPUs that it can use. O(n)."""
-    trials = [t for t in snapshot.trials if t.job == job.key]
-    live = [t for t in trials if t.phase not in FINAL]
+    """Time to the end of the job if its GPUs stay its own: all that is left, over the GPUs that it can use. O(its
+    trials + GPUs).
+    """
     if job.finished:
         return Eta(0.0, "The job is finished.")
+    trials = snapshot.of_job.get(job.key, ())
+    live = [t for t in trials if t.phase not in FINAL]
     usual = typical_pace(job, trials)
     whole = _whole_trial(job, trials, usual)
     if whole is None:

@@ -43,7 +43,7 @@ def order(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Orderin
         base.sort(key=_base_key)
     if len(ready) < len(base):
         base.sort(key=lambda s: s.trial.key not in ready)  # a stable sort: by rank within either
-    choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.trials))
+    choice = _Choice(snapshot, gpus, eligible, uuids, ready, _Paces(snapshot.of_job))
     choice.run(base)
     wanted: dict[str, list[TrialKey]] = {uuid: [] for uuid in gpus}
     behind: list[TrialKey] = []
@@ -115,13 +115,13 @@ class _Paces:
     a choice that they kept would be kept by them in turn, and only a collection of garbage would free the plan.
     """
 
-    def __init__(self, trials: Sequence[TrialView]) -> None:
-        self._trials = trials
+    def __init__(self, of_job: Mapping[JobKey, Sequence[TrialView]]) -> None:
+        self._of_job = of_job
         self._known: dict[JobKey, float | None] = {}
 
     def of(self, job: JobView) -> float | None:
         if job.key not in self._known:
-            self._known[job.key] = typical_pace(job, [t for t in self._trials if t.job == job.key])
+            self._known[job.key] = typical_pace(job, self._of_job.get(job.key, ()))
         return self._known[job.key]
 
 

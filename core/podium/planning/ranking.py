@@ -33,8 +33,8 @@ class Standing(NamedTuple):
 
     @property
     def stops(self) -> bool:
-        """Its policy ends it. A pin goes before the policy's word."""
-        return self.ranked.admission is Admission.STOP and not self.trial.pinned
+        """Its policy ends it. A pin goes before the policy's word, and so does the end of its training."""
+        return self.ranked.admission is Admission.STOP and not self.trial.pinned and not self._trained
 
     @property
     def waits(self) -> bool:
@@ -43,7 +43,13 @@ class Standing(NamedTuple):
         """
         if self.ranked.admission is not Admission.WAIT or self.trial.pinned or self.job.gpus_per_trial == 0:
             return False
-        return self.job.freezes or self.trial.phase not in _WORKING
+        return (self.job.freezes or self.trial.phase not in _WORKING) and not self._trained
+
+    @property
+    def _trained(self) -> bool:
+        """It has done maxSteps: there is no more to give up, and it may still save its model."""
+        curve, steps = self.trial.curve, self.job.max_steps
+        return steps is not None and bool(curve) and curve[-1].step >= steps
 
 
 # as `Standing(*facts)` is, without a call of Python code for each

@@ -2,7 +2,8 @@
 
 Rasley et al., Middleware 2017. A trial's confidence p is the probability that it ends better than the best value so
 far, here by an ensemble of power laws (`curves/powerlaw.py`; the paper uses Domhan's curves and MCMC). With the
-confidences sorted, as many trials are promising as maximises min(j, G p_j): the more certain, the more GPUs.
+confidences sorted, as many trials are promising as maximises min(j, G p_j): the more certain, the more GPUs. G counts
+trials here: those of the job that can work at a time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from podium.curves.board import Board, Floats, board
 from podium.curves.powerlaw import MEMBERS, forecast
 from podium.domain.snapshot import Costs, JobView, Point, Snapshot, TrialView
 from podium.policies.base import OnCut, Ranking, shortest_turn
+from podium.policies.floor import places
 from podium.policies.horizon import horizon
 
 PROMISING, OPPORTUNISTIC, POOR = 0, 1, 2
@@ -57,7 +59,7 @@ class Pop:
         known = (seen.points >= self.early) & ~seen.done
         confidence = np.where(known & ~seen.diverged, self._confidence(seen, budget), 0.0)
         cut = known & (confidence < self.poor)
-        promising = self._promising(np.where(cut, 0.0, confidence), len(snapshot.gpus))
+        promising = self._promising(np.where(cut, 0.0, confidence), _at_a_time(seen, job, snapshot))
         # a whole turn less is a place more
         rounds = np.floor(seen.step / budget * self.rounds)
         levels = np.where(cut, POOR, np.where(promising, PROMISING, OPPORTUNISTIC))
@@ -90,14 +92,21 @@ class Pop:
         memory = seen.keep(("confidence", budget, self.early), lambda: _Confidence(len(seen)))
         return memory.refresh(table, seen.version, float(seen.best.max(initial=-np.inf)))
 
-    def _promising(self, confidence: Floats, gpus: int) -> np.ndarray:
+    def _promising(self, confidence: Floats, held: float) -> np.ndarray:
         order = np.argsort(-confidence, kind="stable")
         j = np.arange(1, len(order) + 1)
-        deserved = np.minimum(j, max(1, gpus) * confidence[order])
+        deserved = np.minimum(j, max(1.0, held) * confidence[order])
         chosen = np.zeros(len(order), dtype=bool)
         if len(order) and deserved.max() > 0.0:
             chosen[order[: int(np.argmax(deserved)) + 1]] = True
         return chosen
+
+
+def _at_a_time(seen: Board, job: JobView, snapshot: Snapshot) -> float:
+    """The places that the job has. Without GPUs no order is kept."""
+    if not job.gpus_per_trial:
+        return 1.0
+    return places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and not seen.done[row])
 
 
 class _Confidence:

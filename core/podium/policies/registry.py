@@ -144,11 +144,6 @@ def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
         raise BadSettingError(f"policy.settings.{error}") from error
 
 
-def settings_of(name: str) -> Mapping[str, tuple[str, ...]]:
-    """The settings that a policy has, as a user types them, and the words that each may be; none for a number."""
-    return {key: s.kind if isinstance(s.kind, tuple) else () for key, s in _entry(name).settings.items()}
-
-
 def _entry(name: str) -> _Entry:
     entry = _TABLE.get(name)
     if entry is None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ from podium.curves.powerlaw import forecast
 from podium.curves.running_means import RunningMeans
 from podium.curves.wire import diverged
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point
+from podium.domain.snapshot import Point, Snapshot, TrialView
+from podium.planning.eta import estimate
+from podium.planning.planner import plan
 from podium.policies.envelope import Envelope
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
@@ -102,6 +106,43 @@ def test_however_many_jobs_there_are_their_boards_are_kept() -> None:
     snapshot = make_snapshot(jobs=jobs)
     first = [board(job, (), snapshot) for job in jobs]
     assert all(board(job, (), snapshot) is kept for job, kept in zip(jobs, first, strict=True))
+
+
+class Walked(tuple[TrialView, ...]):
+    """Trials that count how often somebody goes through all of them."""
+
+    walks: ClassVar[int] = 0
+
+    def __iter__(self) -> Iterator[TrialView]:
+        Walked.walks += 1
+        return super().__iter__()
+
+
+LOOKS: dict[str, Callable[[Snapshot], object]] = {
+    "plan": plan,
+    "boards": lambda snapshot: [board(job, (), snapshot) for job in snapshot.jobs],
+    "times left": lambda snapshot: [estimate(job, snapshot) for job in snapshot.jobs],
+    "of finished jobs": lambda snapshot: [estimate(replace(job, finished=True), snapshot) for job in snapshot.jobs],
+}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_whoever_looks_at_one_job_goes_through_its_own_trials_alone(look: Callable[[Snapshot], object]) -> None:
+    """Forty trials of few jobs or of many: the jobs times all trials would be most of a cycle."""
+    found = []
+    for jobs in (2, 20):
+        names = [f"search-{number}" for number in range(jobs)]
+        trials = [
+            make_trial(number, job=names[number % jobs], phase=TrialPhase.SUSPENDED, values=[0.1, 0.2], gpus=["gpu-0"])
+            for number in range(40)
+        ]
+        gpu = make_gpu(shares=40, trials=[trial.key for trial in trials])
+        snapshot = make_snapshot(jobs=[make_job(name) for name in names], gpus=[gpu])
+        look(replace(snapshot, trials=Walked(trials)))
+        Walked.walks = 0
+        look(replace(snapshot, trials=Walked(trials)))
+        found.append(Walked.walks)
+    assert found[0] == found[1]
 
 
 def test_a_thinned_curve_that_ends_where_it_did_has_gained_otherwise() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.summary import best_point, better, convergence, has_diverged, pool_range, pool_start, reached
+from podium.curves.summary import best_point, better, reached
 from podium.curves.thinning import Grid, came_at, thin
 from podium.curves.wire import diverged, to_wire
 from podium.domain.snapshot import Point
@@ -135,29 +135,7 @@ def test_best_point_is_the_earliest_of_the_best(curve: list[float], maximize: bo
     assert (found.step if found else None) == best
 
 
-@pytest.mark.parametrize(
-    ("curve", "maximize", "width", "start", "expected"),
-    [
-        ([0.1, 0.5, 0.3], True, 0.8, None, 0.5),
-        ([2.0, 1.0, 1.5], False, 4.0, None, 0.25),
-        ([0.5, 0.4], True, 1.0, None, 0.0),
-        ([0.8, 0.9], True, 0.8, 0.1, 1.0),
-        ([], True, 1.0, 0.0, 0.0),
-        ([math.nan, 0.1, 0.3], True, 0.4, None, 0.5),
-        ([0.5, 0.5], True, 0.0, None, 0.0),
-    ],
-)
-def test_convergence(curve: list[float], maximize: bool, width: float, start: float | None, expected: float) -> None:
-    assert convergence(make_curve(curve), maximize, width, start) == pytest.approx(expected)
-
-
-def test_pool_and_target() -> None:
-    pool = [make_curve([0.2, 0.9]), make_curve([math.nan, 0.1, 0.4]), make_curve([])]
-    assert pool_range(pool) == pytest.approx(0.8)
-    assert pool_range([]) == 0.0
-    assert (pool_start(pool, True), pool_start(pool, False), pool_start([], True)) == (0.1, 0.2, None)
-    assert has_diverged(make_curve([0.1, math.nan]))
-    assert not has_diverged(make_curve([math.nan, 0.1]))
+def test_target() -> None:
     assert reached(0.9, 0.9, True)
     assert reached(0.1, 0.2, False)
     assert not reached(math.inf, 0.9, True)

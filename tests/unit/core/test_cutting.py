@@ -78,6 +78,32 @@ def test_on_cut_stop_ends_it() -> None:
     assert orders(made) == {"gpu-0": ["job-1", "job-3", "job-0"]}
 
 
+TO_THE_END: list[tuple[str, dict[str, Scalar], dict[str, str]]] = [
+    ("asha", {"onCut": "stop"}, {"job-5": "StoppedByPolicy"}),
+    ("asha", {"onCut": "suspend"}, {"job-5": "PolicyDone"}),
+    ("median_stop", {"onCut": "stop"}, {"job-5": "StoppedByPolicy"}),
+    ("median_stop", {"onCut": "suspend"}, {"job-5": "PolicyDone"}),
+    ("pop", {"onCut": "stop"}, {"job-5": "StoppedByPolicy"}),
+    ("pop", {"onCut": "suspend"}, {"job-5": "PolicyDone"}),
+]
+
+
+@pytest.mark.parametrize(("policy", "settings", "before"), TO_THE_END, ids=str)
+def test_who_is_trained_to_the_end_is_not_cut_while_it_saves(
+    policy: str, settings: dict[str, Scalar], before: dict[str, str]
+) -> None:
+    """The last of six, behind all others: a step before maxSteps it is cut, and no more once it has done them."""
+    job = make_job(policy=policy, settings=settings, max_steps=20.0, max_trials=6, parallel=6)
+    good = [[0.5 + 0.3 * (1 - 0.8**i) - 0.01 * k for i in range(1, 21)] for k in range(5)]
+    over = [make_trial(k, phase=P.SUCCEEDED, values=c, gpu_seconds=20.0, ended=500.0) for k, c in enumerate(good)]
+    for steps, expected in ((19, before), (20, {})):
+        values = [0.2 + 0.02 * i for i in range(1, steps + 1)]
+        last = make_trial(5, phase=P.RUNNING, values=values, gpus=["gpu-0"], gpu_seconds=float(steps))
+        made = sound(make_snapshot(jobs=[job], trials=[*over, last], gpus=[make_gpu(trials=[last.key])]))
+        assert ended(made) == expected
+    assert orders(made) == {"gpu-0": ["job-5"]}
+
+
 def test_a_pin_goes_before_the_policy() -> None:
     for on_cut in ("suspend", "stop"):
         snapshot = search(AT_RUNG, settings={"onCut": on_cut})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from statistics import NormalDist, median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -154,6 +155,29 @@ def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
     found = ranked("pop", [flat, good, [0.2]], gpus=2)
     assert {n: r.reason for n, r in found.items()} == {1: "Promising", 2: "TakesTurns", 0: "Poor"}
     assert found[0].admission is STOP
+
+
+PLACES: list[tuple[str, int, dict[str, Any], list[JobView]]] = [
+    ("a GPU a trial", 2, {}, []),
+    ("four GPUs a trial", 8, {"gpus_per_trial": 4}, []),
+    ("GPUs of another product", 2, {"products": ("mine",)}, []),
+    ("another search on the same GPUs", 4, {}, [make_job("other")]),
+    ("another search on other GPUs", 2, {"products": ("mine",)}, [make_job("other", products=("another",))]),
+]
+
+
+@pytest.mark.parametrize(("gpus", "of_job", "others"), [row[1:] for row in PLACES], ids=[row[0] for row in PLACES])
+def test_pop_gives_no_more_places_than_the_job_has(gpus: int, of_job: dict[str, Any], others: list[JobView]) -> None:
+    """Eight trials alike and two places: two are promising, or more would have a GPU of their own than there are."""
+    curves = [
+        [0.8 * (1 - math.exp(-0.3 * i)) + 0.004 * ((i * 7 + k * 3) % 5 - 2) for i in range(1, 11)] for k in range(8)
+    ]
+    job, trials, snapshot = scene(curves, steps=40.0, gpus=1)
+    job = replace(job, **of_job)
+    mine = [make_gpu(f"gpu-{i}", product="mine") for i in range(gpus)]
+    foreign = [make_gpu(f"other-{i}", product="another") for i in range(30 if job.products else 0)]
+    found = create("pop", {}).rank(job, trials, replace(snapshot, jobs=(job, *others), gpus=(*mine, *foreign)))
+    assert [r.reason for r in found] == ["Promising"] * 2 + ["TakesTurns"] * 6
 
 
 @given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
