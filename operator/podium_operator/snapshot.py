@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,7 @@ from podium_operator.world import World, job_key, trial_key
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent's that owns its GPUs
 FINISHED = ("Succeeded", "Failed")
+log = logging.getLogger(__name__)
 
 
 def build_snapshot(
@@ -37,11 +39,7 @@ def build_snapshot(
     places = _places(world)
     return Snapshot(
         now=world.now,
-        jobs=tuple(
-            _job(job, _in_place(world.nodes, places.get(JobKey(job.metadata.namespace, job.metadata.name), ())))
-            for job in world.jobs
-            if job.metadata.deletion_timestamp is None
-        ),
+        jobs=tuple(_jobs(world, places)),
         trials=tuple(
             _trial(trial, sights[trial_key(trial)])
             for trial in world.trials
@@ -86,6 +84,18 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
         for node in there
     ]
     return frozenset.intersection(*carried_out) if carried_out else frozenset({FREEZE})
+
+
+def _jobs(world: World, places: Mapping[JobKey, Collection[str]]) -> Iterable[JobView]:
+    """One job that makes no sense is not planned for, and costs the others nothing."""
+    for job in world.jobs:
+        namespace, name = job.metadata.namespace, job.metadata.name
+        if job.metadata.deletion_timestamp is not None:
+            continue
+        try:
+            yield _job(job, _in_place(world.nodes, places.get(JobKey(namespace, name), ())))
+        except Exception as error:
+            log.error("job %s/%s is left as it is: %r", namespace, name, error)
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:

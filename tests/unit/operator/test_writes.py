@@ -10,7 +10,8 @@ import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import Action, CreatePod, DeletePod, Order, Requeue
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium.domain.snapshot import JobKey
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.actuator import Actuator
@@ -57,6 +58,20 @@ class Wire:
 
     def versions(self) -> dict[str, str]:
         return {kind: body["metadata"]["resourceVersion"] for verb, kind, body in self.calls if verb == "status"}
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_parameters_that_cannot_be_drawn_cost_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The range is wider than a float can say."""
+    wide = make_job("wide", parameters=[{"name": "lr", "min": -1.7e308, "max": 1.7e308}])
+    wire, world = Wire(), make_world(wide, make_job())
+    actuator = Actuator(
+        cast(Api, wire), Mirror(cast(Api, wire), OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics()
+    )
+    created = [CreateTrial(JobKey("lab", name), 0, "Free", "") for name in ("wide", "sweep")]
+    asyncio.run(actuator.create(world, created))
+    assert [body["metadata"]["name"] for _, _, body in wire.calls] == ["sweep-0"]
+    assert "cannot be carried out: Range exceeds valid bounds" in caplog.text
 
 
 ANOTHER = ApiError(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
