@@ -92,6 +92,17 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
 
 
+def test_a_status_that_cannot_be_said_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    wire, good, wrong = Wire(), make_job(), make_job("wrong")
+    wrong = wrong.model_copy(update={"status": wrong.status.model_copy(update={"started_at": "today"})})
+    world = make_world(wrong, good)
+    sights = observe(world)
+    statuses = Statuses(cast(Api, wire), 1.0, Metrics())
+    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+    assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
+    assert "status of job lab/wrong not written" in caplog.text
+
+
 def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
