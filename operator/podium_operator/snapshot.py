@@ -45,7 +45,7 @@ def build_snapshot(
             for trial in world.trials
             if trial.metadata.deletion_timestamp is None
         ),
-        gpus=tuple(gpu for node in world.nodes for gpu in _gpus(node, node.metadata.name in world.silent)),
+        gpus=tuple(gpu for node in world.nodes for gpu in _gpus(world, node)),
         costs=_costs(world.trials, requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
         levelling=levelling,
@@ -147,7 +147,8 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     )
 
 
-def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
+def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
+    silent = node.metadata.name in world.silent
     orders = {gpu.uuid: gpu.order for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
         holder, shares = gpu.holder, max(0, gpu.shares - len(gpu.guests))
@@ -158,7 +159,8 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             health="Unknown" if silent else gpu.health,
             shares=shares,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
-            holder_since=holder.since.timestamp() if holder else None,
+            # its agent's clock may be another
+            holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
             in_effect=gpu.epoch == node.spec.epoch,
