@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from podium.domain.carrying import HELD, METHOD
 from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import SuspensionRecord
+from podium.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.carrying import standing
 from podium_operator.leveller import bound_for
 from podium_operator.observed import Sight
@@ -46,7 +46,7 @@ def build_snapshot(
             if trial.metadata.deletion_timestamp is None
         ),
         gpus=tuple(gpu for node in world.nodes for gpu in _gpus(world, node)),
-        costs=_costs(world.trials, requeue),
+        costs=mean_costs([_ways(trial.status.suspensions) for trial in world.trials], requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
         levelling=levelling,
         no_room=frozenset(no_room),
@@ -177,18 +177,11 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
 
 
 def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
-    """Mean seconds out and in again by the method that was used last; None until it came back once."""
-    mine = [one for one in recent if one.method == recent[-1].method]
-    back = [one.seconds_in for one in mine if one.seconds_in is not None]
-    return sum(one.seconds_out for one in mine) / len(mine) + sum(back) / len(back) if back else None
+    """By the method that was used last."""
+    return mean_switch([(one.seconds_out, one.seconds_in) for one in recent if one.method == recent[-1].method])
 
 
-def _costs(trials: Iterable[SeenTrial], requeue: float | None) -> Costs:
-    """Means of what suspensions took so far; the defaults until one was measured."""
-    count = out = back = 0.0
-    for trial in trials:
-        count += trial.status.suspensions.count
-        out += trial.status.suspensions.seconds_out
-        back += trial.status.suspensions.seconds_in
-    costs = Costs(out / count, back / count) if count else Costs()
-    return costs if requeue is None else replace(costs, requeue=requeue)
+def _ways(past: Suspensions) -> Ways:
+    """One that has not come back, because it is suspended now or its pod ended so, is among the last ones."""
+    away = sum(one.seconds_in is None for one in past.recent)
+    return Ways(past.count, past.seconds_out, past.count - away, past.seconds_in)

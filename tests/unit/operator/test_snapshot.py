@@ -150,6 +150,16 @@ def test_costs_are_what_was_measured() -> None:
     assert build_snapshot(there, observe(there), 7.5).costs == Costs(0.5, 0.25, 7.5)
 
 
+@pytest.mark.parametrize("back", [1, 10])
+def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
+    trials = []
+    for number in range(10):
+        past = {"method": "freeze", "at": moment(), "secondsOut": 30.0} | ({"secondsIn": 30.0} if number < back else {})
+        of_all = {"count": 1, "secondsOut": 30.0, "secondsIn": past.get("secondsIn", 0.0), "recent": [past]}
+        trials.append(make_trial(number, suspensions=of_all))
+    assert snap(make_job(), *trials).costs == Costs(30.0, 30.0)
+
+
 def test_a_trial_that_leaves_a_node_that_drains() -> None:
     node = make_node(trials={"sweep-0": "Running"})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
