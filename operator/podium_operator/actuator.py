@@ -135,7 +135,7 @@ class Actuator:
             if isinstance(action, CreatePod):
                 self._refuse(action, error)
             return None
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, ArithmeticError) as error:
             # a spec that validation let through and that cannot be carried out: one trial's trouble, not the cycle's
             self._metrics.failed.labels(kind).inc()
             log.error("%s cannot be carried out: %s", action, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from podium.curves.summary import better
@@ -20,6 +21,7 @@ from podium_operator.trial_status import timestamp
 from podium_operator.world import trial_key
 
 Manifest = dict[str, Any]
+END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python's, and RFC 3339's years have four digits
 _WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
 _AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
@@ -77,7 +79,9 @@ def job_status(
         status["finishedAt"] = timestamp(finished.timestamp() if finished else now)
     elif eta is not None and eta.seconds is not None and phase == "Running":
         # to the next ten seconds: an ETA that changes with every look is one patch a look
-        status["eta"] = timestamp(-(-(now + eta.seconds) // 10) * 10)
+        at = -(-(now + eta.seconds) // 10) * 10
+        if at < END_OF_CALENDAR:  # nor is there an infinite one
+            status["eta"] = timestamp(at)
     return status
 
 

@@ -30,6 +30,7 @@ from podium_operator.seen import SeenPod, parse_pod
 from podium_operator.seen_lease import SeenLease, parse_lease
 from podium_operator.seen_trial import SeenTrial
 from podium_operator.settings import OperatorSettings
+from podium_operator.turns import Turns
 from podium_operator.world import World, of_its_job
 
 LEASE_PREFIX = "podium-agent-"
@@ -74,6 +75,7 @@ class Mirror:
         self._heard: dict[str, tuple[datetime | None, float]] = {}
         self._end_seen: dict[str, float] = {}
         self._gone: dict[str, SeenPod] = {}
+        self._turns = Turns()
         self._pods.follow(self._pod_changed)
 
     @property
@@ -131,6 +133,7 @@ class Mirror:
             end_seen=self._end_seen,
             leases=tuple(self._leases.values()),
             gone=dict(self._gone),
+            turns=self._turns.look(nodes, now),
         )
 
     def _pod_changed(self, _: Key, before: SeenPod | None, after: SeenPod | None) -> None:

@@ -103,7 +103,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
         retries=job.spec.trials.retries if job else 0,
         stopped=trial.spec.stopped,
         agent_fresh=node not in world.silent,
-        complete=_complete(trial, job),
+        complete=_complete(trial, job, current_pod),
         reason=status.reason,
         taken=last.facts.disruption if last is not None and last.attempt == attempt else "",
     )
@@ -190,7 +190,7 @@ def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
     age = world.now - world.end_seen.get(pod.uid, pod.ended_at)
     if job.spec.gpus.per_trial == 0:
         return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
-    return not _complete(trial, job) and not _was_read(trial, pod, pod.ended_at) and age < LAST_WORDS_SECONDS
+    return not _complete(trial, job, pod) and not _was_read(trial, pod, pod.ended_at) and age < LAST_WORDS_SECONDS
 
 
 def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
@@ -206,8 +206,14 @@ def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
     return pod is not None and pod.facts.phase == "Succeeded" and _has_more_to_say(world, trial, pod)
 
 
-def _complete(trial: SeenTrial, job: HyperParamJob | None) -> bool:
+def _complete(trial: SeenTrial, job: HyperParamJob | None, pod: SeenPod | None) -> bool:
+    """Whether this pod has come to the last step: `lastStep` is of all attempts, and a later one may do it again."""
     last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
+    reader = trial.status.reader
+    if pod is not None and pod.attempt > 0 and reader is not None:
+        if reader.pod_uid != pod.uid:
+            return False  # nobody has read a line of it
+        last = last if reader.step is None else reader.step
     return last is not None and wanted is not None and last >= wanted
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from podium.domain.carrying import HELD, METHOD
 from podium.domain.levelling import Levelling
 from podium.domain.phase import FINAL
-from podium.domain.snapshot import Costs, GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium.planning.job_view import job_view
 from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
-from podium.schema.trial import SuspensionRecord
+from podium.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.carrying import standing
 from podium_operator.leveller import bound_for
 from podium_operator.observed import Sight
@@ -24,6 +25,7 @@ from podium_operator.world import World, job_key, trial_key
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent's that owns its GPUs
 FINISHED = ("Succeeded", "Failed")
+log = logging.getLogger(__name__)
 
 
 def build_snapshot(
@@ -37,18 +39,14 @@ def build_snapshot(
     places = _places(world)
     return Snapshot(
         now=world.now,
-        jobs=tuple(
-            _job(job, _in_place(world.nodes, places.get(JobKey(job.metadata.namespace, job.metadata.name), ())))
-            for job in world.jobs
-            if job.metadata.deletion_timestamp is None
-        ),
+        jobs=tuple(_jobs(world, places)),
         trials=tuple(
             _trial(trial, sights[trial_key(trial)])
             for trial in world.trials
             if trial.metadata.deletion_timestamp is None
         ),
-        gpus=tuple(gpu for node in world.nodes for gpu in _gpus(node, node.metadata.name in world.silent)),
-        costs=_costs(world.trials, requeue),
+        gpus=tuple(gpu for node in world.nodes for gpu in _gpus(world, node)),
+        costs=mean_costs([_ways(trial.status.suspensions) for trial in world.trials], requeue),
         epochs={node.metadata.name: node.spec.epoch for node in world.nodes},
         levelling=levelling,
         no_room=frozenset(no_room),
@@ -86,6 +84,18 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
         for node in there
     ]
     return frozenset.intersection(*carried_out) if carried_out else frozenset({FREEZE})
+
+
+def _jobs(world: World, places: Mapping[JobKey, Collection[str]]) -> Iterable[JobView]:
+    """One job that makes no sense is not planned for, and costs the others nothing."""
+    for job in world.jobs:
+        namespace, name = job.metadata.namespace, job.metadata.name
+        if job.metadata.deletion_timestamp is not None:
+            continue
+        try:
+            yield _job(job, _in_place(world.nodes, places.get(JobKey(namespace, name), ())))
+        except Exception as error:
+            log.error("job %s/%s is left as it is: %r", namespace, name, error)
 
 
 def _job(job: HyperParamJob, in_place: frozenset[str]) -> JobView:
@@ -137,7 +147,8 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
     )
 
 
-def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
+def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
+    silent = node.metadata.name in world.silent
     orders = {gpu.uuid: gpu.order for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
         holder, shares = gpu.holder, max(0, gpu.shares - len(gpu.guests))
@@ -148,7 +159,8 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
             health="Unknown" if silent else gpu.health,
             shares=shares,
             holder=TrialKey(holder.namespace, holder.trial, holder.uid) if holder else None,
-            holder_since=holder.since.timestamp() if holder else None,
+            # its agent's clock may be another
+            holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
             in_effect=gpu.epoch == node.spec.epoch,
@@ -165,18 +177,11 @@ def _gpus(node: GPUNode, silent: bool) -> Iterable[GpuView]:
 
 
 def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
-    """Mean seconds out and in again by the method that was used last; None until it came back once."""
-    mine = [one for one in recent if one.method == recent[-1].method]
-    back = [one.seconds_in for one in mine if one.seconds_in is not None]
-    return sum(one.seconds_out for one in mine) / len(mine) + sum(back) / len(back) if back else None
+    """By the method that was used last."""
+    return mean_switch([(one.seconds_out, one.seconds_in) for one in recent if one.method == recent[-1].method])
 
 
-def _costs(trials: Iterable[SeenTrial], requeue: float | None) -> Costs:
-    """Means of what suspensions took so far; the defaults until one was measured."""
-    count = out = back = 0.0
-    for trial in trials:
-        count += trial.status.suspensions.count
-        out += trial.status.suspensions.seconds_out
-        back += trial.status.suspensions.seconds_in
-    costs = Costs(out / count, back / count) if count else Costs()
-    return costs if requeue is None else replace(costs, requeue=requeue)
+def _ways(past: Suspensions) -> Ways:
+    """One that has not come back, because it is suspended now or its pod ended so, is among the last ones."""
+    away = sum(one.seconds_in is None for one in past.recent)
+    return Ways(past.count, past.seconds_out, past.count - away, past.seconds_in)

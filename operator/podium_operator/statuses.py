@@ -105,16 +105,14 @@ class Statuses:
         end: EndJob | None,
         leased: Leased | None,
     ) -> bool:
-        status = job_status(
-            job,
-            trials,
-            sights,
-            now=world.now,
-            size=view.max_trials,
-            eta=estimate(view, snapshot),
-            end=end,
-            leased=leased,
-        )
+        try:
+            eta = estimate(view, snapshot)
+            status = job_status(
+                job, trials, sights, now=world.now, size=view.max_trials, eta=eta, end=end, leased=leased
+            )
+        except Exception as error:  # one job that makes no sense costs the others nothing
+            log.error("status of job %s/%s not written: %r", job.metadata.namespace, job.metadata.name, error)
+            return False
         written = await self._apply(JOBS, job, job.status.phase, status, world.now)
         if written:
             await self._announcements.best(job, status)

@@ -19,7 +19,8 @@ from podium_operator.seen_trial import SeenTrial
 class World:
     """`silent`: nodes whose agent is not heard; `unread`: uids of ended pods whose log has no value; `end_seen`: by uid
     of a pod whose containers have ended, when this operator first saw that; `leases`: placeholder pods; `gone`: by the
-    trial's uid, the last pod of it that is not there any more, as it was then.
+    trial's uid, the last pod of it that is not there any more, as it was then; `turns`: by node and GPU, when its
+    holder got it, by this operator's clock.
     """
 
     now: float
@@ -32,6 +33,7 @@ class World:
     end_seen: Mapping[str, float] = field(default_factory=dict)
     leases: tuple[SeenLease, ...] = ()
     gone: Mapping[str, SeenPod] = field(default_factory=dict)
+    turns: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
     @cached_property
     def job_by_key(self) -> Mapping[JobKey, HyperParamJob]:

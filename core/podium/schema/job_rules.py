@@ -12,6 +12,7 @@ from podium.schema.template import GATE_CONTAINER, Container, PodSpec
 
 FREE_POLICIES = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
 NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit in a label of 63 characters
+LEAST_STEPS = 1e-9  # what a policy divides by a trial's length stays a number
 _PARAMETER = "spec.parameters[]"
 _POD = "spec.template.spec"
 
@@ -152,6 +153,15 @@ SPEC_RULES: tuple[Rule, ...] = (
         "or choose policy fifo, round_robin or slaq",
         _max_steps,
         at="trials.maxSteps",
+    ),
+    Rule(
+        "MaxStepsTooSmall",
+        "spec.trials",
+        f"!has(self.maxSteps) || self.maxSteps >= {LEAST_STEPS:.9f}",
+        f"maxSteps is no length of a trial: give {LEAST_STEPS:.9f} or more, in the unit of metrics.stepKey",
+        lambda trials: trials.max_steps is None or trials.max_steps >= LEAST_STEPS,
+        at="maxSteps",
+        shows=("maxSteps",),
     ),
     *METRIC_RULES,
     Rule(

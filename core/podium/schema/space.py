@@ -14,6 +14,7 @@ from podium.schema.rules import Refusal
 
 ENV_PREFIX = "PODIUM_PARAM_"
 MAX_GRID_POINTS = 10_000  # the largest trials.max
+COUNTED = 10**12  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
 
 
 def env_name(parameter: str) -> str:
@@ -27,17 +28,18 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
         yield from _values(parameter, f"spec.parameters[{number}].values")
     points = grid_points(spec) if spec.search.algorithm == "grid" else None
     if points is not None and points > MAX_GRID_POINTS:
+        more = " or more" if points == COUNTED else ""
         message = (
-            f"the grid has {points} points, more than {MAX_GRID_POINTS}: use larger steps or fewer values, "
+            f"the grid has {points} points{more}, more than {MAX_GRID_POINTS}: use larger steps or fewer values, "
             "or algorithm random"
         )
         yield Refusal("GridTooLarge", "spec.search.algorithm", message)
 
 
 def grid_points(spec: JobSpec) -> int | None:
-    """How many points a grid search would try; None where a range has no points to try."""
+    """How many points a grid search would try, COUNTED at most; None where a range has no points to try."""
     sizes = [_points(parameter) for parameter in spec.parameters]
-    return None if None in sizes else math.prod(size for size in sizes if size is not None)
+    return None if None in sizes else min(math.prod(size for size in sizes if size is not None), COUNTED)
 
 
 def _points(parameter: Parameter) -> int | None:
@@ -49,7 +51,8 @@ def _points(parameter: Parameter) -> int | None:
     if parameter.min is None or parameter.max is None or step is None or parameter.scale == "log":
         return None
     # 0.1 * 3 > 0.3 in binary: the end of the range counts although it is missed by a rounding
-    return math.floor((parameter.max - parameter.min) / step * (1 + 1e-12) + 1e-9) + 1
+    steps = (parameter.max - parameter.min) / step * (1 + 1e-12) + 1e-9
+    return math.floor(min(max(steps, 0.0), COUNTED)) + 1
 
 
 def _names(parameters: list[Parameter]) -> Iterator[Refusal]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from podium.domain.snapshot import Costs, Scalar
@@ -69,6 +70,16 @@ def test_rank(
     expected: list[int],
 ) -> None:
     assert ranked_numbers(name, curves, settings=settings, maximize=maximize, seconds=seconds) == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("max_steps", [5e-324, 1e-310, 1e-9])
+def test_no_length_of_a_trial_ends_every_plan(name: str, max_steps: float) -> None:
+    """An older CRD took them all."""
+    job = make_job(policy=name, max_steps=max_steps)
+    trials = [make_trial(0, values=[0.1, 0.2, 0.3], gpu_seconds=1.0), make_trial(1)]
+    with np.errstate(all="ignore"):  # no number that is meant to be right: the plan is made
+        assert len(create(name, {}).rank(job, trials, make_snapshot(jobs=[job], trials=trials))) == 2
 
 
 def test_a_finished_trial_still_says_what_is_possible() -> None:

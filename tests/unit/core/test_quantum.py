@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
-from podium.domain.snapshot import Snapshot
+from podium.domain.snapshot import Costs, Snapshot
+from podium.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium.planning.quantum import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
@@ -20,6 +21,32 @@ def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, fl
     run = shortest_run(switch, floor)
     assert run >= floor == shortest_run(None, floor)
     assert turns * switch <= OVERHEAD * turns * run * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("trials", "costs"),
+    [
+        ([], Costs()),
+        ([Ways()], Costs()),
+        ([Ways(1, 30.0)], Costs(suspend=30.0)),
+        ([Ways(1, 30.0, 1, 30.0), *[Ways(1, 30.0)] * 9], Costs(30.0, 30.0)),
+        ([Ways(3, 6.0, 2, 8.0), Ways(1, 6.0, 1, 1.0)], Costs(3.0, 3.0)),
+    ],
+    ids=["no trials", "none suspended", "none back", "one of ten back", "by how often each went"],
+)
+def test_a_way_back_is_counted_once_it_was_gone(trials: list[Ways], costs: Costs) -> None:
+    assert mean_costs(trials) == costs
+    assert mean_costs(trials, 7.5) == replace(costs, requeue=7.5)
+
+
+@pytest.mark.parametrize(
+    ("recent", "switch"),
+    [([], None), ([(1.0, None)], None), ([(1.0, 2.0), (3.0, None)], 4.0), ([(0.0, 0.0)], 0.0)],
+)
+def test_a_trials_own_switch_is_known_once_it_came_back(
+    recent: list[tuple[float, float | None]], switch: float | None
+) -> None:
+    assert mean_switch(recent) == switch
 
 
 def scene(switch: float | None) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from model_api import Server
 from model_operator import Clock, ModelMirror
-from operator_builders import ended, make_pod, make_trial, pod_payload
+from operator_builders import NOW, ended, make_node, make_pod, make_trial, moment, pod_payload
 
 from podium.domain.actions import Order
 from podium.schema.gpunode import GpuNodeSpec, GpuOrder
@@ -101,6 +101,42 @@ def test_a_pods_end_counts_from_when_it_was_seen(clock: Clock) -> None:
     assert mirror.world().end_seen == {"over": 1000.0}
     clock.now += 5.0
     assert mirror.world().end_seen == {"over": 1000.0}
+
+
+def report(server: Server, since: float, written: float, trial: str = "sweep-0") -> None:
+    """What the agent says of its GPU's holder, by its own clock."""
+    node = make_node(holder=trial).model_dump(mode="json", by_alias=True)
+    holder = node["status"]["gpus"][0]["holder"] | {"since": moment(since - NOW)}
+    gpu = node["status"]["gpus"][0] | {"holder": holder}
+    server.put(GPUNODES, node | {"status": {"gpus": [gpu], "updatedAt": moment(written - NOW)}})
+
+
+def began(mirror: ModelMirror) -> float | None:
+    mirror.views[3].see()
+    (gpu,) = build_snapshot(mirror.world(), {}).gpus
+    return gpu.holder_since
+
+
+@pytest.mark.parametrize("skew", [0, -5, -300, 60, 300])
+def test_a_turn_is_as_long_as_it_is_whatever_the_nodes_clock_says(clock: Clock, skew: float) -> None:
+    server = Server(clock.time)
+    mirror = ModelMirror(server, ())
+    report(server, since=1000.0 + skew, written=1000.0 + skew)
+    assert began(mirror) == 1000.0
+    clock.now = 1020.0  # nothing new
+    assert began(mirror) == 1000.0
+    report(server, since=1000.0 + skew, written=1016.0 + skew)  # that came late
+    assert began(mirror) == 1000.0
+    clock.now = 1030.0  # another operator, which finds a report of 14 s ago
+    anew = ModelMirror(server, ())
+    assert began(anew) == 1014.0
+    report(server, since=1000.0 + skew, written=1030.0 + skew)
+    assert began(anew) == 1000.0
+    clock.now = 1041.0
+    report(server, since=1040.0 + skew, written=1041.0 + skew, trial="sweep-1")
+    assert (began(mirror), began(anew)) == (1040.0, 1040.0)
+    report(server, since=1041.0 + skew, written=1041.0 + skew, trial="sweep-1")  # the same trial again
+    assert (began(mirror), began(anew)) == (1041.0, 1041.0)
 
 
 def test_a_pod_that_is_gone_is_remembered_as_long_as_its_trial_is_there() -> None:

@@ -112,6 +112,23 @@ def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: f
     assert look(stored, SAVED_AND_WENT, now=NOW + age).phase is phase
 
 
+@pytest.mark.parametrize(
+    ("reader", "phase"),
+    [
+        ({"podUid": "uid-sweep-0-1", "step": 3}, PHASE.REQUEUED),
+        ({"podUid": "uid-sweep-0-1", "step": 10}, PHASE.SUCCEEDED),
+        ({"podUid": "uid-sweep-0-0", "step": 10}, PHASE.REQUEUED),
+        ({"podUid": "uid-sweep-0-1"}, PHASE.SUCCEEDED),
+        (None, PHASE.SUCCEEDED),
+    ],
+    ids=["it does again what was done", "it did that", "not read", "an agent that says no step", "no agent"],
+)
+def test_the_last_step_of_an_earlier_attempt_is_not_its_own(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
+    """The first one printed the last step and was evicted before it ended."""
+    stored = {"phase": "Running", "pod": "sweep-0-1", "attempt": 1, "lastStep": 10, "reader": reader}
+    assert look(stored, SAVED_AND_WENT | {"attempt": 1}, now=NOW + 60.0).phase is phase
+
+
 BEGUN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-700)}
 THIS_POD = {"reader": {"podUid": "uid-sweep-0-0"}}
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import CreatePod
+from podium.domain.actions import CreatePod, CreateTrial
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
 from podium.planning.planner import plan
 from podium.schema.gpunode import GpuStatus
+from podium.schema.job import HyperParamJob
 from podium_operator.observed import observe
 from podium_operator.snapshot import build_snapshot
 
@@ -149,6 +150,16 @@ def test_costs_are_what_was_measured() -> None:
     assert build_snapshot(there, observe(there), 7.5).costs == Costs(0.5, 0.25, 7.5)
 
 
+@pytest.mark.parametrize("back", [1, 10])
+def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
+    trials = []
+    for number in range(10):
+        past = {"method": "freeze", "at": moment(), "secondsOut": 30.0} | ({"secondsIn": 30.0} if number < back else {})
+        of_all = {"count": 1, "secondsOut": 30.0, "secondsIn": past.get("secondsIn", 0.0), "recent": [past]}
+        trials.append(make_trial(number, suspensions=of_all))
+    assert snap(make_job(), *trials).costs == Costs(30.0, 30.0)
+
+
 def test_a_trial_that_leaves_a_node_that_drains() -> None:
     node = make_node(trials={"sweep-0": "Running"})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
@@ -185,6 +196,34 @@ def test_what_is_being_deleted_is_not_planned_for() -> None:
         update={"metadata": job.metadata.model_copy(update={"deletion_timestamp": job.metadata.creation_timestamp})}
     )
     assert snap(going).jobs == ()
+
+
+def with_memory(much: str) -> HyperParamJob:
+    spec = make_job().spec
+    return make_job("other").model_copy(
+        update={"spec": spec.model_copy(update={"gpus": spec.gpus.model_copy(update={"memory": much})})}
+    )
+
+
+ENDLESS = [{"name": "lr", "min": 0.0, "max": 1e300, "step": 1e-300}]
+
+
+@pytest.mark.parametrize(
+    ("seen", "wrong"),
+    [
+        (True, make_job("other", status={"conditions": []}, search={"algorithm": "grid"}, parameters=ENDLESS)),
+        (False, with_memory("much")),
+    ],
+    ids=["a grid without end", "what no validation saw"],
+)
+def test_a_job_that_makes_no_sense_costs_the_others_nothing(
+    wrong: HyperParamJob, seen: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not accepted either: nobody but its owner has seen it."""
+    snapshot = snap(wrong, make_trial(0, job="other"), make_job(), make_node())
+    assert [job.key.name for job in snapshot.jobs] == [*(["other"] if seen else []), "sweep"]
+    assert ("job lab/other is left as it is" in caplog.text) is not seen
+    assert {action.job.name for action in plan(snapshot).actions if isinstance(action, CreateTrial)} == {"sweep"}
 
 
 def unplaced(message: str) -> list[dict[str, str]]:

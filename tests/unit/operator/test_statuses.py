@@ -245,3 +245,12 @@ def test_eta_is_rounded_so_that_it_does_not_change_with_every_look() -> None:
     trials = [make_trial(phase="Succeeded"), make_trial(1)]
     etas = {of_job(make_job(), *trials, eta=Eta(seconds, ""))["eta"] for seconds in (41.0, 44.0, 49.9)}
     assert etas == {moment(50)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(2.5e11, True), (2.6e11, False), (6e12, False), (float("inf"), False), (None, False)]
+)
+def test_no_eta_beyond_the_calendar(seconds: float | None, shown: bool) -> None:
+    """maxSteps 1e9 for "no limit" is the year 192158."""
+    trials = [make_trial(phase="Succeeded"), make_trial(1)]
+    assert ("eta" in of_job(make_job(), *trials, eta=Eta(seconds, ""))) is shown

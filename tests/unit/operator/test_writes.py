@@ -10,7 +10,8 @@ import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import Action, CreatePod, DeletePod, Order, Requeue
+from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium.domain.snapshot import JobKey
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.actuator import Actuator
@@ -59,6 +60,20 @@ class Wire:
         return {kind: body["metadata"]["resourceVersion"] for verb, kind, body in self.calls if verb == "status"}
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_parameters_that_cannot_be_drawn_cost_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The range is wider than a float can say."""
+    wide = make_job("wide", parameters=[{"name": "lr", "min": -1.7e308, "max": 1.7e308}])
+    wire, world = Wire(), make_world(wide, make_job())
+    actuator = Actuator(
+        cast(Api, wire), Mirror(cast(Api, wire), OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics()
+    )
+    created = [CreateTrial(JobKey("lab", name), 0, "Free", "") for name in ("wide", "sweep")]
+    asyncio.run(actuator.create(world, created))
+    assert [body["metadata"]["name"] for _, _, body in wire.calls] == ["sweep-0"]
+    assert "cannot be carried out: Range exceeds valid bounds" in caplog.text
+
+
 ANOTHER = ApiError(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
 
 
@@ -75,6 +90,17 @@ def test_a_status_is_for_this_very_object(refusal: ApiError | None, caplog: pyte
     asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
+
+
+def test_a_status_that_cannot_be_said_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    wire, good, wrong = Wire(), make_job(), make_job("wrong")
+    wrong = wrong.model_copy(update={"status": wrong.status.model_copy(update={"started_at": "today"})})
+    world = make_world(wrong, good)
+    sights = observe(world)
+    statuses = Statuses(cast(Api, wire), 1.0, Metrics())
+    asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
+    assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
+    assert "status of job lab/wrong not written" in caplog.text
 
 
 def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:

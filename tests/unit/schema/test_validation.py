@@ -12,7 +12,7 @@ from podium.schema.job import HyperParamJob, JobSpec
 from podium.schema.job_rules import JOB_RULES
 from podium.schema.manifests import read_manifests
 from podium.schema.rules import Refusal
-from podium.schema.space import env_name, grid_points
+from podium.schema.space import COUNTED, env_name, grid_points
 from podium.schema.validation import check, notes, parse_job, problems
 
 ROOT = Path(__file__).parents[3]
@@ -108,6 +108,10 @@ def test_variable_of_a_parameter(name: str, variable: str) -> None:
         ([{"name": "a", "min": 0, "max": 1, "step": 0.1}], 11),
         ([{"name": "a", "min": 0, "max": 0.3, "step": 0.1}], 4),
         ([{"name": "a", "min": 0, "max": 1}], None),
+        ([{"name": "a", "min": 0, "max": 1e300, "step": 1e-300}], COUNTED),
+        ([{"name": "a", "min": -1.7e308, "max": 1.7e308, "step": 1}], COUNTED),
+        ([{"name": f"a{n}", "min": 0, "max": 1e300, "step": 1} for n in range(20)], COUNTED),
+        ([{"name": "a", "min": 1.7e308, "max": -1.7e308, "step": 1}], 1),
     ],
 )
 def test_points_of_a_grid(parameters: list[dict[str, Any]], points: int | None) -> None:
@@ -144,6 +148,7 @@ def test_notes_on_a_job_that_is_accepted(change: dict[str, Any], words: str) -> 
         {"trials.maxSteps": None, "gpus": {"perTrial": 0}},
         {"trials.parallel": "auto"},
         {"trials.maxSteps": 2.5},
+        {"trials.maxSteps": 1e-9},
         {"parameters": [{"name": "n", "type": "int", "min": 1, "max": 64, "scale": "log"}]},
         {"parameters": [{"name": "n", "type": "int", "values": [64, 128]}]},
         {"parameters": [{"name": "n", "values": [64, "auto", True, 0.5]}]},

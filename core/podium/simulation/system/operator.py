@@ -16,6 +16,7 @@ from podium.domain.actions import Action, Carry, CreatePod, CreateTrial, DeleteP
 from podium.domain.levelling import Levelling
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
+from podium.domain.switch_costs import mean_costs
 from podium.planning.invariants import violations
 from podium.planning.planner import plan
 from podium.planning.promises import promises
@@ -140,13 +141,9 @@ class Operator:
         return self._cost
 
     def _mean_costs(self) -> Costs:
-        requeues, usual = self._pods.requeues, Costs()
-        requeue = sum(requeues) / len(requeues) if requeues else usual.requeue
-        known = [written for trial in self.trials.values() if (written := trial.written).count]
-        count = sum([one.count for one in known])
-        if not count:
-            return Costs(requeue=requeue)
-        return Costs(sum([one.out for one in known]) / count, sum([one.back for one in known]) / count, requeue)
+        requeues = self._pods.requeues
+        requeue = sum(requeues) / len(requeues) if requeues else None
+        return mean_costs([trial.written.ways for trial in self.trials.values()], requeue)
 
     def _carry_out(self, action: object) -> None:
         match action:

@@ -278,6 +278,7 @@ class Pods:
         self._timed(trial, State.RESUMING, trial.job.spec.method.resume, self._resumed)
 
     def _resumed(self, trial: Trial, took: float) -> None:
+        trial.resumptions += 1
         trial.back += took
         trial.recent[-1] = (trial.recent[-1][0], took)
         if trial.loads > 0.0:

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from podium.domain.carrying import HELD, OPEN, CarryPhase
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
+from podium.domain.switch_costs import Ways, mean_switch
 from podium.policies.base import Policy
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.outcome import TRAINING
@@ -131,16 +132,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the API has of a trial's own record, as its agent wrote it at `at`. `count` suspensions took `out` seconds,
-    and those that are over `back` seconds in again; `switch`: the mean of both for the newest, None: not known.
+    """What the API has of a trial's own record, as its agent wrote it at `at`. `ways`: what all its suspensions took;
+    `switch`: what the newest took out and in again in the mean, None: not known.
     """
 
     at: float = -math.inf
     curve: tuple[Point, ...] = ()
     gpu_seconds: float = 0.0
-    count: int = 0
-    out: float = 0.0
-    back: float = 0.0
+    ways: Ways = field(default_factory=Ways)
     switch: float | None = None
 
 
@@ -197,6 +196,7 @@ class Trial:
     first_held: float | None = None
     ended: float | None = None
     suspensions: int = 0  # that are done
+    resumptions: int = 0
     saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
     carries: int = 0  # to another node, alive
     out: float = 0.0  # seconds that they took
@@ -215,8 +215,7 @@ class Trial:
     @property
     def switch(self) -> float | None:
         """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
-        back = [seconds for _, seconds in self.recent if seconds is not None]
-        return sum(out for out, _ in self.recent) / len(self.recent) + sum(back) / len(back) if back else None
+        return mean_switch(self.recent)
 
     @property
     def arrives(self) -> bool:
@@ -238,7 +237,8 @@ class Trial:
     def record(self, now: float) -> Written:
         """What its agent would write now."""
         points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
-        return Written(now, points, self.charged(now), self.suspensions, self.out, self.back, self.switch)
+        ways = Ways(self.suspensions, self.out, self.resumptions, self.back)
+        return Written(now, points, self.charged(now), ways, self.switch)
 
     def see(self, phase: TrialPhase) -> None:
         """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""

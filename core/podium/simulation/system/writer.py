@@ -126,5 +126,5 @@ class Writer:
 
     def _set(self, trial: Trial, written: Written) -> None:
         old, trial.written = trial.written, written
-        if (old.count, old.out, old.back) != (written.count, written.out, written.back):
+        if old.ways != written.ways:
             self.measured += 1
