@@ -1,4 +1,8 @@
-"""What a tick of each policy costs: 1,000 trials, one of which has reported since the tick before.
+"""What a tick of each policy costs: 1,000 trials, some of which have reported since the tick before.
+
+Two searches: a young one (whole curves of up to 39 points, as agents write them until evaluation 55) and a long one
+(up to 200 evaluations, thinned as an agent writes them and read again from a status at each new value; three
+parameters; none or 200 of the trials complete), after 1 and after 8 new values. The bar is for one new value.
 
 A part of `make bench-hpo`; alone: `python benchmarks/hpo_speed.py`. Either ends with status 1 where the bar is missed.
 """
@@ -6,43 +10,79 @@ A part of `make bench-hpo`; alone: `python benchmarks/hpo_speed.py`. Either ends
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from time import process_time
 
 import numpy as np
 
+from podium.curves.board import forgotten
+from podium.curves.thinning import Grid, thin
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobView, Point, Snapshot, TrialView
 from podium.policies.base import Policy
 from podium.policies.registry import NAMES, create
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-TRIALS, POINTS, TICKS = 1000, 40, 60
+TRIALS, RUNNING, TICKS = 1000, 8, 60
 BAR = 1000  # microseconds
+GRID = Grid(maximize=True)
+
+
+@dataclass(frozen=True)
+class Search:
+    """`steps`: more than a suspended trial has shown; `horizon`: of a whole trial; `complete`: trials."""
+
+    steps: int
+    horizon: int
+    long: bool
+    complete: int = 0
+
+
+YOUNG, LONG, LATE = Search(40, 160, long=False), Search(200, 200, long=True), Search(200, 200, long=True, complete=200)
+CASES = {
+    "young, 1 new value": (YOUNG, 1),
+    "long, 1 new": (LONG, 1),
+    f"{LATE.complete} complete, 1 new": (LATE, 1),
+    "long, 8 new": (LONG, 8),
+    f"{LATE.complete} complete, 8 new": (LATE, 8),
+}
 
 
 def speed_report(outcome: dict[str, object]) -> str:
     """Markdown."""
-    lines = [f"## Cost of a tick ({TRIALS} trials, one new value)\n", "| policy | microseconds a tick (median) |"]
-    lines.append("| --- | --- |")
-    found: dict[str, int] = {}
+    lines = [f"## Cost of a tick ({TRIALS} trials): median microseconds\n"]
+    lines += [f"| policy | {' | '.join(CASES)} |", f"| --- |{' --- |' * len(CASES)}"]
+    scenes = {search: trials_of(search) for search in (YOUNG, LONG, LATE)}
+    found: dict[str, dict[str, int]] = {case: {} for case in CASES}
     for name in NAMES:
-        found[name] = round(1e6 * tick(create(name, {})))
-        lines.append(f"| {name} | {found[name]} |")
+        for case, (search, new) in CASES.items():
+            found[case][name] = round(1e6 * tick(create(name, {}), search, scenes[search], new))
+        lines.append(f"| {name} | {' | '.join(str(found[case][name]) for case in CASES)} |")
     outcome["microseconds_a_tick_of_1000_trials"] = found
+    lines.append(
+        f"\nYoung: up to {YOUNG.steps - 1} of {YOUNG.horizon} steps, no parameters. Long: up to {LONG.steps} steps, "
+        f"curves thinned to {max(len(trial.curve) for trial in scenes[LATE])} points at most, three parameters."
+    )
     over = over_the_bar(outcome)
     lines.append(
-        f"\nThe bar of {BAR / 1000:g} ms " + (f"is missed by {', '.join(over)}." if over else "holds for all.")
+        f"The bar of {BAR / 1000:g} ms, for one new value, "
+        + (f"is missed by {', '.join(over)}." if over else "holds for all.")
     )
+    beyond = sorted({name for case, (_, new) in CASES.items() if new > 1 for name in _slow(found[case])})
+    lines.append(f"After 8 new values at once a tick takes longer than that for {', '.join(beyond) or 'none'}.")
     return "\n".join(lines) + "\n"
 
 
 def over_the_bar(outcome: dict[str, object]) -> list[str]:
-    """The policies whose tick costs too much; none where nothing was measured."""
+    """The policies whose tick after one new value costs too much; none where nothing was measured."""
     found = outcome.get("microseconds_a_tick_of_1000_trials", {})
     assert isinstance(found, dict)
+    return sorted({name for case in found if CASES[case][1] == 1 for name in _slow(found[case])})
+
+
+def _slow(found: dict[str, int]) -> list[str]:
     return [name for name, micros in found.items() if micros >= BAR]
 
 
@@ -52,43 +92,64 @@ def main() -> int:
     return 1 if over_the_bar(outcome) else 0
 
 
-def tick(policy: Policy, trials: int = TRIALS) -> float:
+def tick(policy: Policy, search: Search, scene: Sequence[TrialView], new: int) -> float:
     """Median seconds of one `rank` and of reading its first 8 entries, with the board warm."""
-    random = np.random.default_rng(0)
-    job = make_job(policy=policy.name, max_trials=trials, max_steps=float(4 * POINTS), parallel=trials)
-    views = [_trial(number, random) for number in range(trials)]
-    gpus = [make_gpu(f"gpu-{i}") for i in range(8)]
-    grow = _grower(views, random)
-    taken = []
-    for number in range(TICKS):
-        snapshot = make_snapshot(now=1e4 + number, jobs=[job], trials=views, gpus=gpus)
-        start = process_time()
-        ranking = policy.rank(job, snapshot.trials, snapshot)
-        for place in range(8):
-            assert ranking[place].message
-        taken.append(process_time() - start)
-        grow(int(random.integers(8)), snapshot, job)
+    random = np.random.default_rng(1)
+    job = make_job(policy=policy.name, max_trials=TRIALS, max_steps=float(search.horizon), parallel=TRIALS)
+    gpus = [make_gpu(f"gpu-{i}") for i in range(RUNNING)]
+    views, taken = list(scene), []
+    with forgotten():
+        for number in range(TICKS):
+            snapshot = make_snapshot(now=1e4 + number, jobs=[job], trials=views, gpus=gpus)
+            taken.append(_once(policy, job, snapshot))
+            for place in range(RUNNING) if new == RUNNING else random.integers(RUNNING, size=new).tolist():
+                views[place] = _grown(views[place], search, random, snapshot.now)
     return median(taken[10:])
 
 
-def _trial(number: int, random: np.random.Generator) -> TrialView:
-    """The first eight run, some are new, the others are suspended at different points of their curves."""
-    shown = 0 if number % 5 == 4 else int(random.integers(1, POINTS))
-    level, speed = random.uniform(0.5, 0.9), random.uniform(0.05, 0.5)
-    values = [float(level * (1.0 - np.exp(-speed * (k + 1))) + random.normal(0.0, 0.01)) for k in range(shown)]
-    phase = TrialPhase.RUNNING if number < 8 else TrialPhase.SUSPENDED if shown else TrialPhase.GATED
-    return make_trial(number, values=values, phase=phase, gpus=["gpu-0"], gpu_seconds=float(shown))
+def _once(policy: Policy, job: JobView, snapshot: Snapshot) -> float:
+    live = [trial for trial in snapshot.trials if trial.phase is not TrialPhase.SUCCEEDED]
+    asked = live if len(live) < len(snapshot.trials) else snapshot.trials
+    start = process_time()
+    ranking = policy.rank(job, asked, snapshot)
+    for place in range(RUNNING):
+        assert ranking[place].message
+    return process_time() - start
 
 
-def _grower(views: list[TrialView], random: np.random.Generator) -> Callable[[int, Snapshot, JobView], None]:
-    def grow(number: int, snapshot: Snapshot, job: JobView) -> None:
-        old = views[number]
-        step = old.curve[-1].step + 1.0 if old.curve else 1.0
-        value = (old.curve[-1].value if old.curve else 0.3) + float(random.normal(0.005, 0.01))
-        curve = (*old.curve, Point(step, value, snapshot.now))
-        views[number] = replace(old, curve=curve, gpu_seconds=old.gpu_seconds + 1.0)
+def trials_of(search: Search) -> list[TrialView]:
+    """The first eight run, some are new or complete, the others are suspended at different points of their curves."""
+    random = np.random.default_rng(0)
+    return [_trial(number, search, random) for number in range(TRIALS)]
 
-    return grow
+
+def _trial(number: int, search: Search, random: np.random.Generator) -> TrialView:
+    shown = 0 if number % 5 == 4 else int(random.integers(1, search.steps))
+    phase = TrialPhase.SUSPENDED if shown else TrialPhase.GATED
+    if number < RUNNING:
+        phase = TrialPhase.RUNNING
+        shown = min(shown, search.horizon - TICKS)  # it goes on by a step a tick
+    elif number % 5 == 1 and number < RUNNING + 5 * search.complete:
+        phase, shown = TrialPhase.SUCCEEDED, search.horizon
+    level, speed = random.uniform(0.5, 0.9), random.uniform(0.05, 0.5) * 40 / search.steps
+    values = (level * (1.0 - np.exp(-speed * np.arange(1, shown + 1))) + random.normal(0.0, 0.01, shown)).tolist()
+    trial = make_trial(number, values=values, phase=phase, gpus=["gpu-0"], gpu_seconds=float(shown))
+    if not search.long:
+        return trial
+    parameters = (
+        ("batch", int(2 ** random.integers(4, 9))),
+        ("decay", float(random.uniform(0.0, 0.1))),
+        ("rate", float(10 ** random.uniform(-5.0, -1.0))),
+    )
+    return replace(trial, curve=thin(trial.curve, GRID), parameters=parameters)
+
+
+def _grown(old: TrialView, search: Search, random: np.random.Generator, now: float) -> TrialView:
+    last = old.curve[-1] if old.curve else Point(0.0, 0.3, now)
+    curve = (*old.curve, Point(last.step + 1.0, last.value + float(random.normal(0.005, 0.01)), now))
+    if search.long:  # a status that is read again has points of its own
+        curve = tuple(map(replace, thin(curve, GRID)))
+    return replace(old, curve=curve, gpu_seconds=old.gpu_seconds + 1.0)
 
 
 if __name__ == "__main__":

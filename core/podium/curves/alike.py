@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats, moved
-from podium.curves.equal_training import PER_DOUBLING, EqualTraining
+from podium.curves.equal_training import PER_DOUBLING, RUNGS, EqualTraining
 
 LEAST = 4  # completed trials before anything is said
 MOST = 64  # completed trials that are asked, evenly spaced over their final ranks
@@ -122,6 +122,7 @@ class Alike:
         self._blind = 1.0  # variance of a score, told by the mean of the others
         self._columns: list[Column | None] = []
         self._rungs: dict[int, _Rung] = {}
+        self._skill = np.zeros(RUNGS)  # of those that are known
         self._seen = np.full(rows, -1)
 
     def move(self, source: Sequence[int]) -> None:
@@ -148,7 +149,7 @@ class Alike:
         self._seen[told] = table.content[told]
         answers = None
         if np.count_nonzero(told):
-            skills = [self._rungs[rung].skill for rung in table.rung[told].tolist()]
+            skills = self._skill[table.rung[told]].tolist()
             chance, skill = np.where(told, self.chance, 0.0), math.fsum(skills) / len(skills)
             answers = Answers(told, chance, skill, float(chance.sum()), len(skills))
         table.derived[question] = answers
@@ -168,6 +169,7 @@ class Alike:
         there = self._rungs.get(rung)
         if there is None:
             there = self._rungs[rung] = self._measure(rung)
+            self._skill[rung] = there.skill
         best = table.best[row].tolist()
         mine = [column.place(best[c]) for c, column in there.columns.items()]
         weight = kernel(((there.places - mine) ** 2).sum(axis=1), len(mine))

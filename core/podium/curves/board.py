@@ -2,7 +2,8 @@
 
 Called by the policies. A board is a memory of what was computed, never of what happened: it holds exactly what a new
 one would hold for the same snapshot (a property test), so that a restart changes no plan. A cycle costs a comparison a
-trial and work only for the curves that have grown.
+trial; of a curve that has grown a comparison a point, and work only for those that are new. Thinning drops points: then
+for all from the first that is gone, which is the last but one, mostly.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from podium.curves.thinning import same_until
 from podium.curves.wire import diverged
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
@@ -28,6 +30,8 @@ EMPTY = {  # what a row holds before anything is known of its trial
     **dict.fromkeys(("points", "step", "seconds", "heard", "done", "complete", "running", "version"), 0),
     "worst": np.inf,
 }
+_Extremes = tuple[float, float, float]
+_NOTHING: _Extremes = (-np.inf, -np.inf, np.inf)
 _MOST_JOBS = 64  # that are kept, or twice as many as there are
 _MOST_KEPT = 32
 _boards: OrderedDict[tuple[JobKey, str, bool], Board] = OrderedDict()
@@ -88,6 +92,7 @@ class Board:
         self.complete = np.zeros(0, dtype=bool)  # succeeded: trained to its end
         self.running = np.zeros(0, dtype=bool)
         self.version = np.zeros(0, dtype=np.intp)  # changes whenever the curve does
+        self._until: list[list[_Extremes]] = []  # by row and point: first, best and worst value up to there
         self._kept: dict[Hashable, Any] = {}
 
     def _resize(self, keys: Sequence[TrialKey]) -> None:
@@ -97,6 +102,7 @@ class Board:
         self.rows = {key: row for row, key in enumerate(keys)}
         self.views = [None if row < 0 else self.views[row] for row in source]
         self.curves = [None if row < 0 else self.curves[row] for row in source]
+        self._until = [[] if row < 0 else self._until[row] for row in source]
         self.given = np.arange(len(keys))
         for name, empty in EMPTY.items():
             setattr(self, name, moved(getattr(self, name), source, empty))
@@ -184,33 +190,32 @@ class Board:
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL
         self.complete[row] = phase is TrialPhase.SUCCEEDED
-        curve = view.curve
-        old = self.curves[row]
-        if curve is not old and curve != old:
-            self._read(row, curve, old or ())
+        curve, old = view.curve, self.curves[row] or ()
+        if curve is not old:
+            kept = same_until(old, curve)
+            if kept < max(len(old), len(curve)):
+                self._read(row, curve, kept)
+            # a status that was read again has points of its own: the old ones are told from others much faster
+            curve = (*old[:kept], *curve[kept:])
         self.curves[row] = curve
 
-    def _read(self, row: int, curve: tuple[Point, ...], old: tuple[Point, ...]) -> None:
-        fresh = curve[len(old) :]
-        if curve[: len(old)] != old:  # thinned or started anew
-            fresh = curve
-            self.first[row] = self.best[row] = self.last[row] = -np.inf
-            self.worst[row] = np.inf
-        self.version[row] += 1
+    def _read(self, row: int, curve: tuple[Point, ...], kept: int) -> None:
+        """`kept`: points of its beginning that were read before."""
+        until = self._until[row]
+        del until[kept:]
+        now = until[-1] if until else _NOTHING
+        for point in curve[kept:]:
+            if not diverged(point.value):
+                value, (first, best, worst) = self.sign * point.value, now
+                if not worst <= value <= best:  # of the first value both are false
+                    now = value if first == -np.inf else first, max(best, value), min(worst, value)
+            until.append(now)
+        self.first[row], self.best[row], self.worst[row] = now
+        last = curve[-1] if curve else None
+        self.last[row] = -np.inf if last is None or diverged(last.value) else self.sign * last.value
+        self.step[row] = 0.0 if last is None else last.step
         self.points[row] = len(curve)
-        self.step[row] = curve[-1].step if curve else 0.0
-        for point in fresh:
-            if diverged(point.value):
-                self.last[row] = -np.inf
-                continue
-            value = self.sign * point.value
-            if self.first[row] == -np.inf:
-                self.first[row] = value
-            self.last[row] = value
-            if value > self.best[row]:
-                self.best[row] = value
-            if value < self.worst[row]:
-                self.worst[row] = value
+        self.version[row] += 1
 
 
 def _others(now: Sequence[TrialView], before: Sequence[TrialView]) -> Sequence[int] | None:

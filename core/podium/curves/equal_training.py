@@ -4,7 +4,7 @@ Called by the `envelope` policy and for predictions. A trial that has trained th
 better for that: what can be compared is what both had at the same step. The grid has 8 rungs a doubling below the
 horizon; between two evaluations the running best is interpolated over the logarithm of the step, so that trials that
 report at different steps can be compared, and nothing is read beyond a trial's own last evaluation. Kept on the job's
-board: a new point costs the columns that it reaches.
+board: a new point costs the columns that it reaches; where thinning drops points, those from the last point before.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats, moved
+from podium.curves.thinning import same_until
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Point
 
@@ -66,7 +67,7 @@ class EqualTraining:
         self._seen = np.full(rows, -1)
         self._complete = np.zeros(rows, dtype=bool)
         self._curves: list[Sequence[Point]] = [()] * rows  # as they were read last
-        self._top = [-math.inf] * rows  # the best value of each
+        self._tops: list[list[float]] = [[] for _ in range(rows)]  # by point: the best value of a positive step so far
 
     def move(self, source: Sequence[int]) -> None:
         """The board's rows are others from now on (`Movable`)."""
@@ -80,7 +81,7 @@ class EqualTraining:
         self._kept.clear()
         self._complete = moved(self._complete, source, 0)
         self._curves = [() if row < 0 else self._curves[row] for row in source]
-        self._top = [-math.inf if row < 0 else self._top[row] for row in source]
+        self._tops = [[] if row < 0 else self._tops[row] for row in source]
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
         """An object of the caller's that lives as long as these rows do; made when there is none."""
@@ -92,10 +93,11 @@ class EqualTraining:
     def refresh(self, board: Board) -> None:
         """Reads the curves that have changed, and measures the rungs on which somebody stands. O(changes)."""
         for row in ((self._seen != board.version) | (self._complete != board.complete)).nonzero()[0].tolist():
-            self._read(row, board.curves[row] or (), board.sign, bool(board.complete[row]))
+            self._read(row, board)
         self._seen[:] = board.version
         self._complete[:] = board.complete
-        for column in self._stale.intersection(self.rung.tolist()):
+        standing = np.bincount(self.rung + 1, minlength=RUNGS + 1)[1:]
+        for column in self._stale.intersection(standing.nonzero()[0].tolist()):
             self.measure(column)
 
     def standings(self) -> Standings:
@@ -107,20 +109,24 @@ class EqualTraining:
         deficit[rung < 0] = np.nan
         return Standings(rung, value, deficit, gain, self.lead_gain.take(rung), self.ratio.take(rung))
 
-    def _read(self, row: int, curve: Sequence[Point], sign: float, complete: bool) -> None:
-        before, top = self._curves[row], self._top[row]
-        grown = 0 < len(before) <= len(curve) and before[-1].step > 0.0 and curve[: len(before)] == before
-        fresh = curve[len(before) :] if grown else curve
-        values = [sign * p.value for p in fresh if not diverged(p.value)]
+    def _read(self, row: int, board: Board) -> None:
+        """Goes on from the last point that was read before and is still there."""
+        curve, sign, complete = board.curves[row] or (), board.sign, bool(board.complete[row])
+        kept, tops = same_until(self._curves[row], curve), self._tops[row]
         self._curves[row] = curve
-        self._top[row] = max(top, *values) if grown and values else top if grown else max(values, default=-math.inf)
-        if grown and not complete and not self._complete[row]:
-            self._extend(row, curve[len(before) - 1 :], sign, top)
+        del tops[kept:]
+        top = tops[-1] if tops else -math.inf
+        for point in curve[kept:]:
+            if point.step > 0.0 and not diverged(point.value):
+                top = max(top, sign * point.value)
+            tops.append(top)
+        if kept and curve[kept - 1].step > 0.0 and not complete and not self._complete[row]:
+            self._extend(row, curve[kept - 1 :], sign, tops[kept - 1])
             return
         self._changes(row)
         best = running_best(curve, sign, self.grid)
         if complete and curve:  # nothing more is to come of it: its last best is its best at any later step
-            best[self.grid > curve[-1].step] = self._top[row]
+            best[self.grid > curve[-1].step] = board.best[row]
         old, gain = self.best[row], gains(best)
         changed = (best != old) & ~(np.isnan(best) & np.isnan(old))
         changed |= gain != self.gain[row]  # of a thinned curve a value may stay while the one before it goes
@@ -132,29 +138,33 @@ class EqualTraining:
 
     def _extend(self, row: int, curve: Sequence[Point], sign: float, top: float) -> None:
         """The rungs that the last points have reached; nothing changes on those before. `curve` begins with the last
-        point that was read before; `top`: the best value until then.
+        point that was read before and is still there; `top`: the best value until then.
         """
         first = bisect_left(self.rungs, curve[0].step * (1 - 1e-9))
         end = bisect_right(self.rungs, curve[-1].step * (1 + 1e-9))
-        if first >= end:
+        left = int(self.rung[row]) + 1  # above `end` where the curve was cut back
+        if first >= end >= left:
+            return
+        few, best = end - first <= _FEW, self.best[row]
+        if few and len(curve) == 2:  # most of the time
+            values = [best_between(curve[0], curve[1], sign, rung, top) for rung in self.rungs[first:end]]
+        else:
+            values = running_best(curve, sign, self.grid[first:end], top).tolist()
+        if left == end and values == best[first:end].tolist():  # points that went had told nothing else
             return
         self._changes(row)
-        best = self.best[row]
-        self._stale.update(range(first, end))
-        self.rung[row] = end - 1
-        if end - first <= _FEW and len(curve) == 2:  # most of the time
-            found = best[max(0, first - PER_DOUBLING) : first].tolist()
-            found += [best_between(curve[0], curve[1], sign, rung, top) for rung in self.rungs[first:end]]
-            best[first:end] = found[first - end :]
-            before = len(found) - (end - first)
-            self.gain[row, first:end] = [
-                last_gain(found[max(0, last - PER_DOUBLING) : last + 1]) for last in range(before, len(found))
-            ]
-            return
-        best[first:end] = running_best(curve, sign, self.grid[first:end], top)
-        low = int(np.argmax(best > -np.inf))  # the first that is known, if any is
-        start = min(first, max(low, first - PER_DOUBLING))
-        self.gain[row, first:end] = gains(best[start:end])[first - start :]
+        self._stale.update(range(first, max(end, left)))
+        best[first:end] = values
+        best[end:left] = np.nan
+        self.gain[row, end:left] = 0.0
+        self.rung[row] = end - 1 if end and not np.isnan(best[end - 1]) else -1
+        start = max(0, first - PER_DOUBLING)
+        if few:
+            known = best[start:end].tolist()
+            gained = [last_gain(known[max(0, at - PER_DOUBLING) : at + 1]) for at in range(first - start, end - start)]
+            self.gain[row, first:end] = gained
+        else:
+            self.gain[row, first:end] = gains(best[start:end])[first - start :]
 
     def _changes(self, row: int) -> None:
         self.content[row] += 1

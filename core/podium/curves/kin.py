@@ -12,6 +12,7 @@ A memory of what was computed, of one board's parameters. A new trial costs O(tr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,13 +88,19 @@ def company(seen: Board, new: NDArray[np.bool_], opened: NDArray[np.bool_], wort
     """
     rows, asked = new.nonzero()[0], opened.nonzero()[0]
     if len(asked) > MOST:
-        asked = asked[np.linspace(0, len(asked) - 1, MOST).astype(np.intp)]
+        asked = asked[_spread(len(asked))]
     if not len(rows) or not len(asked):
         return np.ones(len(rows))
-    mean = float(worth[asked].mean())
+    mean = float(worth[asked].sum() / len(asked))  # numpy's own, a few times faster
     if mean <= 0.0:
         return np.ones(len(rows))
     kin = seen.keep("kin", lambda: Kin([() if view is None else view.parameters for view in seen.views]))
     weights = kin.weighted(rows, asked, trained[asked])
     found: Floats = (weights @ worth[asked] / mean + KAPPA) / (weights.sum(axis=1) + KAPPA)
     return found
+
+
+@lru_cache(maxsize=64)
+def _spread(count: int) -> Rows:
+    """MOST of so many places, evenly. Not to be written into."""
+    return np.linspace(0, count - 1, MOST).astype(np.intp)

@@ -1,8 +1,8 @@
 """The median rule's arithmetic: running means of all trials at the steps where somebody is judged, and what the others'
 median is there.
 
-Called by the `median_stop` policy. Kept on the job's board: a new point costs the column of the step that it reaches,
-O(n log n), whatever the number of steps at which other trials stand.
+Called by the `median_stop` policy. Kept on the job's board: a new point costs its trial's curve once, and the column of
+the step that it reaches, O(n log n), whatever the number of steps at which other trials stand.
 """
 
 from __future__ import annotations

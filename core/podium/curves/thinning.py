@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, count, pairwise
+from operator import is_not
 
 from podium.curves.summary import best_point
 from podium.domain.snapshot import Point
@@ -50,6 +51,19 @@ def thin(points: Iterable[Point], grid: Grid) -> tuple[Point, ...]:
         last_of_cell = {math.floor(math.log2(curve[i].step) * cells): i for i in range(positive, len(curve))}
         keep.update(last_of_cell.values())
     return tuple(curve[i] for i in sorted(keep))
+
+
+def same_until(before: Sequence[Point], now: Sequence[Point]) -> int:
+    """How many points both begin with: of a curve that has grown and was thinned all up to the last but one, mostly,
+    though a coarser grid or a new best may drop any. O(n): tenths of a microsecond a point, which is a fourth of what
+    `!=` takes, and less where they are the same objects.
+    """
+    same = next(compress(count(), map(is_not, before, now)), min(len(before), len(now)))
+    for old, new in zip(before[same:], now[same:], strict=False):
+        if old.step != new.step or old.value != new.value or old.time != new.time:
+            break
+        same += 1
+    return same
 
 
 def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, float]:

@@ -68,7 +68,8 @@ class Newcomers:
             there = columns[some]
             best, gain = table.best.take(there, axis=1), table.gain.take(there, axis=1)
             self._lag[there] = self._behind(best, gain, leaders[:, some], at.rung[:, None] > there).T
-        return cast(Floats, self._lag.max(axis=0))
+        ends = (int(columns[0]), int(columns[-1]) + 1) if len(columns) else (0, RUNGS)  # all others are -inf
+        return cast(Floats, self._lag[slice(*ends)].max(axis=0))
 
     def _leaders(self, columns: Rows) -> Floats:
         """Of those who lead on these rungs: value, gain, the least that is counted as gained there, and the unit's

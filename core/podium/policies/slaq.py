@@ -49,7 +49,7 @@ class Slaq:
         return shortest_turn(costs, 2.0)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
-        """O(window) a new point, O(n log n) a cycle."""
+        """O(points) a new point, for the largest drop of its whole curve; O(n log n) a cycle."""
         seen = board(job, trials, snapshot)
         drops = seen.derive(("slaq", self.window), 1, lambda c: predicted_drop(c, seen.sign, self.window))[:, 0].copy()
         early = seen.points < self.early
@@ -65,7 +65,7 @@ class Slaq:
 
 def predicted_drop(curve: Sequence[Point], sign: float, window: int) -> float:
     """The drop of the loss over the next evaluation, as a share of the largest drop seen: 0 to 1; 0 for too few
-    points.
+    points. The largest is that of the whole curve, all else is of the window.
 
     Each d gives a weighted linear least-squares problem in (a, b, c); the d with the smallest error of the loss is
     taken.

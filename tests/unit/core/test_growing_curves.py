@@ -1,0 +1,135 @@
+"""What is read of a curve as it grows is what would be read of it at once, to the bit: thinned, cut back or another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from statistics import mean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from podium.curves import board as board_module
+from podium.curves import equal_training as table_module
+from podium.curves.board import Board
+from podium.curves.equal_training import EqualTraining
+from podium.curves.thinning import Grid, same_until, thin
+from podium.curves.wire import diverged
+from podium.domain.phase import TrialPhase
+from podium.domain.snapshot import Point, TrialView
+from podium.testing.builders import make_job, make_snapshot, make_trial
+
+HORIZON = 64.0
+ARRAYS = ("points", "first", "best", "worst", "last", "step")
+VALUES = st.one_of(st.integers(0, 3).map(float), st.floats(-1, 1), st.sampled_from([math.inf, 1e308, -1e308]))
+CHANGES = st.sampled_from([*["grow"] * 6, "shorter", "other value", "same length", "anew"])
+Curve = tuple[Point, ...]
+
+
+def grown(draw: st.DrawFn, curve: Curve) -> Curve:
+    every = draw(st.sampled_from([1.0, 1.0, 0.3, 7.0]))
+    start = curve[-1].step if curve else draw(st.sampled_from([-2.0, -1.0, 0.0]))
+    values = draw(st.lists(VALUES, max_size=draw(st.sampled_from([1, 3, 20]))))
+    return (*curve, *(Point(start + every * (k + 1), value, float(k)) for k, value in enumerate(values)))
+
+
+@st.composite
+def changed(draw: st.DrawFn, curve: Curve) -> Curve:
+    change, place = draw(CHANGES), draw(st.integers(0, len(curve)))
+    before, after = curve[:place], curve[place:]
+    if change == "shorter":
+        return before
+    if change == "other value" and after:
+        return (*before, replace(after[0], value=draw(VALUES)), *after[1:])
+    if change == "same length":
+        return (*before, *(replace(point, step=point.step + 1e-3, value=draw(VALUES)) for point in after))
+    return grown(draw, () if change == "anew" else curve)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[Curve]]:
+    """Three trials' curves by tick. Where few points are kept, the grid is coarse from the start and gets coarser."""
+    grid = Grid(draw(st.booleans()), draw(st.sampled_from([16, 16, 24, 256])))
+    now: list[Curve] = [()] * 3
+    found = []
+    for _ in range(draw(st.integers(1, 10))):
+        now = [thin(draw(changed(curve)), grid) for curve in now]
+        again = draw(st.booleans())  # as statuses that were read again: equal points, not the same
+        found.append([tuple(map(replace, curve)) if again else curve for curve in now])
+    return found
+
+
+def read(board: Board, trials: list[TrialView], maximize: bool) -> EqualTraining:
+    job = make_job(maximize=maximize, max_steps=HORIZON)
+    board.update(job, trials, make_snapshot(jobs=[job], trials=trials))
+    table = board.keep("table", partial(EqualTraining, len(board), HORIZON))
+    table.refresh(board)
+    return table
+
+
+@given(histories(), st.booleans(), st.integers(0, 15))
+@settings(max_examples=120, deadline=None)
+def test_a_curve_read_as_it_grew_is_as_read_at_once(history: list[list[Curve]], maximize: bool, ends: int) -> None:
+    """The last trial completes at the tick `ends`, and its curve may be another after that."""
+    kept = Board(maximize)
+    for tick, curves in enumerate(history):
+        phases = [TrialPhase.RUNNING] * 2 + [TrialPhase.SUCCEEDED if tick >= ends else TrialPhase.RUNNING]
+        trials = [
+            replace(make_trial(number, phase=phase), curve=curve)
+            for number, (curve, phase) in enumerate(zip(curves, phases, strict=True))
+        ]
+        new = Board(maximize)
+        table, fresh = read(kept, trials, maximize), read(new, trials, maximize)
+        assert [curve or () for curve in kept.curves] == curves
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(kept, name), getattr(new, name), err_msg=name)
+        for name in ("best", "gain", "rung"):
+            np.testing.assert_array_equal(getattr(table, name), getattr(fresh, name), err_msg=name)
+        for column in set(fresh.rung.tolist()) - {-1}:
+            for name in ("lead", "lead_gain", "typical", "ratio"):
+                np.testing.assert_equal(getattr(table, name)[column], getattr(fresh, name)[column], err_msg=name)
+
+
+def test_what_was_reported_before_the_first_step_is_no_best_of_training() -> None:
+    """A script may validate before it trains: no later rung has that value, whether read then or at once."""
+    whole = tuple(Point(step, value, 0.0) for step, value in ((0.0, 0.9), (4.0, 0.1), (6.0, 0.2), (8.0, 0.3)))
+    kept = Board(True)
+    for upto in (2, 3, 4):
+        table = read(kept, [replace(make_trial(0), curve=whole[:upto])], maximize=True)
+    fresh = read(Board(True), [replace(make_trial(0), curve=whole)], maximize=True)
+    assert table.best[0].max(where=table.best[0] > -np.inf, initial=-np.inf) == 0.3
+    np.testing.assert_array_equal(table.best, fresh.best)
+
+
+@given(histories())
+def test_curves_are_the_same_until_their_first_other_point(history: list[list[Curve]]) -> None:
+    curves = [curve for tick in history for curve in tick]
+    for before, now in pairwise(curves):
+        place = same_until(before, now)
+        assert before[:place] == now[:place]
+        assert place == min(len(before), len(now)) or before[place] != now[place]
+
+
+def test_a_new_point_of_a_thinned_curve_costs_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by board and table together; the whole curve is read again only where a coarser grid thins all of it."""
+    count = 0
+
+    def counted(value: float) -> bool:
+        nonlocal count
+        count += 1
+        return diverged(value)
+
+    for module in (board_module, table_module):
+        monkeypatch.setattr(module, "diverged", counted)
+    board, curve, grid, costs = Board(True), (), Grid(True), []
+    for step in range(1, 1000):
+        curve = thin((*curve, Point(float(step), 1.0 - 1.0 / step, float(step))), grid)
+        count = 0
+        read(board, [replace(make_trial(0), curve=tuple(map(replace, curve)))], maximize=True)
+        costs.append(count)
+    assert len(curve) > 100
+    assert mean(costs) < 10
