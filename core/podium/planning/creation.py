@@ -72,8 +72,6 @@ def create(
                 wake.append(trial.retry_at)
             elif left <= 0:
                 waiting[trial.key] = (allotment.reason, allotment.message)
-            elif turns_over(job) and (known := standings.get(trial.key)) is not None and known.waits:
-                waiting[trial.key] = ("PolicyWaits", "It takes no place until its policy wants it again.")
             else:
                 left -= 1
                 actions.append(_pod(trial, allotment))
