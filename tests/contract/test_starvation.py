@@ -33,8 +33,8 @@ def of_round_robin(quantum: float) -> float:
 
 
 def of_envelope(share: float) -> float:
-    """Its docstring's, with one GPU."""
-    overdue = (TRIALS - 1) * (GAP + COST) / share
+    """Its docstring's, with one GPU; what a trial trains until its value is known counts as if it was needed."""
+    overdue = (TRIALS - 1) * (GAP + LATE + COST) / share
     return overdue * (1.0 + share) + turn(2.0) + LATE
 
 

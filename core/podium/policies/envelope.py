@@ -9,8 +9,8 @@
 4. Trials that have completed tell whether early order means anything here, and whose curves look like those that ended
    best (`curves/alike.py`), each with what it is worth among themselves. As far as neither says anything, all are worth
    the same.
-5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of all GPU
-   time at most. No live trial starves.
+5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of the job's
+   GPU time at most, however much the trials' speeds differ. No live trial starves.
 
 No paper has it; kin of freeze-thaw optimisation (Swersky et al. 2014) and of index policies (Gittins 1979). Formulas
 and how the constants were found: docs/algorithms.md.
@@ -113,7 +113,7 @@ class Envelope:
         if np.count_nonzero(new):  # a third of what `any` takes
             index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
-        late = overdue(seen, live, job, snapshot, gap * pace / width, self.min_share)
+        late = overdue(seen, live, job, snapshot, self.min_share)
         if late is not None:
             levels[late] = OVERDUE
 

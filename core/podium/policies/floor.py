@@ -1,9 +1,10 @@
 """A floor of GPU time: the live trial that has waited too long for its next value is served. Used by `envelope`.
 
 With n live trials more than places, e seconds between two values of a trial and s + r seconds a hand-over, a trial is
-overdue after W = n (e + s + r) / (minShare P) seconds without a value; before any value of the job nobody is. P, the
-job's places: the GPUs of which its live trials have shares, over the GPUs that a trial needs, over the open jobs that
-may use the same. Overdue trials are served one at a time, each when its holder's turn is over, other jobs' holders
+overdue after W seconds without a value: the sum of the n largest e + s + r, over minShare P. Whichever n of them wait,
+to serve each once in such a time takes minShare of the places at most. Before any value of the job nobody is overdue.
+P, the job's places: the GPUs of which its live trials have shares, over the GPUs that a trial needs, over the open jobs
+that may use the same. Overdue trials are served one at a time, each when its holder's turn is over, other jobs' holders
 among them, and until its value comes. So no live trial that can be served waits longer than W (1 + minShare P) and n
 turns.
 """
@@ -15,31 +16,32 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.curves.board import Board
+from podium.curves.board import Board, Floats
+from podium.curves.thinning import evaluations
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
 
 
-def overdue(
-    seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, evaluation: float, min_share: float
-) -> int | None:
+def overdue(seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, min_share: float) -> int | None:
     """The row to be served, if any. A trial that is being served keeps the place until its value comes: so there is
-    never more than one. `evaluation`: e, 0 before any value. O(trials), and O(GPUs + jobs) where somebody may be
-    overdue.
+    never more than one. O(trials), and O(trials log trials + GPUs + jobs) where somebody may be overdue.
     """
     count = int(np.count_nonzero(live))
-    if min_share <= 0.0 or evaluation <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
+    if min_share <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
         return None
-    turn = evaluation + snapshot.costs.suspend + snapshot.costs.resume
-    longest = snapshot.now - seen.heard[live].min()
-    if longest <= _bound(count, len(snapshot.gpus), turn, min_share):  # with fewer places it is longer only
+    each = between_values(seen, live, job.gpus_per_trial)
+    if each is None:
+        return None
+    turns = each[live] + snapshot.costs.suspend + snapshot.costs.resume
+    longest, gpus = snapshot.now - seen.heard[live].min(), len(snapshot.gpus)
+    if longest * min_share * gpus <= (count - gpus) * (turns.sum() / count):  # the largest are no less, places no more
         return None
     held = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
     if not held or count <= held:
         return None
     waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-    late = (waited > _bound(count, held, turn, min_share)).nonzero()[0]
+    late = (waited > _largest(turns, count - held) / (min_share * held)).nonzero()[0]
     there = _Gpus(seen, snapshot)
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():
         view = seen.views[row]
@@ -48,9 +50,23 @@ def overdue(
     return None
 
 
-def _bound(count: int, held: float, turn: float, min_share: float) -> float:
-    """W, in seconds."""
-    return (count - held) * turn / (min_share * held)
+def between_values(seen: Board, live: NDArray[np.bool_], width: int) -> Floats | None:
+    """By row, e: seconds between two values of a trial, rather too many: those since its last count with them; None
+    before any. A first value often comes early: who has shown no second one counts as the slowest live trial that has,
+    or as long as it has trained, if that is longer. So of several that are slower the first alone is served too early.
+    """
+    own = seen.seconds / seen.derive("evaluations", 1, evaluations)[:, 0]
+    known = (own > 0.0) & (seen.points > 1)
+    told = own[known & live]
+    slowest = (told if len(told) else own).max()
+    return np.where(known, own, np.maximum(slowest, seen.seconds)) / width if slowest > 0.0 else None
+
+
+def _largest(turns: Floats, many: float) -> float:
+    """The sum of so many of them, of the last one in part; where all are equal that many times one, to the bit."""
+    falling = np.sort(turns)[::-1]
+    least, whole = falling[0] - falling, int(many)
+    return float(many * falling[0] - least[:whole].sum() - (many - whole) * least[min(whole, len(least) - 1)])
 
 
 def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> float:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from podium.curves.board import board
+from podium.curves.thinning import Grid, thin
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium.planning.planner import plan
-from podium.policies.floor import overdue, places
+from podium.policies.floor import between_values, overdue, places
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
@@ -74,6 +76,45 @@ def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, 
     assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
 
 
+FAST = 10.0
+TURN_ENDS = Timing().report + 5.0  # seconds, until the planner knows of a value: its report, and a cycle
+# minShare, seconds between two values of each loser, share of that before the first
+SPEEDS = [
+    ("all alike", 0.1, FAST, 1.0),
+    ("losers ten times slower", 0.1, 100.0, 1.0),
+    ("losers ten times slower, half of the time for them", 0.5, 100.0, 1.0),
+    ("and a value at their very beginning", 0.5, 100.0, 0.1),
+    ("losers ten times faster", 0.1, 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("share", "slow", "first"), [row[1:] for row in SPEEDS], ids=[row[0] for row in SPEEDS])
+def test_it_takes_its_share_at_most_whatever_the_speeds(share: float, slow: float, first: float) -> None:
+    """A leader, whose end is the job's, and five losers; from when all losers have shown two values."""
+    steps = tuple(float(n) for n in range(1, 601))
+    leader = RecordedTrial("t", {}, tuple(FAST * n for n in steps), tuple(0.01 * n for n in steps), steps)
+    behind = tuple(n - 1.0 + first for n in steps)
+    losers = [
+        RecordedTrial("t", {}, tuple(slow * n for n in behind), tuple(1e-4 * (n + k) for n in steps), behind)
+        for k in range(5)
+    ]
+    settings = {"minShare": share, "look": 0.001}
+    view = make_job(policy="envelope", max_trials=6, parallel=None, max_steps=600.0, target=5.9999, settings=settings)
+    of = SimJob(view, (leader, *losers), Method(suspend=0.0, resume=0.0))
+    outcome = simulate(Scenario((NodeSpec("a", 1, 6),), (of,), Timing(progress=0.0, cycle=5.0)), checked=True)
+    assert outcome.broken == ()
+    times = {trial.number: [v.time for v in outcome.values if v.trial == trial.trial] for trial in outcome.trials}
+    end, looked = times[0][-1], max(times[n][1] for n in range(1, 6))
+    late = [span for span in outcome.spans if looked <= span.start < end]
+    taken = sum(span.seconds for span in late if span.number)
+    once = slow + 0.4 + TURN_ENDS
+    assert taken <= share * (end - looked) + once
+    overdue_after = 5 * once / share
+    waits = [b - a for n in range(1, 6) for a, b in pairwise([*times[n][1:], end])]
+    assert max(waits) <= overdue_after * (1 + share) + 5 * 4.0
+    assert taken > 0.5 * (share * (end - looked) - 5 * once), "nor much less"
+
+
 def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
     """Four trials on one GPU; the first works, the last has waited longest, the one before it almost as long."""
     heard = (NOW - 1.0, NOW - 9e3, NOW - 9.5e3, NOW - 1e4)
@@ -92,7 +133,77 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
 def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
     snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
     seen = board(job, trials, snapshot)
-    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, 1.0, MIN_SHARE)
+    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE)
+
+
+# GPU seconds of the four trials of `scene`, with their four values each; seconds after which the last is overdue: those
+# between two values of the three slowest, over MIN_SHARE
+OVERDUE_AFTER = [
+    ("one speed", (4.0, 4.0, 4.0, 4.0), 30.0),
+    ("a slow one", (4.0, 4.0, 40.0, 4.0), 120.0),
+    ("a fast one", (0.4, 4.0, 4.0, 4.0), 30.0),
+    ("a fast one more", (0.4, 0.4, 4.0, 4.0), 21.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "after"), [row[1:] for row in OVERDUE_AFTER], ids=[row[0] for row in OVERDUE_AFTER]
+)
+def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...], after: float) -> None:
+    job, trials, gpus = scene()
+    for waited, row in ((after - 0.01, None), (after + 0.01, 3)):
+        heard = (NOW, NOW, NOW, NOW - waited)
+        shown = [
+            replace(trial, gpu_seconds=spent, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            for trial, spent, at in zip(trials, seconds, heard, strict=True)
+        ]
+        assert row_due(job, shown, gpus) == row
+
+
+def points(*steps: float) -> tuple[Point, ...]:
+    return tuple(Point(step, 0.5, step) for step in steps)
+
+
+MANY = thin(points(*range(1, 5001)), Grid(True))
+# GPU seconds and curve of two trials, seconds between two values of each
+PACES: list[
+    tuple[str, tuple[float, tuple[Point, ...]], tuple[float, tuple[Point, ...]], tuple[float, float] | None]
+] = [
+    ("their own", (20.0, points(1, 2)), (300.0, points(10, 20, 30)), (10.0, 100.0)),
+    ("without a value", (20.0, points(1, 2)), (0.0, ()), (10.0, 10.0)),
+    ("long without a value", (20.0, points(1, 2)), (70.0, ()), (10.0, 70.0)),
+    ("with one early value", (20.0, points(1, 2)), (1.0, points(0.1)), (10.0, 10.0)),
+    ("a value before the first step", (20.0, points(1, 2)), (200.0, points(0, 10, 20)), (10.0, 100.0)),
+    ("only that", (20.0, points(1, 2)), (1.0, points(0)), (10.0, 10.0)),
+    ("thinned", (20.0, points(1, 2)), (5e4, MANY), (10.0, 10.0)),
+    ("one value of all", (20.0, points(1)), (0.0, ()), (20.0, 20.0)),
+    ("no value", (20.0, ()), (0.0, ()), None),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "each"), [row[1:] for row in PACES], ids=[row[0] for row in PACES])
+@pytest.mark.parametrize("width", [1, 2])
+def test_how_long_each_takes_from_value_to_value(
+    one: tuple[float, tuple[Point, ...]],
+    other: tuple[float, tuple[Point, ...]],
+    each: tuple[float, float] | None,
+    width: int,
+) -> None:
+    trials = [make_trial(n, gpu_seconds=width * spent, curve=shown) for n, (spent, shown) in enumerate((one, other))]
+    job = make_job(policy="envelope", gpus_per_trial=width)
+    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = between_values(seen, np.ones(2, dtype=bool), width)
+    assert (None if found is None else found.tolist()) == (None if each is None else pytest.approx(each))
+
+
+def test_who_has_ended_says_nothing_of_those_that_have_not_begun() -> None:
+    shown = [(20.0, points(1, 2)), (2e4, points(1, 2)), (0.0, ())]
+    trials = [make_trial(n, gpu_seconds=spent, curve=curve) for n, (spent, curve) in enumerate(shown)]
+    job = make_job(policy="envelope")
+    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = between_values(seen, np.array([True, False, True]), 1)
+    assert found is not None
+    assert found[2] == 10.0
 
 
 UNSERVABLE = [
@@ -132,14 +243,13 @@ def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str
     there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
     seen = board(job, trials, snapshot)
-    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, 1.0, MIN_SHARE) == 2
+    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE) == 2
 
 
 def test_before_any_value_nobody_is_overdue() -> None:
     """How long an evaluation takes is not known: a first one may take minutes."""
     job, trials, gpus = scene()
-    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
-    assert overdue(board(job, trials, snapshot), np.ones(4, dtype=bool), job, snapshot, 0.0, MIN_SHARE) is None
+    assert row_due(job, [replace(trial, curve=()) for trial in trials], gpus) is None
     slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0) for _ in range(8)), Method())
     outcome = simulate(Scenario((NodeSpec("a", 2),), (slow,), Timing(progress=0.0, cycle=2.0)))
     first = min(value.time for value in outcome.values)
