@@ -40,6 +40,7 @@ from podium.policies.horizon import horizon
 from podium.policies.newcomers import Newcomers, Scale
 
 LOOK, RANKED = 0, 1
+SHORTEST_TURN = 2.0  # seconds
 LONGEST_LOOK = 0.9  # of a trial
 LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
@@ -89,7 +90,7 @@ class Envelope:
         return math.log1p(self.hysteresis_ratio)
 
     def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+        return shortest_turn(costs, SHORTEST_TURN)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n), and the rungs that new points reach."""
@@ -113,7 +114,7 @@ class Envelope:
         if np.count_nonzero(new):  # a third of what `any` takes
             index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
-        late = overdue(seen, live, job, snapshot, self.min_share)
+        late = overdue(seen, live, job, snapshot, self.min_share, SHORTEST_TURN)
         if late is not None:
             levels[late] = OVERDUE
 

@@ -1,12 +1,12 @@
 """A floor of GPU time: the live trial that has waited too long for its next value is served. Used by `envelope`.
 
-With n live trials more than places, e seconds between two values of a trial and s + r seconds a hand-over, a trial is
-overdue after W seconds without a value: the sum of the n largest e + s + r, over minShare P. Whichever n of them wait,
-to serve each once in such a time takes minShare of the places at most. Before any value of the job nobody is overdue.
-P, the job's places: the GPUs of which its live trials have shares, over the GPUs that a trial needs, over the open jobs
-that may use the same. Overdue trials are served one at a time, each when its holder's turn is over, other jobs' holders
-among them, and until its value comes. So no live trial that can be served waits longer than W (1 + minShare P) and n
-turns.
+With n live trials more than places, e seconds between two values of a trial or, if that is longer, its shortest turn
+and s + r seconds a hand-over, a trial is overdue after W seconds without a value: the sum of the n largest e + s + r,
+over minShare P. Whichever n of them wait, to serve each once in such a time takes minShare of the places at most.
+Before any value of the job nobody is overdue. P, the job's places: the GPUs of which its live trials have shares, over
+the GPUs that a trial needs, over the open jobs that may use the same. Overdue trials are served one at a time, each
+when its holder's turn is over, other jobs' holders among them, and until its value comes. So no live trial that can be
+served waits longer than W (1 + minShare P) and n turns.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ from podium.curves.board import Board, Floats
 from podium.curves.thinning import evaluations
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium.policies.base import shortest_turn
+from podium.policies.quantum import JOB_TURN, OVERHEAD
 
 
-def overdue(seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, min_share: float) -> int | None:
+def overdue(
+    seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapshot, min_share: float, least: float
+) -> int | None:
     """The row to be served, if any. A trial that is being served keeps the place until its value comes: so there is
-    never more than one. O(trials), and O(trials log trials + GPUs + jobs) where somebody may be overdue.
+    never more than one. `least`: seconds of the policy's shortest turn. O(trials), and O(trials log trials + GPUs +
+    jobs) where somebody may be overdue.
     """
     count = int(np.count_nonzero(live))
     if min_share <= 0.0 or not count or not snapshot.gpus or not job.gpus_per_trial:
@@ -33,15 +38,19 @@ def overdue(seen: Board, live: NDArray[np.bool_], job: JobView, snapshot: Snapsh
     each = between_values(seen, live, job.gpus_per_trial)
     if each is None:
         return None
-    turns = each[live] + snapshot.costs.suspend + snapshot.costs.resume
-    longest, gpus = snapshot.now - seen.heard[live].min(), len(snapshot.gpus)
-    if longest * min_share * gpus <= (count - gpus) * (turns.sum() / count):  # the largest are no less, places no more
+    costs = snapshot.costs if job.freezes else Costs(snapshot.costs.requeue, 0.0)
+    hand_over, gpus = costs.suspend + costs.resume, len(snapshot.gpus)
+    mean = each[live].sum() / count + hand_over  # the largest take no less, and places are no more than GPUs
+    if (snapshot.now - seen.heard[live].min()) * min_share * gpus <= (count - gpus) * mean:
         return None
-    held = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
+    held, rivals = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
     if not held or count <= held:
         return None
+    turn = np.maximum(seen.switch / OVERHEAD, least) if job.freezes else shortest_turn(costs, least)
+    turn = np.fmax(turn, JOB_TURN if rivals else 0.0)  # it was NaN where nothing was measured of a trial
+    turns = np.maximum(each, turn) + hand_over
     waited = np.where(live, snapshot.now - seen.heard, -np.inf)
-    late = (waited > _largest(turns, count - held) / (min_share * held)).nonzero()[0]
+    late = (waited > _largest(turns[live], count - held) / (min_share * held)).nonzero()[0]
     there = _Gpus(seen, snapshot)
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():
         view = seen.views[row]
@@ -69,15 +78,15 @@ def _largest(turns: Floats, many: float) -> float:
     return float(many * falling[0] - least[:whole].sum() - (many - whole) * least[min(whole, len(least) - 1)])
 
 
-def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> float:
-    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly. Where
-    pods are not bound to GPUs (a replay), each may work on any.
+def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -> tuple[float, int]:
+    """How many of its `live` trials can work at a time, if jobs that may use the same GPUs share them evenly; and how
+    many other jobs those are. Where pods are not bound to GPUs (a replay), each may work on any.
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
     mine = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
     leased = all(gpu.leased_by is not None for gpu in mine)
     rivals = sum(_competes(job, other, leased=leased) for other in snapshot.jobs if other.key != job.key)
-    return len(mine) / job.gpus_per_trial / (1 + rivals)
+    return len(mine) / job.gpus_per_trial / (1 + rivals), rivals
 
 
 def _competes(job: JobView, other: JobView, *, leased: bool) -> bool:

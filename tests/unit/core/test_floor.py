@@ -16,6 +16,7 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium.planning.planner import plan
 from podium.policies.floor import between_values, overdue, places
+from podium.policies.quantum import JOB_TURN, OVERHEAD
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
@@ -70,49 +71,66 @@ def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, 
     assert outcome.broken == ()
     waiting = trials - at_a_time
     start = Timing().place + Timing().gate + Timing().load
-    overdue_after = waiting * (GAP + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)  # costs before any was measured
-    turns = waiting * (30.0 if jobs > 1 else 4.0)
+    least = JOB_TURN if jobs > 1 else 0.0
+    # costs before any was measured
+    overdue_after = waiting * (max(GAP, least) + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)
+    turns = waiting * (JOB_TURN if jobs > 1 else 4.0)
     gaps = longest_gaps(outcome)
     assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
 
 
 FAST = 10.0
-TURN_ENDS = Timing().report + 5.0  # seconds, until the planner knows of a value: its report, and a cycle
-# minShare, seconds between two values of each loser, share of that before the first
+KNOWN_LATE = Timing().report + 5.0  # seconds, until the planner knows of a value: its report, and a cycle
+# minShare, seconds between two values of each loser, share of that before the first, seconds of a suspension and of a
+# resumption, jobs
 SPEEDS = [
-    ("all alike", 0.1, FAST, 1.0),
-    ("losers ten times slower", 0.1, 100.0, 1.0),
-    ("losers ten times slower, half of the time for them", 0.5, 100.0, 1.0),
-    ("and a value at their very beginning", 0.5, 100.0, 0.1),
-    ("losers ten times faster", 0.1, 1.0, 1.0),
+    ("all alike", 0.1, FAST, 1.0, 0.0, 1),
+    ("losers ten times slower", 0.1, 100.0, 1.0, 0.0, 1),
+    ("losers ten times slower, half of the time for them", 0.5, 100.0, 1.0, 0.0, 1),
+    ("and a value at their very beginning", 0.5, 100.0, 0.1, 0.0, 1),
+    ("losers ten times faster", 0.1, 1.0, 1.0, 0.0, 1),
+    ("turns longer than from value to value", 0.5, FAST, 1.0, 0.5, 1),
+    ("turns between jobs that are longer", 0.5, FAST, 1.0, 0.0, 2),
 ]
 
 
-@pytest.mark.parametrize(("share", "slow", "first"), [row[1:] for row in SPEEDS], ids=[row[0] for row in SPEEDS])
-def test_it_takes_its_share_at_most_whatever_the_speeds(share: float, slow: float, first: float) -> None:
-    """A leader, whose end is the job's, and five losers; from when all losers have shown two values."""
-    steps = tuple(float(n) for n in range(1, 601))
-    leader = RecordedTrial("t", {}, tuple(FAST * n for n in steps), tuple(0.01 * n for n in steps), steps)
+def led(slow: float, first: float, points: int = 600) -> tuple[RecordedTrial, ...]:
+    """A leader, and five losers so much slower, or faster."""
+    steps = tuple(float(n) for n in range(1, points + 1))
     behind = tuple(n - 1.0 + first for n in steps)
-    losers = [
-        RecordedTrial("t", {}, tuple(slow * n for n in behind), tuple(1e-4 * (n + k) for n in steps), behind)
-        for k in range(5)
-    ]
+    good = RecordedTrial("t", {}, tuple(FAST * n for n in steps), tuple(0.01 * n for n in steps), steps)
+    bad = RecordedTrial("t", {}, tuple(slow * n for n in behind), tuple(1e-4 * n for n in steps), behind)
+    return good, *([bad] * 5)
+
+
+@pytest.mark.parametrize(
+    ("share", "slow", "first", "pause", "jobs"), [row[1:] for row in SPEEDS], ids=[row[0] for row in SPEEDS]
+)
+def test_it_takes_its_share_at_most_whatever_the_speeds(
+    share: float, slow: float, first: float, pause: float, jobs: int
+) -> None:
+    """From when all losers of a job have shown two values, until a leader's end, which is its job's."""
     settings = {"minShare": share, "look": 0.001}
-    view = make_job(policy="envelope", max_trials=6, parallel=None, max_steps=600.0, target=5.9999, settings=settings)
-    of = SimJob(view, (leader, *losers), Method(suspend=0.0, resume=0.0))
-    outcome = simulate(Scenario((NodeSpec("a", 1, 6),), (of,), Timing(progress=0.0, cycle=5.0)), checked=True)
+    of = {"policy": "envelope", "max_trials": 6, "parallel": None, "max_steps": 600.0, "target": 5.9999}
+    views = [make_job(f"job-{n}", settings=settings, **of) for n in range(jobs)]
+    searches = tuple(SimJob(view, led(slow, first), Method(suspend=pause, resume=pause)) for view in views)
+    scenario = Scenario((NodeSpec("a", 1, 6 * jobs),), searches, Timing(progress=0.0, cycle=5.0))
+    outcome = simulate(scenario, checked=True)
     assert outcome.broken == ()
-    times = {trial.number: [v.time for v in outcome.values if v.trial == trial.trial] for trial in outcome.trials}
-    end, looked = times[0][-1], max(times[n][1] for n in range(1, 6))
-    late = [span for span in outcome.spans if looked <= span.start < end]
-    taken = sum(span.seconds for span in late if span.number)
-    once = slow + 0.4 + TURN_ENDS
-    assert taken <= share * (end - looked) + once
-    overdue_after = 5 * once / share
-    waits = [b - a for n in range(1, 6) for a, b in pairwise([*times[n][1:], end])]
-    assert max(waits) <= overdue_after * (1 + share) + 5 * 4.0
-    assert taken > 0.5 * (share * (end - looked) - 5 * once), "nor much less"
+    turn = max(JOB_TURN if jobs > 1 else 2.0, 2.0 * pause / OVERHEAD)
+    once = max(slow, turn) + KNOWN_LATE + max(0.4, 2.0 * pause)
+    end = min(job.ended for job in outcome.jobs)
+    for part in outcome.apart().values():
+        times = [[v.time for v in part.values if v.trial == one.trial and v.time <= end] for one in part.trials]
+        losers = [times[place] for place, one in enumerate(part.trials) if one.number]
+        looked = max(shown[1] for shown in losers)
+        late = [span for span in part.spans if looked <= span.start < end]
+        taken, due = (sum(span.seconds for span in spans) for spans in ([s for s in late if s.number], late))
+        assert taken <= share * due + once
+        assert taken > 0.5 * (share * due - 5 * once), "nor much less"
+        overdue_after = (6 - 1 / jobs) * once / (share / jobs)
+        waits = [b - a for shown in losers for a, b in pairwise([*shown[1:], end])]
+        assert max(waits) <= overdue_after * (1 + share / jobs) + 5 * (2.0 + turn) * jobs
 
 
 def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
@@ -133,7 +151,7 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
 def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
     snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
     seen = board(job, trials, snapshot)
-    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE)
+    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
 
 
 # GPU seconds of the four trials of `scene`, with their four values each; seconds after which the last is overdue: those
@@ -158,6 +176,21 @@ def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...]
             for trial, spent, at in zip(trials, seconds, heard, strict=True)
         ]
         assert row_due(job, shown, gpus) == row
+
+
+def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
+    """One trial keeps a GPU for 40 s, whatever it shows; the others have shown one a second."""
+    job, trials, gpus = scene()
+    trials[2] = replace(trials[2], switch=40.0 * OVERHEAD)
+    for waited, row in ((419.99, None), (420.01, 3)):
+        heard = (NOW, NOW, NOW, NOW - waited)
+        shown = [
+            replace(trial, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            for trial, at in zip(trials, heard, strict=True)
+        ]
+        assert row_due(job, shown, gpus) == row
+    requeued = replace(job, freezes=False, saves=True)
+    assert row_due(requeued, shown, gpus) is None, "turns of ten requeues"
 
 
 def points(*steps: float) -> tuple[Point, ...]:
@@ -243,7 +276,7 @@ def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str
     there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
     seen = board(job, trials, snapshot)
-    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE) == 2
+    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == 2
 
 
 def test_before_any_value_nobody_is_overdue() -> None:
@@ -287,8 +320,8 @@ def test_how_many_can_work_at_a_time(
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert places(job, snapshot, lambda _: True) == count
+    assert places(job, snapshot, lambda _: True)[0] == count
     there = make_trial(0).key
     on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
     fitting = len([gpu for gpu in gpus if fits(job, gpu)])
-    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there) == count / fitting
+    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0] == count / fitting

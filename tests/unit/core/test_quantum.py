@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium.domain.snapshot import Snapshot
-from podium.planning.quantum import OVERHEAD, shortest_run
+from podium.policies.quantum import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
 
