@@ -26,7 +26,7 @@ from pathlib import Path
 from checkpoint_sharing import Shared, share
 from checkpoint_site import ROOT, CudaNode, container, driver
 
-from podium.planning.quantum import OVERHEAD
+from podium.policies.quantum import OVERHEAD
 from podium_agent.cgroups import Freezer, Frost
 from podium_agent.ledger import Footprint, shortfall
 from podium_agent.suspension.calls import give_up_after

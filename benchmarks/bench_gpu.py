@@ -32,7 +32,7 @@ import result_sections
 from gpu_site import Bench, TimedDriver
 from result_sections import Section
 
-from podium.planning.quantum import shortest_run
+from podium.policies.quantum import shortest_run
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory

@@ -10,7 +10,7 @@ from policy_searches import COST, GAP, LATE, TRIALS, alone
 from policy_variants import Settings
 
 from podium.domain.snapshot import TrialKey
-from podium.planning.quantum import OVERHEAD
+from podium.policies.quantum import OVERHEAD
 from podium.simulation.system.outcome import Outcome
 
 
@@ -33,8 +33,8 @@ def of_round_robin(quantum: float) -> float:
 
 
 def of_envelope(share: float) -> float:
-    """Its docstring's, with one GPU."""
-    overdue = (TRIALS - 1) * (GAP + COST) / share
+    """Its docstring's, with one GPU; what a trial trains until its value is known counts as if it was needed."""
+    overdue = (TRIALS - 1) * (max(GAP + LATE, turn(2.0)) + COST) / share
     return overdue * (1.0 + share) + turn(2.0) + LATE
 
 

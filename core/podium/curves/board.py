@@ -29,6 +29,7 @@ EMPTY = {  # what a row holds before anything is known of its trial
     **dict.fromkeys(("first", "best", "last"), -np.inf),
     **dict.fromkeys(("points", "step", "seconds", "heard", "done", "complete", "running", "version"), 0),
     "worst": np.inf,
+    "switch": np.nan,
 }
 _Extremes = tuple[float, float, float]
 _NOTHING: _Extremes = (-np.inf, -np.inf, np.inf)
@@ -88,6 +89,7 @@ class Board:
         self.step = np.zeros(0)  # of the last point
         self.seconds = np.zeros(0)  # GPU seconds
         self.heard = np.zeros(0)  # when it was created or has last reported, on the snapshot's clock
+        self.switch = np.zeros(0)  # measured seconds of its own suspension and resumption; NaN: not measured yet
         self.done = np.zeros(0, dtype=bool)  # in a final phase
         self.complete = np.zeros(0, dtype=bool)  # succeeded: trained to its end
         self.running = np.zeros(0, dtype=bool)
@@ -186,6 +188,7 @@ class Board:
         self.views[row] = view
         self.seconds[row] = view.gpu_seconds
         self.heard[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
+        self.switch[row] = np.nan if view.switch is None else view.switch
         phase = view.phase
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL

@@ -88,6 +88,17 @@ def came_at(curve: Sequence[Point], place: int, level: float) -> tuple[float, fl
     return step, min(point.time, before.time + (step - before.step) * max(0.0, pace))
 
 
+def evaluations(curve: Sequence[Point]) -> float:
+    """As how many its training counts, with those that were thinned: by how far apart the first are, of which the very
+    first may come much earlier. Infinite where nothing is told. O(1).
+    """
+    early = curve[: _EARLY + 1]
+    if len(early) < 2:
+        return 1.0 if early and early[0].step > 0.0 else math.inf
+    found = curve[-1].step * (len(early) - 1) / (early[-1].step - early[0].step)
+    return found if found >= 1.0 else math.inf  # steps below 0
+
+
 def _increasing(points: Iterable[Point]) -> list[Point]:
     kept: list[Point] = []
     for point in points:

@@ -71,6 +71,11 @@ class JobView:
     moves_memory: bool = False  # a suspended trial's memory is off its GPU
     learns: bool = False  # its searcher goes by what was tried: the later a trial is made, the better
 
+    @property
+    def turns_over(self) -> bool:
+        """Whether its trials give their places to each other: another pod goes on from the save on any node."""
+        return self.gpus_per_trial > 0 and self.saves and self.saves_at == "anywhere"
+
 
 @dataclass(frozen=True, slots=True)
 class TrialView:

@@ -15,7 +15,6 @@ from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey,
 from podium.planning.completion import Closing
 from podium.planning.ranking import Standing
 from podium.planning.share import Allotment
-from podium.planning.turnover import turns_over
 
 RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})
@@ -48,7 +47,7 @@ def create(
         if job.key in closing.jobs:
             continue
         live = closing.live.get(job.key, ())
-        without = _in_turn([t for t in live if t.pod is None], standings if turns_over(job) else None)
+        without = _in_turn([t for t in live if t.pod is None], standings if job.turns_over else None)
         allotment = allotments.get(job.key)
         if allotment is None:
             reason = (
@@ -129,7 +128,7 @@ def _is_to_open(job: JobView, trial: TrialView, fitting: Collection[str], now: f
     if trial.suspend:
         return False
     if not trial.gpus:
-        return trial.retry_at <= now and not (turns_over(job) and _was_opened(trial))
+        return trial.retry_at <= now and not (job.turns_over and _was_opened(trial))
     return not _was_opened(trial) and trial.phase in _BEFORE_WORK and all(uuid in fitting for uuid in trial.gpus)
 
 
@@ -144,7 +143,7 @@ def _trials(
     that are not opened yet, and those that gave theirs. `most`: no more than so many now.
     """
     bound = allotment.pods if job.parallel is None else job.parallel
-    if job.parallel is None and turns_over(job):
+    if job.parallel is None and job.turns_over:
         bound += allotment.pods + sum(t.pod is None and _was_opened(t) for t in live)
     room = min(bound - len(live), job.max_trials - len(mine))
     if most is not None:

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from podium.domain.snapshot import Costs, JobKey, JobView
 from podium.planning.eta import remaining
-from podium.planning.quantum import shortest_run
 from podium.planning.ranking import Standing
 from podium.policies.base import OVERDUE
-
-JOB_TURN = 30.0  # seconds: jobs that share too few GPUs take turns this long at least
+from podium.policies.quantum import JOB_TURN, shortest_run
 
 
 class Verdict(NamedTuple):

@@ -17,7 +17,7 @@ from podium.domain.actions import Requeue
 from podium.domain.fitting import fits
 from podium.domain.moving import begun, movable
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey
+from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium.planning.ranking import Standing
 from podium.planning.share import Allotment
 
@@ -30,11 +30,6 @@ class Turnover:
     wake_at: float | None = None  # when somebody has kept its place for long enough
 
 
-def turns_over(job: JobView) -> bool:
-    """Whether its trials give places to each other."""
-    return job.gpus_per_trial > 0 and job.saves and job.saves_at == "anywhere"
-
-
 def turn_over(
     snapshot: Snapshot,
     standings: Mapping[TrialKey, Standing],
@@ -43,7 +38,7 @@ def turn_over(
 ) -> Turnover:
     """`claims`: who is to hold its GPUs now. O(n log n) of jobs whose trials want more places than there are."""
     full = {key for key, allotment in allotments.items() if allotment.reason == "NoFreeShare"}
-    jobs = {job.key for job in snapshot.jobs if job.key in full and turns_over(job)}
+    jobs = {job.key for job in snapshot.jobs if job.key in full and job.turns_over}
     if not jobs:
         return Turnover({})
     gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}

@@ -9,8 +9,8 @@
 4. Trials that have completed tell whether early order means anything here, and whose curves look like those that ended
    best (`curves/alike.py`), each with what it is worth among themselves. As far as neither says anything, all are worth
    the same.
-5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of all GPU
-   time at most. No live trial starves.
+5. A floor: a trial that has waited too long for its next value goes first, one at a time, for `minShare` of the job's
+   GPU time at most, however much the trials' speeds differ. No live trial starves.
 
 No paper has it; kin of freeze-thaw optimisation (Swersky et al. 2014) and of index policies (Gittins 1979). Formulas
 and how the constants were found: docs/algorithms.md.
@@ -40,6 +40,7 @@ from podium.policies.horizon import horizon
 from podium.policies.newcomers import Newcomers, Scale
 
 LOOK, RANKED = 0, 1
+SHORTEST_TURN = 2.0  # seconds
 LONGEST_LOOK = 0.9  # of a trial
 LEAST_PACE = 1e-100  # seconds a step; nothing is so fast, and what is divided by it stays a number
 _TINY = 1e-12
@@ -89,7 +90,7 @@ class Envelope:
         return math.log1p(self.hysteresis_ratio)
 
     def turn(self, costs: Costs) -> float:
-        return shortest_turn(costs, 2.0)
+        return shortest_turn(costs, SHORTEST_TURN)
 
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         """O(n log n), and the rungs that new points reach."""
@@ -113,13 +114,13 @@ class Envelope:
         if np.count_nonzero(new):  # a third of what `any` takes
             index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
         levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
-        late = overdue(seen, live, job, snapshot, gap * pace / width, self.min_share)
-        if late is not None:
-            levels[late] = OVERDUE
+        late = overdue(seen, live, job, snapshot, self.min_share, SHORTEST_TURN)
+        if late:
+            levels[list(late)] = OVERDUE
 
         def say(row: int) -> tuple[str, str]:
             """Coarse on purpose: a figure that moves with every cycle would be a write of every trial's status."""
-            if row == late:
+            if row in late:
                 return "Overdue", "has waited longest for its next value; the floor gives it a turn."
             if levels[row] == LOOK:
                 return "FirstLook", "is looked at before it is judged."

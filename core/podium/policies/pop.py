@@ -106,7 +106,7 @@ def _at_a_time(seen: Board, job: JobView, snapshot: Snapshot) -> float:
     """The places that the job has. Without GPUs no order is kept."""
     if not job.gpus_per_trial:
         return 1.0
-    return places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and not seen.done[row])
+    return places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and not seen.done[row])[0]
 
 
 class _Confidence:

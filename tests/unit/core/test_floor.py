@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from podium.curves.board import board
+from podium.curves.thinning import Grid, thin
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium.planning.planner import plan
-from podium.policies.floor import overdue, places
+from podium.policies.floor import between_values, overdue, places
+from podium.policies.quantum import JOB_TURN, OVERHEAD
 from podium.simulation.recorded import RecordedTrial
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.outcome import Outcome
@@ -22,6 +25,7 @@ from podium.testing.builders import make_gpu, make_job, make_snapshot, make_tria
 
 NOW = 1e6
 MIN_SHARE, GAP = 0.1, 10.0
+REQUEUE = 20.0
 
 
 def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
@@ -68,10 +72,66 @@ def test_nobody_waits_longer_than_the_bound(jobs: int, trials: int, width: int, 
     assert outcome.broken == ()
     waiting = trials - at_a_time
     start = Timing().place + Timing().gate + Timing().load
-    overdue_after = waiting * (GAP + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)  # costs before any was measured
-    turns = waiting * (30.0 if jobs > 1 else 4.0)
+    least = JOB_TURN if jobs > 1 else 0.0
+    # costs before any was measured
+    overdue_after = waiting * (max(GAP, least) + 0.4 + Timing().report) / (MIN_SHARE * at_a_time)
+    turns = waiting * (JOB_TURN if jobs > 1 else 4.0)
     gaps = longest_gaps(outcome)
     assert max(gaps.values()) <= overdue_after * (1 + MIN_SHARE * at_a_time) + turns + start
+
+
+FAST = 10.0
+KNOWN_LATE = Timing().report + 5.0  # seconds, until the planner knows of a value: its report, and a cycle
+# minShare, seconds between two values of each loser, share of that before the first, seconds of a suspension and of a
+# resumption, jobs
+SPEEDS = [
+    ("all alike", 0.1, FAST, 1.0, 0.0, 1),
+    ("losers ten times slower", 0.1, 100.0, 1.0, 0.0, 1),
+    ("losers ten times slower, half of the time for them", 0.5, 100.0, 1.0, 0.0, 1),
+    ("and a value at their very beginning", 0.5, 100.0, 0.1, 0.0, 1),
+    ("losers ten times faster", 0.1, 1.0, 1.0, 0.0, 1),
+    ("turns longer than from value to value", 0.5, FAST, 1.0, 0.5, 1),
+    ("turns between jobs that are longer", 0.5, FAST, 1.0, 0.0, 2),
+]
+
+
+def led(slow: float, first: float, points: int = 600) -> tuple[RecordedTrial, ...]:
+    """A leader, and five losers so much slower, or faster."""
+    steps = tuple(float(n) for n in range(1, points + 1))
+    behind = tuple(n - 1.0 + first for n in steps)
+    good = RecordedTrial("t", {}, tuple(FAST * n for n in steps), tuple(0.01 * n for n in steps), steps)
+    bad = RecordedTrial("t", {}, tuple(slow * n for n in behind), tuple(1e-4 * n for n in steps), behind)
+    return good, *([bad] * 5)
+
+
+@pytest.mark.parametrize(
+    ("share", "slow", "first", "pause", "jobs"), [row[1:] for row in SPEEDS], ids=[row[0] for row in SPEEDS]
+)
+def test_it_takes_its_share_at_most_whatever_the_speeds(
+    share: float, slow: float, first: float, pause: float, jobs: int
+) -> None:
+    """From when all losers of a job have shown two values, until a leader's end, which is its job's."""
+    settings = {"minShare": share, "look": 0.001}
+    of = {"policy": "envelope", "max_trials": 6, "parallel": None, "max_steps": 600.0, "target": 5.9999}
+    views = [make_job(f"job-{n}", settings=settings, **of) for n in range(jobs)]
+    searches = tuple(SimJob(view, led(slow, first), Method(suspend=pause, resume=pause)) for view in views)
+    scenario = Scenario((NodeSpec("a", 1, 6 * jobs),), searches, Timing(progress=0.0, cycle=5.0))
+    outcome = simulate(scenario, checked=True)
+    assert outcome.broken == ()
+    turn = max(JOB_TURN if jobs > 1 else 2.0, 2.0 * pause / OVERHEAD)
+    once = max(slow, turn) + KNOWN_LATE + max(0.4, 2.0 * pause)
+    end = min(job.ended for job in outcome.jobs)
+    for part in outcome.apart().values():
+        times = [[v.time for v in part.values if v.trial == one.trial and v.time <= end] for one in part.trials]
+        losers = [times[place] for place, one in enumerate(part.trials) if one.number]
+        looked = max(shown[1] for shown in losers)
+        late = [span for span in part.spans if looked <= span.start < end]
+        taken, due = (sum(span.seconds for span in spans) for spans in ([s for s in late if s.number], late))
+        assert taken <= share * due + once
+        assert taken > 0.5 * (share * due - 5 * once), "nor much less"
+        overdue_after = (6 - 1 / jobs) * once / (share / jobs)
+        waits = [b - a for shown in losers for a, b in pairwise([*shown[1:], end])]
+        assert max(waits) <= overdue_after * (1 + share / jobs) + 5 * (2.0 + turn) * jobs
 
 
 def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
@@ -89,10 +149,101 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
     return make_job(policy="envelope", max_steps=64.0, max_trials=4), trials, [gpu]
 
 
-def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
-    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
+def rows_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> tuple[int, ...]:
+    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0, REQUEUE))
     seen = board(job, trials, snapshot)
-    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, 1.0, MIN_SHARE)
+    return overdue(seen, np.ones(len(trials), dtype=bool), job, snapshot, MIN_SHARE, 2.0)
+
+
+def row_due(job: JobView, trials: list[TrialView], gpus: list[GpuView]) -> int | None:
+    found = rows_due(job, trials, gpus)
+    assert len(found) <= 1
+    return found[0] if found else None
+
+
+# GPU seconds of the four trials of `scene`, with their four values each; seconds after which the last is overdue: those
+# between two values of the three slowest, over MIN_SHARE
+OVERDUE_AFTER = [
+    ("one speed", (4.0, 4.0, 4.0, 4.0), 30.0),
+    ("a slow one", (4.0, 4.0, 40.0, 4.0), 120.0),
+    ("a fast one", (0.4, 4.0, 4.0, 4.0), 30.0),
+    ("a fast one more", (0.4, 0.4, 4.0, 4.0), 21.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "after"), [row[1:] for row in OVERDUE_AFTER], ids=[row[0] for row in OVERDUE_AFTER]
+)
+def test_overdue_after_what_serving_the_slowest_takes(seconds: tuple[float, ...], after: float) -> None:
+    job, trials, gpus = scene()
+    for waited, row in ((after - 0.01, None), (after + 0.01, 3)):
+        heard = (NOW, NOW, NOW, NOW - waited)
+        shown = [
+            replace(trial, gpu_seconds=spent, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            for trial, spent, at in zip(trials, seconds, heard, strict=True)
+        ]
+        assert row_due(job, shown, gpus) == row
+
+
+def test_a_turn_may_be_longer_than_it_takes_until_a_value() -> None:
+    """One trial keeps a GPU for 40 s, whatever it shows; the others have shown one a second."""
+    job, trials, gpus = scene()
+    trials[2] = replace(trials[2], switch=40.0 * OVERHEAD)
+    for waited, row in ((419.99, None), (420.01, 3)):
+        heard = (NOW, NOW, NOW, NOW - waited)
+        shown = [
+            replace(trial, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            for trial, at in zip(trials, heard, strict=True)
+        ]
+        assert row_due(job, shown, gpus) == row
+    requeued = replace(job, freezes=False, saves=True)
+    assert row_due(requeued, shown, gpus) is None, "turns of ten requeues"
+
+
+def points(*steps: float) -> tuple[Point, ...]:
+    return tuple(Point(step, 0.5, step) for step in steps)
+
+
+MANY = thin(points(*range(1, 5001)), Grid(True))
+# GPU seconds and curve of two trials, seconds between two values of each
+PACES: list[
+    tuple[str, tuple[float, tuple[Point, ...]], tuple[float, tuple[Point, ...]], tuple[float, float] | None]
+] = [
+    ("their own", (20.0, points(1, 2)), (300.0, points(10, 20, 30)), (10.0, 100.0)),
+    ("without a value", (20.0, points(1, 2)), (0.0, ()), (10.0, 10.0)),
+    ("long without a value", (20.0, points(1, 2)), (70.0, ()), (10.0, 70.0)),
+    ("with one early value", (20.0, points(1, 2)), (1.0, points(0.1)), (10.0, 10.0)),
+    ("a value before the first step", (20.0, points(1, 2)), (200.0, points(0, 10, 20)), (10.0, 100.0)),
+    ("only that", (20.0, points(1, 2)), (1.0, points(0)), (10.0, 10.0)),
+    ("thinned", (20.0, points(1, 2)), (5e4, MANY), (10.0, 10.0)),
+    ("one value of all", (20.0, points(1)), (0.0, ()), (20.0, 20.0)),
+    ("no value", (20.0, ()), (0.0, ()), None),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "each"), [row[1:] for row in PACES], ids=[row[0] for row in PACES])
+@pytest.mark.parametrize("width", [1, 2])
+def test_how_long_each_takes_from_value_to_value(
+    one: tuple[float, tuple[Point, ...]],
+    other: tuple[float, tuple[Point, ...]],
+    each: tuple[float, float] | None,
+    width: int,
+) -> None:
+    trials = [make_trial(n, gpu_seconds=width * spent, curve=shown) for n, (spent, shown) in enumerate((one, other))]
+    job = make_job(policy="envelope", gpus_per_trial=width)
+    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = between_values(seen, np.ones(2, dtype=bool), width)
+    assert (None if found is None else found.tolist()) == (None if each is None else pytest.approx(each))
+
+
+def test_who_has_ended_says_nothing_of_those_that_have_not_begun() -> None:
+    shown = [(20.0, points(1, 2)), (2e4, points(1, 2)), (0.0, ())]
+    trials = [make_trial(n, gpu_seconds=spent, curve=curve) for n, (spent, curve) in enumerate(shown)]
+    job = make_job(policy="envelope")
+    seen = board(job, trials, make_snapshot(now=NOW, jobs=[job], trials=trials))
+    found = between_values(seen, np.array([True, False, True]), 1)
+    assert found is not None
+    assert found[2] == 10.0
 
 
 UNSERVABLE = [
@@ -108,6 +259,38 @@ UNSERVABLE = [
 def test_who_cannot_be_served_keeps_nobody_waiting(of_last: dict[str, Any]) -> None:
     assert row_due(*scene()) == 3
     assert row_due(*scene(**of_last)) == 2
+
+
+@pytest.mark.parametrize("share", [0.0, MIN_SHARE], ids=["no floor", "floor"])
+def test_nobody_waits_longer_for_a_place_than_the_bound(share: float) -> None:
+    """Ten trials give three places on one GPU to each other: nine have none at the most, seven of them no pod."""
+    one = search("job", 10, saves=True, saves_at="anywhere")
+    view = replace(one.view, settings={**one.view.settings, "minShare": share})
+    there = replace(one, view=view, method=Method(suspend=0.0, resume=0.0, saves=True))
+    outcome = simulate(Scenario((NodeSpec("a", 1, 3),), (there,), Timing(progress=0.0, cycle=2.0)), checked=True)
+    assert outcome.broken == ()
+    overdue_after = (2 * GAP + 7 * (GAP + REQUEUE)) / MIN_SHARE
+    longest = max(longest_gaps(outcome).values())
+    assert (longest <= overdue_after * (1.0 + MIN_SHARE) + 9 * 2.0) == (share > 0.0)
+
+
+def test_who_has_no_place_is_given_one_beside_the_one_that_is_served() -> None:
+    """Where trials give places to each other. A requeue of it counts as turn: three trials wait, one of them for that,
+    so it is overdue after (1 + 1 + 1 + 20) s / 0.1 instead of 30 s.
+    """
+    job, trials, gpus = scene(pod=None, gpus=(), phase=TrialPhase.REQUEUED)
+    giving = replace(job, saves=True, saves_at="anywhere")
+    assert rows_due(job, trials, gpus) == (2,)
+    assert rows_due(giving, trials, gpus) == (3, 2)
+    for kept in ({"retry_at": NOW + 1.0}, {"suspend": True}, {"stopped": True}):
+        assert rows_due(giving, [*trials[:3], replace(trials[3], **kept)], gpus) == (2,)
+    for waited, rows in ((229.99, ()), (230.01, (3,))):
+        heard = (NOW, NOW, NOW, NOW - waited)
+        shown = [
+            replace(trial, curve=tuple(replace(p, time=at + p.step - 4.0) for p in trial.curve))
+            for trial, at in zip(trials, heard, strict=True)
+        ]
+        assert rows_due(giving, shown, gpus) == rows
 
 
 @pytest.mark.parametrize("of_gpu", [{"leased_by": ""}, {"exclusive": "urgent"}], ids=["lost", "exclusive"])
@@ -132,14 +315,13 @@ def test_nor_does_one_behind_a_holder_that_does_not_give_way(of_holder: dict[str
     there = replace(gpu, uuid="gpu-1", holder=holder.key, trials=(holder.key, trials[3].key), order=())
     snapshot = make_snapshot(now=NOW, jobs=[job, other], trials=[*trials, holder], gpus=[gpu, there])
     seen = board(job, trials, snapshot)
-    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, 1.0, MIN_SHARE) == 2
+    assert overdue(seen, np.ones(4, dtype=bool), job, snapshot, MIN_SHARE, 2.0) == (2,)
 
 
 def test_before_any_value_nobody_is_overdue() -> None:
     """How long an evaluation takes is not known: a first one may take minutes."""
     job, trials, gpus = scene()
-    snapshot = make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0))
-    assert overdue(board(job, trials, snapshot), np.ones(4, dtype=bool), job, snapshot, 0.0, MIN_SHARE) is None
+    assert row_due(job, [replace(trial, curve=()) for trial in trials], gpus) is None
     slow = SimJob(search("job", 8).view, tuple(curve(0.5, 0.01, gap=300.0) for _ in range(8)), Method())
     outcome = simulate(Scenario((NodeSpec("a", 2),), (slow,), Timing(progress=0.0, cycle=2.0)))
     first = min(value.time for value in outcome.values)
@@ -177,8 +359,8 @@ def test_how_many_can_work_at_a_time(
     job = make_job("mine", **mine)
     jobs = [job, *[make_job(f"other-{n}", **other) for n, other in enumerate(others)]]
     snapshot = make_snapshot(jobs=jobs, gpus=gpus)
-    assert places(job, snapshot, lambda _: True) == count
+    assert places(job, snapshot, lambda _: True)[0] == count
     there = make_trial(0).key
     on_the_first = [replace(gpu, trials=(there,)) if gpu.uuid == "gpu-0" else gpu for gpu in gpus]
     fitting = len([gpu for gpu in gpus if fits(job, gpu)])
-    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there) == count / fitting
+    assert places(job, replace(snapshot, gpus=tuple(on_the_first)), lambda key: key == there)[0] == count / fitting

@@ -11,7 +11,7 @@ from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium.domain.snapshot import Costs, Snapshot
 from podium.domain.switch_costs import Ways, mean_costs, mean_switch
-from podium.planning.quantum import OVERHEAD, shortest_run
+from podium.policies.quantum import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
 
