@@ -18,12 +18,12 @@ from dataclasses import replace
 
 from podium.domain.actions import Carry, EndJob, EndTrial, Plan, Requeue
 from podium.domain.snapshot import Snapshot, TrialKey
-from podium.planning.planner import plan
 from podium.planning.predicting import predictions
 from podium.planning.promises import promises
 from podium_operator.actuator import Actuator
 from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
+from podium_operator.deciding import decide
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
 from podium_operator.leveller import Leveller
@@ -119,7 +119,9 @@ class Cycle:
     def _decide(self, world: World, sights: Mapping[TrialKey, Sight]) -> tuple[Snapshot, Plan]:
         rules, no_room = self._leveller.rules, self._leveller.no_room(world.now)
         snapshot = build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
-        return snapshot, plan(snapshot)
+        snapshot, decided, left_out = decide(snapshot)
+        self._metrics.errors.inc(left_out)
+        return snapshot, decided
 
     @asynccontextmanager
     async def _orders_go_on(self) -> AsyncIterator[None]:

@@ -10,13 +10,21 @@ from itertools import repeat
 from typing import NamedTuple
 
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.planning.completion import Closing
 from podium.policies.base import Admission, Policy, Ranked
 from podium.policies.fifo import Fifo
 from podium.policies.registry import PolicyError, create
 
 _WORKING = frozenset({TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING})
+
+
+class RankingError(Exception):
+    """A policy failed on the trials of `job`: a fault of ours, which the others need not suffer from."""
+
+    def __init__(self, job: JobKey, policy: str) -> None:
+        super().__init__(f"policy {policy} could not rank its trials")
+        self.job = job
 
 
 class Standing(NamedTuple):
@@ -57,7 +65,7 @@ _standing: partial[Standing] = partial(tuple.__new__, Standing)
 
 
 def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standing]:
-    """The unfinished trials of unfinished jobs, by job key then rank. O(points + n log n)."""
+    """The unfinished trials of unfinished jobs, by job key then rank. Raises RankingError. O(points + n log n)."""
     found: dict[TrialKey, Standing] = {}
     for job in sorted(snapshot.jobs, key=lambda j: j.key):
         mine = closing.live.get(job.key, ())
@@ -65,7 +73,10 @@ def standings(snapshot: Snapshot, closing: Closing) -> Mapping[TrialKey, Standin
             continue
         policy = policy_of(job)
         by_key = {trial.key: trial for trial in mine}
-        ranking = tuple(policy.rank(job, mine, snapshot))
+        try:
+            ranking = tuple(policy.rank(job, mine, snapshot))
+        except Exception as error:
+            raise RankingError(job.key, policy.name) from error
         keys = [ranked.trial for ranked in ranking]
         facts = zip(map(by_key.__getitem__, keys), repeat(job), repeat(policy), ranking)
         found.update(zip(keys, map(_standing, facts), strict=True))

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_trial, make_world
 
-import podium_operator.cycle
+import podium_operator.deciding
 from podium.domain.actions import Place, Places
 from podium_cluster.client import Api
 from podium_operator.actuator import Actuator
@@ -55,7 +55,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
             under_way.append("")
 
     read: list[str] = []
-    real = podium_operator.cycle.plan
+    real = podium_operator.deciding.plan
 
     def plan(snapshot: Any) -> Any:
         decided = real(snapshot)
@@ -67,7 +67,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
 
         return type(decided)(decided.actions, Places(ranks), decided.wake_at)
 
-    monkeypatch.setattr(podium_operator.cycle, "plan", plan)
+    monkeypatch.setattr(podium_operator.deciding, "plan", plan)
     metrics.cycle = cast(Any, Parts())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
 
-import podium_operator.cycle
+import podium_operator.deciding
 from podium.domain.actions import Place, Places, Plan, Requeue
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
@@ -54,7 +54,7 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     mirror, key = Mirror(api, settings), trial_key(trial)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
     go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "KeepsGpu", "It keeps its GPU.")
-    monkeypatch.setattr(podium_operator.cycle, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None))
+    monkeypatch.setattr(podium_operator.deciding, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None))
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
     cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
