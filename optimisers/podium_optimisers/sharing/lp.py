@@ -17,6 +17,7 @@ from podium_optimisers.sharing.problem import Floats, SharingProblem
 from podium_optimisers.sharing.shares import trimmed
 
 METHODS = ("highs", "highs-ipm")  # the second where the first gives up, which happens where weights differ 10^4 times
+EXACT = {"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9}  # 1e-7 adds up over the LPs
 EASED = 1e-6  # relative: floors that only just can be reached are impossible to a presolve with a tolerance of 1e-7
 
 
@@ -65,7 +66,7 @@ def _scaled(problem: SharingProblem, gain: Floats, need: Floats, floor: Floats) 
     cost[-1] = -1.0
     for method, eased in product(METHODS, (0.0, EASED)):
         right = np.concatenate([floor * (eased - 1.0), np.ones(n), problem.gpus.astype(np.float64)])
-        answer = linprog(cost, A_ub=matrix, b_ub=right, method=method)
+        answer = linprog(cost, A_ub=matrix, b_ub=right, method=method, options=EXACT)
         if answer.status == 0:
             break
     else:
