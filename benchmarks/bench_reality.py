@@ -63,7 +63,7 @@ class Report:
     nodes: int
     found: tuple[Comparison, ...]
     repeats: tuple[Repeated, ...]
-    forecasts: tuple[Forecasted, ...]
+    forecasts: tuple[tuple[int, Forecasted], ...]  # with the search's number
 
     @property
     def name(self) -> str:
@@ -96,7 +96,10 @@ def report(searches: Sequence[Search], policy: str | None) -> Report:
         text = f"searches under {', '.join(names) or 'none'}"
         raise ValueError(f"{text}; give a folder with searches of one policy{f', {policy}' if policy else ''}")
     nodes = [(sum(node.gpus for node in place), len(place)) for place in places]
-    forecasts = [forecasted(job, *size, one.run) for job, size, one in zip(jobs, nodes, searches, strict=True)]
+    forecasts = []
+    for number, (job, size, one) in enumerate(zip(jobs, nodes, searches, strict=True)):
+        others = [None] if len(searches) == 1 else [None, searches[number - 1].run]
+        forecasts += [(number, forecasted(job, *size, one.run, last)) for last in others]
     found, repeats = (tuple(map(make, searches)) for make in (compared, repeated))
     return Report(names[0], *nodes[0], found, repeats, tuple(forecasts))
 
@@ -139,7 +142,7 @@ def publish(made: Report, note: str) -> None:
         "bars": BARS,
         "held": [one.held for one in found],
         "against_itself": reality_noise.result(made.repeats),
-        "forecast": reality_forecast.result(made.forecasts),
+        "forecast": reality_forecast.result([one for _, one in made.forecasts]),
     }
     rows = [one.row(number) for number, one in enumerate(found)]
     command = "make bench-reality" if name == "bench-reality" else f"make bench-reality POLICY={made.policy}"

@@ -1,8 +1,11 @@
 """What `podium plan` says of a job before it runs, against what the job then did. Used by bench_reality.
 
-The forecast is given the job, the number of GPUs and nodes, and seconds of a step (the run's median: its owner would
-have to guess them). All else is as `podium plan JOB.yaml --gpus N --nodes M --step-seconds S` has it: the bundled
-curves, the usual times of pods and switches, five pools.
+Twice, each with the usual times of pods and switches and five pools:
+
+- before anything like it has run: `podium plan JOB.yaml --gpus N --nodes M --step-seconds S`, on the bundled curves. S
+  is the run's median: its owner would have to guess it;
+- with what `podium export` wrote of the search before (of the first one: the last): `podium plan JOB.yaml LAST.jsonl
+  --gpus N --nodes M`. Nothing of the run itself is given.
 """
 
 from __future__ import annotations
@@ -17,17 +20,18 @@ from reality_starts import end_of, held
 
 from podium.domain.snapshot import JobView
 from podium.schema.trial import HyperParamTrial
-from podium.simulation.recorded import bundled
+from podium.simulation.recorded import Recording, bundled
 from podium.simulation.system.contest import Place
 from podium.simulation.system.forecast import forecast, spread
 from podium.simulation.system.methods import method
 from podium.simulation.system.searches import even_nodes
+from podium_cli.commands.export import recording_of
 from podium_cli.picture import JobPicture
 
 SEEDS, SHARES, SWITCH = 5, 4, 0.2  # defaults of `podium plan`
 COLUMNS = (
     "search",
-    "a step",
+    "curves",
     "end, real",
     "forecast (lowest to highest)",
     "error",
@@ -41,13 +45,14 @@ COLUMNS = (
 @dataclass(frozen=True, slots=True)
 class Run:
     """What a job came to. `end`: seconds from its creation; `gpu_seconds`: that its trials held GPUs; `step_seconds`:
-    median seconds of training for a step.
+    median seconds of training for a step; `exported`: what `podium export` writes of it.
     """
 
     end: float
     gpu_seconds: float
     suspensions: int
     step_seconds: float
+    exported: Recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Forecasted:
-    step_seconds: float
+    """`curves`: what it was made from, in words."""
+
+    curves: str
     end: Figure
     gpu_seconds: Figure
     suspensions: Figure
@@ -79,7 +86,7 @@ class Forecasted:
     def row(self, number: int) -> str:
         end, used, switched = self.end, self.gpu_seconds, self.suspensions
         cells = (
-            f"{number} | {self.step_seconds:.2f} s | {end.real:.0f} s",
+            f"{number} | {self.curves} | {end.real:.0f} s",
             f"{end.median:.0f} s ({end.low:.0f} to {end.high:.0f}) | {end.error:+.1%} | {_yes(end)}",
             f"{used.real:.0f} / {used.median:.0f} | {used.error:+.1%}",
             f"{switched.real:.0f} / {switched.median:.0f} ({switched.low:.0f} to {switched.high:.0f})",
@@ -97,6 +104,7 @@ def run_of(seen: JobPicture, origin: float) -> Run:
         gpu_seconds=sum(trial.status.gpu_seconds for trial in seen.trials),
         suspensions=sum(trial.status.suspensions.count for trial in seen.trials),
         step_seconds=_step_seconds(seen.trials),
+        exported=recording_of(seen),
     )
 
 
@@ -108,37 +116,42 @@ def _step_seconds(trials: Sequence[HyperParamTrial]) -> float:
     )
 
 
-def forecasted(view: JobView, gpus: int, nodes: int, run: Run) -> Forecasted:
-    """`view`: of the job, with times from its creation. A job that freezes its trials, as the example does."""
+def forecasted(view: JobView, gpus: int, nodes: int, run: Run, last: Run | None = None) -> Forecasted:
+    """`view`: of the job, with times from its creation. A job that freezes its trials, as the example does. `last`: the
+    search that it is forecast from; None: none, but the run's own seconds of a step.
+    """
     place = Place(even_nodes(gpus, nodes, SHARES), method("freeze", None, None, None, SWITCH))
     asked = replace(view, uid=f"forecast-{view.key.name}")
-    scores = [one.score for one in forecast(asked, bundled(), place, SEEDS, run.step_seconds).own]
+    curves, step = (bundled(), run.step_seconds) if last is None else (last.exported, None)
+    scores = [one.score for one in forecast(asked, curves, place, SEEDS, step).own]
     return Forecasted(
-        run.step_seconds,
+        f"bundled, {step:.2f} s a step" if step is not None else f"export of {curves.task}",
         Figure(run.end, *spread([score.end for score in scores])),
         Figure(run.gpu_seconds, *spread([score.gpu_seconds for score in scores])),
         Figure(float(run.suspensions), *spread([float(score.suspensions) for score in scores])),
     )
 
 
-def section(found: Sequence[Forecasted], gpus: int, nodes: int) -> list[str]:
-    """Lines of the result."""
+def section(found: Sequence[tuple[int, Forecasted]], gpus: int, nodes: int) -> list[str]:
+    """Lines of the result; `found`: with the search's number."""
     return [
         "\n## The forecast\n",
-        f"`podium plan JOB.yaml --gpus {gpus} --nodes {nodes} --step-seconds S` for the same jobs, and the cluster.",
-        "It was given the job, the GPUs, and S, the run's own median seconds of a step, which its owner would have to",
-        f"guess; not the run's curves (it takes the bundled ones of the example: {SEEDS} pools), nor what its pods and",
-        "switches took. Errors are of the median; within: from the lowest to the highest of the pools.\n",
+        f"`podium plan JOB.yaml --gpus {gpus} --nodes {nodes} --step-seconds S` for the same jobs, and the cluster:",
+        "before anything like it has run. It was given the job, the GPUs, and S, the run's own median seconds of a",
+        "step, which its owner would have to guess; not the run's curves (it takes the example's bundled ones:",
+        f"{SEEDS} pools), nor what its pods and switches took. And `podium plan JOB.yaml LAST.jsonl`, with what",
+        "`podium export` wrote of another search: that before it, of the first one the last. Errors are of the median;",
+        "within: from the lowest to the highest of the pools.\n",
         f"| {' | '.join(COLUMNS)} |",
         f"|{' --- |' * len(COLUMNS)}",
-        *(one.row(number) for number, one in enumerate(found)),
+        *(one.row(number) for number, one in found),
     ]
 
 
 def result(found: Sequence[Forecasted]) -> dict[str, list[float] | list[bool]]:
     """Part of RESULT."""
     return {
-        "step_seconds": [round(one.step_seconds, 3) for one in found],
+        "curves": [one.curves for one in found],
         "end_error": [round(one.end.error, 3) for one in found],
         "end_within": [one.end.within for one in found],
         "gpu_seconds_error": [round(one.gpu_seconds.error, 3) for one in found],

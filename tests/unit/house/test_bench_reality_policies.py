@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from podium.policies.registry import NAMES, create
-from podium.simulation.recorded import RecordedTrial
+from podium.simulation.recorded import RecordedTrial, lines
 from podium_cli import main
-from podium_cli.exits import Exit
 from podium_cli.samples import search_at
 from podium_devcluster.shell import CommandError
 
@@ -183,8 +182,8 @@ def test_the_forecast_is_that_of_podium_plan(
     (found,) = read(bench, tmp_path / "run")
     assert found.run.step_seconds == pytest.approx(0.8)
     (tmp_path / "job.json").write_text(json.dumps({key: items[0][key] for key in items[0] if key != "status"}))
-    place = ["--gpus", "2", "--nodes", "2", "--step-seconds", repr(found.run.step_seconds)]
-    assert main.run(["plan", str(tmp_path / "job.json"), *place, "-o", "json"]) is Exit.OK
+    place = ["--gpus", "2", "--nodes", "2", "-o", "json"]
+    assert main.run(["plan", str(tmp_path / "job.json"), *place, "--step-seconds", repr(found.run.step_seconds)]) == 0
     told = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
     made = bench.forecasted(found.scenario.jobs[0].view, 2, 2, found.run)
     ends = [one["endSeconds"] for one in told]
@@ -195,6 +194,12 @@ def test_the_forecast_is_that_of_podium_plan(
     assert made.end.real == pytest.approx(_seconds(status["finishedAt"]) + 0.5 - BEGIN), "the middle of its second"
     assert made.suspensions.real == status["suspensions"]
     assert made.gpu_seconds.real == pytest.approx(sum(status["gpuSeconds"].values()))
+    (tmp_path / "last.jsonl").write_text("\n".join(lines(found.run.exported)))
+    assert main.run(["plan", str(tmp_path / "job.json"), str(tmp_path / "last.jsonl"), *place]) == 0
+    ends = [search["own"]["endSeconds"] for search in json.loads(capsys.readouterr().out)["searches"]]
+    by_export = bench.forecasted(found.scenario.jobs[0].view, 2, 2, found.run, found.run)
+    assert (by_export.end.low, by_export.end.high) == (min(ends), max(ends))
+    assert by_export.end != made.end
 
 
 def test_what_a_forecast_erred_by(bench: ModuleType) -> None:
