@@ -87,7 +87,7 @@ class Operator:
         job, policy = mine.view, mine.policy
         if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
             return 0.0
-        if policy.cuts or any(_at_target(trial) for trial in trials if trial.job is mine):
+        if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
             return 0.0
         return self._timing.progress * policy.turn(self._costs())
 
@@ -213,10 +213,8 @@ def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
     return curve.steps or curve.seconds
 
 
-def _at_target(trial: Trial) -> bool:
+def _at_target(trial: Trial, target: float) -> bool:
     """Whether its job may end by what it has shown."""
-    job = trial.job.view
-    if job.target is None:
-        return False
-    best = best_point(trial.view.curve, job.maximize)
-    return best is not None and reached(best.value, job.target, job.maximize)
+    maximize = trial.job.view.maximize
+    best = best_point(trial.view.curve, maximize)
+    return best is not None and reached(best.value, target, maximize)
