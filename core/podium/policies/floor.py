@@ -55,14 +55,18 @@ def overdue(
     waited = np.where(live, snapshot.now - seen.heard, -np.inf)
     late = (waited > _largest(turns[live], count - held) / (min_share * held)).nonzero()[0]
     there = _Gpus(seen, snapshot)
-    chosen: dict[bool, int] = {}  # by whether it has a pod
+    asked = {True, False} if job.turns_over else {True}  # one that has a pod, one that has none
+    chosen: list[int] = []
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():
         view = seen.views[row]
-        if view is None or (view.pod is not None) in chosen:
+        if view is None or (view.pod is not None) not in asked:
             continue
         if _servable(view, job, snapshot.now) and all(there.can_be_had(uuid, view) for uuid in view.gpus):
-            chosen[view.pod is not None] = row
-    return tuple(chosen.values())
+            chosen.append(row)
+            asked.remove(view.pod is not None)
+            if not asked:
+                break
+    return tuple(chosen)
 
 
 def between_values(seen: Board, live: NDArray[np.bool_], width: int) -> Floats | None:
