@@ -7,7 +7,7 @@ Before any value of the job nobody is overdue. P, the job's places: the GPUs of 
 the GPUs that a trial needs, over the open jobs that may use the same. Overdue trials are served one at a time, each
 when its holder's turn is over, other jobs' holders among them, and until its value comes. So no live trial that can be
 served waits longer than W (1 + minShare P) and n turns. Where trials give places to each other (`planning.turnover`),
-the overdue trial that has none gets the next, beside the one that is served: what a requeue costs counts as turn.
+the overdue trial that has none gets the next that may go, beside the one that is served; a requeue counts as turn.
 """
 
 from __future__ import annotations
