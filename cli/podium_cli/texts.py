@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from podium.curves.wire import diverged
+from podium.domain.words import count as count
 from podium.schema.job import Scalar
 from podium.simulation.recorded import Recording
 
@@ -26,11 +27,6 @@ def number(value: float | None, digits: int = 4) -> str:
         return "diverged"
     plain = f"{value:.0f}" if abs(value) < READABLE else ""
     return plain if len(plain.lstrip("-")) > digits else f"{value:.{digits}g}"
-
-
-def count(things: int, name: str, plural: str = "") -> str:
-    """1 GPU, 2 GPUs."""
-    return f"{things} {name if things == 1 else plural or f'{name}s'}"
 
 
 def step(value: float | None) -> str:

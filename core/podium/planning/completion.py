@@ -14,6 +14,7 @@ from podium.curves.summary import best_point, better, reached
 from podium.domain.actions import Action, DeletePod, EndJob, EndTrial
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.words import count
 
 Live = Mapping[JobKey, Sequence[TrialView]]
 
@@ -142,7 +143,7 @@ def _failures(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
     if len(failed) <= job.max_failed:
         return None
     names = ", ".join(t.key.name for t in failed[:5])
-    text = f"{len(failed)} trials failed; trials.maxFailed allows {job.max_failed}. The first: {names}."
+    text = f"{count(len(failed), 'trial')} failed; trials.maxFailed allows {job.max_failed}. The first: {names}."
     return _Verdict(False, "TooManyFailedTrials", text, TrialPhase.KILLED, "JobFailed")
 
 
@@ -150,7 +151,8 @@ def _all_done(trials: Sequence[TrialView]) -> _Verdict:
     succeeded = sum(t.phase is TrialPhase.SUCCEEDED for t in trials)
     stopped = sum(t.phase is TrialPhase.EARLY_STOPPED for t in trials)
     failed = sum(t.phase is TrialPhase.FAILED for t in trials)
-    text = f"All {len(trials)} trials ended: {succeeded} succeeded, {stopped} were stopped early, {failed} failed."
+    ended = "The only trial ended" if len(trials) == 1 else f"All {len(trials)} trials ended"
+    text = f"{ended}: {succeeded} succeeded, {stopped} stopped early, {failed} failed."
     if succeeded + stopped == 0:
         return _Verdict(False, "NoTrialSucceeded", text)
     return _Verdict(True, "AllTrialsEnded", text)

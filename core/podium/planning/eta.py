@@ -11,6 +11,7 @@ from statistics import median
 from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobView, Snapshot, TrialView
+from podium.domain.words import count
 from podium.planning.share import CPU_ONLY_PARALLEL
 
 
@@ -74,7 +75,7 @@ def estimate(job: JobView, snapshot: Snapshot) -> Eta:
     if width == 0:
         return Eta(None, "No GPU that fits this job is there.")
     width = max(1, min(width, len(live) + to_come))
-    text = f"{left:.0f} s of training are left for {len(live) + to_come} trials, {width} at a time."
+    text = f"{left:.0f} s of training are left for {count(len(live) + to_come, 'trial')}, {width} at a time."
     return Eta(left / width, text)
 
 

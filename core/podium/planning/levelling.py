@@ -24,6 +24,7 @@ from podium.domain.levelling import LEVELLING, MARGIN, WORTH
 from podium.domain.moving import begun, carriable, movable
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.words import count
 from podium.planning.eta import remaining, typical_pace
 from podium.planning.ranking import Standing
 
@@ -247,9 +248,9 @@ def _worth(snapshot: Snapshot, move: _Move, usual: Callable[[], float | None]) -
 
 def _action(move: _Move, sentence: str) -> Requeue | Carry:
     trial, site = move.standing.trial, move.site
-    text = f"Its GPU on {trial.node} has {move.least} trials, the one on {site.node} {site.most}; {sentence}."
+    text = f"Its GPU on {trial.node} has {count(move.least, 'trial')}, the one on {site.node} {site.most}; {sentence}."
     if len(site.gpus) > 1:
-        each = f"Each of its GPUs on {trial.node} has {move.least} trials or more"
+        each = f"Each of its GPUs on {trial.node} has {count(move.least, 'trial')} or more"
         text = f"{each}, those on {site.node} {site.most} at most; {sentence}."
     if move.alive:
         return Carry(trial.key, site.node, LEVELLING, text)

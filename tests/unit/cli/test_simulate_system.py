@@ -194,7 +194,7 @@ def test_a_search_without_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixt
     options = ["--system", "--seeds", "1", "--policy", "fifo", "--node-fails", "0.0001"]
     assert main.run(["simulate", str(path), *options]) is Exit.FAILED
     assert (
-        "long has not ended (1 trials left); do its trials fit a node, and do nodes live longer?"
+        "long has not ended (1 trial left); do its trials fit a node, and do nodes live longer?"
         in capsys.readouterr().err
     )
 

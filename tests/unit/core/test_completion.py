@@ -82,6 +82,19 @@ def test_when_a_job_is_over(phases: list[TrialPhase], max_trials: int, expected:
 
 
 @pytest.mark.parametrize(
+    ("phase", "max_trials", "sentence"),
+    [
+        (P.SUCCEEDED, 1, "The only trial ended: 1 succeeded, 0 stopped early, 0 failed."),
+        (P.FAILED, 2, "1 trial failed; trials.maxFailed allows 0. The first: job-0."),
+    ],
+)
+def test_what_is_said_of_one_trial(phase: TrialPhase, max_trials: int, sentence: str) -> None:
+    mine = make_job(max_trials=max_trials, max_failed=0)
+    made = sound(make_snapshot(jobs=[mine], trials=[make_trial(0, phase=phase)]))
+    assert [action.message for action in made.actions if isinstance(action, EndJob)] == [sentence]
+
+
+@pytest.mark.parametrize(
     ("change", "reason"),
     [({"budget_gpu_seconds": 5.0}, "BudgetSpent"), ({"deadline": 1000.0}, "DeadlinePassed")],
 )

@@ -5,6 +5,7 @@ the scenario's seed, equal times are settled by the order in which things were s
 from __future__ import annotations
 
 from podium.domain.snapshot import GpuView
+from podium.domain.words import count
 from podium.simulation.system.faults import Chance
 from podium.simulation.system.nodes import Nodes
 from podium.simulation.system.operator import Operator
@@ -61,7 +62,7 @@ def _node(spec: NodeSpec, *, carries: bool) -> Node:
 def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
     names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
     left = sum(trial.ended is None for trial in operator.trials.values())
-    text = f"after {now:.0f} virtual seconds {names} has not ended ({left} trials left)"
+    text = f"after {now:.0f} virtual seconds {names} has not ended ({count(left, 'trial')} left)"
     drained = ", and is there one that does not drain" if scenario.drains else ""
     return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
 
