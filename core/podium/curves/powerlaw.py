@@ -44,11 +44,11 @@ def forecast(curve: Sequence[Point], sign: float, horizon: float) -> Forecast | 
     best = y[-1]
     half = float(y[-1] / 2 - y[0] / 2) or 0.5  # of what was gained: all of it may be beyond the largest number
     y = (y / 2 - y[-1] / 2) / half  # last best = 0
+    powers = t[:, None] ** -EXPONENTS  # (points, exponents); 1 at the horizon
     members, errors = [], []
     for share in TAILS:
         count = max(LEAST, int(np.ceil(share * len(t))))
-        x = t[-count:, None] ** -EXPONENTS  # (points, exponents); 1 at the horizon
-        tail = y[-count:]
+        x, tail = powers[-count:], y[-count:]
         slope, level = _line(x, tail)
         slope = np.minimum(slope, 0.0)  # what has been gained is not lost again
         residual = tail[:, None] - (level + slope * x)
