@@ -143,7 +143,7 @@ class Board:
         caller must not write into it; it changes at the next cycle.
         """
         kept = self.keep(key, lambda: _Derived(len(self), width))
-        for row in np.flatnonzero(kept.seen != self.version).tolist():
+        for row in (kept.seen != self.version).nonzero()[0].tolist():
             kept.table[row] = np.asarray(compute(self.curves[row] or ()), dtype=np.float64)
         kept.seen[:] = self.version
         return kept.table

@@ -75,10 +75,12 @@ def between_values(seen: Board, live: NDArray[np.bool_], width: int) -> Floats |
     or as long as it has trained, if that is longer. So of several that are slower the first alone is served too early.
     """
     own = seen.seconds / seen.derive("evaluations", 1, evaluations)[:, 0]
-    known = (own > 0.0) & (seen.points > 1)
-    told = own[known & live]
-    slowest = (told if len(told) else own).max()
-    return np.where(known, own, np.maximum(slowest, seen.seconds)) / width if slowest > 0.0 else None
+    known = own * (seen.points > 1)
+    slowest = (known * live).max() or own.max()
+    if not slowest > 0.0:
+        return None
+    found = np.where(known > 0.0, known, np.maximum(slowest, seen.seconds))
+    return found if width == 1 else found / width
 
 
 def _largest(turns: Floats, many: float) -> float:
