@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from podium.curves.thinning import same_until
+from podium.curves.thinning import evaluations, same_until
 from podium.curves.wire import diverged
 from podium.domain.phase import FINAL, TrialPhase
 from podium.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
@@ -28,7 +28,7 @@ T = TypeVar("T")
 EMPTY = {  # what a row holds before anything is known of its trial
     **dict.fromkeys(("first", "best", "last"), -np.inf),
     **dict.fromkeys(("points", "step", "seconds", "heard", "done", "complete", "running", "version"), 0),
-    "worst": np.inf,
+    **dict.fromkeys(("worst", "evaluations"), np.inf),
     "switch": np.nan,
 }
 _Extremes = tuple[float, float, float]
@@ -87,6 +87,7 @@ class Board:
         self.worst = np.zeros(0)  # of the finite values
         self.last = np.zeros(0)
         self.step = np.zeros(0)  # of the last point
+        self.evaluations = np.zeros(0)  # as how many its training counts (`thinning.evaluations`)
         self.seconds = np.zeros(0)  # GPU seconds
         self.heard = np.zeros(0)  # when it was created or has last reported, on the snapshot's clock
         self.switch = np.zeros(0)  # measured seconds of its own suspension and resumption; NaN: not measured yet
@@ -218,6 +219,7 @@ class Board:
         self.last[row] = -np.inf if last is None or diverged(last.value) else self.sign * last.value
         self.step[row] = 0.0 if last is None else last.step
         self.points[row] = len(curve)
+        self.evaluations[row] = evaluations(curve)
         self.version[row] += 1
 
 

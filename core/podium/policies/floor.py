@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium.curves.board import Board, Floats
-from podium.curves.thinning import evaluations
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
@@ -74,7 +73,7 @@ def between_values(seen: Board, live: NDArray[np.bool_], width: int) -> Floats |
     before any. A first value often comes early: who has shown no second one counts as the slowest live trial that has,
     or as long as it has trained, if that is longer. So of several that are slower the first alone is served too early.
     """
-    own = seen.seconds / seen.derive("evaluations", 1, evaluations)[:, 0]
+    own = seen.seconds / seen.evaluations
     known = own * (seen.points > 1)
     slowest = (known * live).max() or own.max()
     if not slowest > 0.0:
