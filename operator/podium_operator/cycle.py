@@ -16,14 +16,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from podium.domain.actions import Carry, EndJob, EndTrial, Plan, Requeue
+from podium.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium.domain.snapshot import Snapshot, TrialKey
-from podium.planning.predicting import predictions
 from podium.planning.promises import promises
 from podium_operator.actuator import Actuator
 from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
-from podium_operator.deciding import decide
+from podium_operator.deciding import Decided, decide, predict
 from podium_operator.last_words import LastWords
 from podium_operator.leasing import Leasing
 from podium_operator.leveller import Leveller
@@ -104,24 +103,27 @@ class Cycle:
             self._cleanup.begin(world)
             sights = observe(world)
             self._requeue_costs.look(world, sights)
-            snapshot, decided = self._decide(world, sights)
+            snapshot = self._snapshot(world, sights)
+            decided = self._decide(snapshot)
         with self._metrics.cycle.labels("order").time():
-            actions = await self._leveller.admit(world, sights, decided.actions, self._actuator.rests())
-            decided = replace(decided, actions=actions)
+            actions = await self._leveller.admit(world, sights, decided.plan.actions, self._actuator.rests())
+            decided = replace(decided, plan=replace(decided.plan, actions=actions))
             await self._actuator.order(world, actions)
         async with self._orders_go_on():
             await self._follow_up(world, sights, snapshot, decided)
-        return min((at for at in (decided.wake_at, self._lease_wake) if at is not None), default=None)
+        return min((at for at in (decided.plan.wake_at, self._lease_wake) if at is not None), default=None)
 
     def _look(self) -> World:
         return replace(self._mirror.world(), unread=self._last_words.empty)
 
-    def _decide(self, world: World, sights: Mapping[TrialKey, Sight]) -> tuple[Snapshot, Plan]:
+    def _snapshot(self, world: World, sights: Mapping[TrialKey, Sight]) -> Snapshot:
         rules, no_room = self._leveller.rules, self._leveller.no_room(world.now)
-        snapshot = build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
-        snapshot, decided, left_out = decide(snapshot)
-        self._metrics.errors.inc(left_out)
-        return snapshot, decided
+        return build_snapshot(world, sights, self._requeue_costs.mean, rules, no_room)
+
+    def _decide(self, snapshot: Snapshot) -> Decided:
+        decided = decide(snapshot)
+        self._metrics.errors.inc(len(decided.left_out))
+        return decided
 
     @asynccontextmanager
     async def _orders_go_on(self) -> AsyncIterator[None]:
@@ -152,31 +154,33 @@ class Cycle:
             begun = time.monotonic()
             try:
                 world = self._look()
-                _, decided = self._decide(world, observe(world))
+                decided = self._decide(self._snapshot(world, observe(world)))
                 # what is planned for a large cluster takes its time, and the statuses are to get on as well
                 pause = max(self._settings.debounce_seconds, time.monotonic() - begun)
-                await self._actuator.order_alone(world, decided.actions)
+                await self._actuator.order_alone(world, decided.plan.actions)
             except Exception:
                 self._metrics.errors.inc()
                 log.exception("orders between two cycles ended in an error; the next cycle follows")
 
     async def _follow_up(
-        self, world: World, sights: Mapping[TrialKey, Sight], snapshot: Snapshot, decided: Plan
+        self, world: World, sights: Mapping[TrialKey, Sight], snapshot: Snapshot, decided: Decided
     ) -> None:
-        """What no GPU waits for: what is new, leases, and every status."""
+        """What no GPU waits for: what is new, leases, and every status, those of jobs that were left out as well."""
+        plan = decided.plan
         with self._metrics.cycle.labels("act").time():
-            refused = await self._actuator.create(world, decided.actions)
-            asked = {action.trial: action for action in decided.actions if isinstance(action, Carry)}
+            refused = await self._actuator.create(world, plan.actions)
+            asked = {action.trial: action for action in plan.actions if isinstance(action, Carry)}
             crowded_out = promises(snapshot).broken
             carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
             leased, self._lease_wake = await self._leasing.once(world, snapshot)
         with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
-            places = {place.trial: place for place in decided.ranks}
-            predicted = predictions(snapshot)
-        ends = {action.trial: action for action in decided.actions if isinstance(action, EndTrial)}
+            places = {place.trial: place for place in plan.ranks}
+            predicted, unpredicted = predict(snapshot)
+            self._metrics.errors.inc(unpredicted)
+        ends = {action.trial: action for action in plan.actions if isinstance(action, EndTrial)}
         ends |= {end.trial: end for end in refused}
-        job_ends = {action.job: action for action in decided.actions if isinstance(action, EndJob)}
-        for told in decided.actions:
+        job_ends = {action.job: action for action in plan.actions if isinstance(action, EndJob)}
+        for told in plan.actions:
             if isinstance(told, Requeue) and told.trial in places:
                 # written before the pod is gone: its phase Requeued keeps the reason
                 places[told.trial] = replace(places[told.trial], reason=told.reason, message=told.message)
@@ -191,5 +195,5 @@ class Cycle:
         with self._metrics.cycle.labels("report").time():
             levelled = self._leveller.levelled(world, stays)
             await self._statuses.write(
-                world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled
+                world, sights, snapshot, places, ends, job_ends, predicted, leased, carrying, levelled, decided.left_out
             )

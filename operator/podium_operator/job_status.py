@@ -36,9 +36,10 @@ def job_status(
     eta: Eta | None = None,
     end: EndJob | None = None,
     leased: Leased | None = None,
+    left_out: str | None = None,
 ) -> Manifest:
     """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle; `leased`: None
-    where Podium owns its GPUs.
+    where Podium owns its GPUs; `left_out`: why nothing was planned for it, where that is so.
     """
     phases = Counter(sights[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
@@ -68,6 +69,9 @@ def job_status(
     if leased is not None and phase not in FINISHED:
         told = _condition(job, "Leased", leased.complete, leased.reason, leased.message, now)
         status["conditions"].append(told)
+    if left_out is not None and phase not in FINISHED:
+        text = f"{left_out}: the job is left as it is, its pods stay. Another spec.policy.name goes on."
+        status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
     best = _best(job, trials)
     if best is not None:
         status["best"] = best

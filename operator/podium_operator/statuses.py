@@ -58,6 +58,7 @@ class Statuses:
         leased: Mapping[JobKey, Leased],
         carrying: Mapping[TrialKey, Carrying],
         levelled: Mapping[TrialKey, Levelled] | None = None,
+        left_out: Mapping[JobKey, str] | None = None,
     ) -> None:
         calls, told = [], []
         by_job: dict[JobKey, list[SeenTrial]] = {}
@@ -82,9 +83,8 @@ class Statuses:
         for view in snapshot.jobs:
             job = world.job_by_key[view.key]
             mine = by_job.get(view.key, [])
-            jobs.append(
-                self._job(world, job, view, mine, sights, snapshot, job_ends.get(view.key), leased.get(view.key))
-            )
+            about = job_ends.get(view.key), leased.get(view.key), (left_out or {}).get(view.key)
+            jobs.append(self._job(world, job, view, mine, sights, snapshot, *about))
         await asyncio.gather(*jobs)
         self._forget(world)
         self._count(world, sights)
@@ -104,11 +104,20 @@ class Statuses:
         snapshot: Snapshot,
         end: EndJob | None,
         leased: Leased | None,
+        left_out: str | None,
     ) -> bool:
         try:
             eta = estimate(view, snapshot)
             status = job_status(
-                job, trials, sights, now=world.now, size=view.max_trials, eta=eta, end=end, leased=leased
+                job,
+                trials,
+                sights,
+                now=world.now,
+                size=view.max_trials,
+                eta=eta,
+                end=end,
+                leased=leased,
+                left_out=left_out,
             )
         except Exception as error:  # one job that makes no sense costs the others nothing
             log.error("status of job %s/%s not written: %r", job.metadata.namespace, job.metadata.name, error)

@@ -35,7 +35,7 @@ def high(values: list[float], others: list[TrialView], maximize: bool = True) ->
     sign = 1.0 if maximize else -1.0
     one = make_trial(99, values=[sign * v for v in values], phase=P.RUNNING, gpus=["gpu-0"])
     job = make_job(maximize=maximize, max_steps=float(STEPS))
-    found = predictions(make_snapshot(jobs=[job], trials=[*others, one]))[one.key]
+    found = predictions(job, make_snapshot(jobs=[job], trials=[*others, one]))[one.key]
     return found.high if maximize else -found.low
 
 
@@ -57,7 +57,7 @@ def test_nothing_is_still_to_come_of_a_trial_without_doublings_left() -> None:
 def test_a_trial_at_its_last_step_ends_where_it_is(others: list[TrialView]) -> None:
     job = make_job(maximize=True, max_steps=float(STEPS))
     one = make_trial(99, values=rising(0.8, STEPS), phase=P.RUNNING, gpus=["gpu-0"])  # its end is not yet reported
-    found = predictions(make_snapshot(jobs=[job], trials=[*others, one]))[one.key]
+    found = predictions(job, make_snapshot(jobs=[job], trials=[*others, one]))[one.key]
     assert (found.low, found.middle, found.high) == pytest.approx((0.8, 0.8, 0.8))
 
 

@@ -32,7 +32,7 @@ CURVE = [0.1, 0.3, 0.4, 0.45]
 def test_who_gets_a_prediction(name: str, job: dict[str, object], trial: dict[str, object], given: bool) -> None:
     search = make_job(**{"policy": "hermes", "max_steps": 8.0} | job)  # type: ignore[arg-type]
     one = make_trial(0, **{"phase": P.RUNNING, "gpus": ["gpu-0"]} | trial)  # type: ignore[arg-type]
-    found = predictions(make_snapshot(jobs=[search], trials=[one]))
+    found = predictions(search, make_snapshot(jobs=[search], trials=[one]))
     assert list(found) == ([one.key] if given else [])
     json.dumps([asdict(f) for f in found.values()], allow_nan=False)
 
@@ -45,7 +45,7 @@ def test_it_is_no_worse_than_what_has_been_reached_and_closes_in(maximize: bool)
     widths = []
     for shown in (3, 6, 12):
         trial = make_trial(0, values=values[:shown], phase=P.RUNNING, gpus=["gpu-0"])
-        found = predictions(make_snapshot(jobs=[job], trials=[trial]))[trial.key]
+        found = predictions(job, make_snapshot(jobs=[job], trials=[trial]))[trial.key]
         assert found.low <= found.middle <= found.high
         assert sign * (found.low if maximize else found.high) >= sign * values[shown - 1] - 1e-9
         widths.append(found.high - found.low)

@@ -1,15 +1,35 @@
-"""A policy that fails on one job's trials stops no other job."""
+"""A policy or a prediction that fails on one job's trials stops no other job."""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
+from operator_builders import make_job as stored_job
+from operator_builders import make_trial as stored_trial
+from operator_builders import make_world
 
 from podium.domain.actions import CreateTrial
+from podium.domain.snapshot import JobView, Snapshot
 from podium.policies.slaq import Slaq
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium_operator.deciding import decide
+from podium_cluster.client import Api
+from podium_cluster.resources import JOBS, Resource
+from podium_operator import deciding
+from podium_operator.actuator import Actuator
+from podium_operator.cleanup import Cleanup
+from podium_operator.cycle import Cycle
+from podium_operator.deciding import decide, predict
+from podium_operator.last_words import LastWords
+from podium_operator.leasing import Leasing
+from podium_operator.leveller import Leveller
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.statuses import Statuses
+from podium_operator.world import World
 
 
 def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -19,12 +39,67 @@ def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pyt
     jobs = [make_job("broken", policy="slaq"), make_job("other"), make_job("broken-too", policy="slaq")]
     trials = [make_trial(0, job="broken"), make_trial(0, job="broken-too")]
     snapshot = make_snapshot(jobs=jobs, trials=trials, gpus=[make_gpu(shares=4)])
-    assert decide(snapshot)[2] == 0
+    assert not decide(snapshot).left_out
     monkeypatch.setattr(Slaq, "rank", rank)
-    planned_for, plan, left_out = decide(snapshot)
-    assert (left_out, [job.key.name for job in planned_for.jobs]) == (2, ["other"])
-    assert planned_for.trials == snapshot.trials, "what they hold is not free"
-    assert {action.job.name for action in plan.actions if isinstance(action, CreateTrial)} == {"other"}
-    assert not [action for action in plan.actions if "broken" in str(action)]
+    decided = decide(snapshot)
+    why = "policy slaq could not rank its trials (ZeroDivisionError; the operator's log has it all)"
+    assert {key.name: text for key, text in decided.left_out.items()} == {"broken": why, "broken-too": why}
+    actions = decided.plan.actions
+    assert {action.job.name for action in actions if isinstance(action, CreateTrial)} == {"other"}
+    assert not [action for action in actions if "broken" in str(action)]
     assert caplog.text.count("is left as it is: policy slaq could not rank its trials") == 2
     assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_others_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    real = deciding.predictions
+
+    def predictions(job: JobView, snapshot: Snapshot) -> Any:
+        if job.key.name == "broken":
+            raise ZeroDivisionError
+        return real(job, snapshot)
+
+    jobs = [make_job("broken", max_steps=8.0), make_job("other", max_steps=8.0)]
+    trials = [make_trial(0, job=job.key.name, values=[0.1, 0.2, 0.3]) for job in jobs]
+    snapshot = make_snapshot(jobs=jobs, trials=trials)
+    assert len(predict(snapshot)[0]) == 2
+    monkeypatch.setattr(deciding, "predictions", predictions)
+    found, failed = predict(snapshot)
+    assert (list(found), failed) == ([trials[1].key], 1)
+    assert "broken: its trials' ends could not be predicted" in caplog.text
+
+
+def test_a_cycle_tells_it_and_keeps_the_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What trials hold is asked for whether or not somebody can rank them."""
+    written: list[dict[str, Any]] = []
+    demand: list[int] = []
+
+    class Server:
+        async def _take(self, *_: Any, **__: Any) -> dict[str, Any]:
+            return {}
+
+        apply = create = patch = _take
+
+        async def apply_status(self, resource: Resource, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+            if resource is JOBS:
+                written.append(body["status"])
+            return {}
+
+    def rank(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    async def once(_: Leasing, __: World, snapshot: Snapshot) -> Any:
+        demand.append(len(snapshot.jobs))
+        return {}, None
+
+    monkeypatch.setattr(Slaq, "rank", rank)
+    monkeypatch.setattr(Leasing, "once", once)
+    metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
+    mirror = Mirror(api, settings)
+    monkeypatch.setattr(mirror, "world", lambda: make_world(stored_job(policy={"name": "slaq"}), stored_trial()))
+    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
+    statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
+    cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
+    asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
+    assert [one["reason"] for one in written[-1]["conditions"] if one["type"] == "Ranked"] == ["PolicyFailed"]
+    assert demand == [1]

@@ -191,6 +191,17 @@ def test_counts_best_and_figures_of_a_job() -> None:
     assert status["observedGeneration"] == 1
 
 
+def test_a_job_that_is_left_out_says_why_until_it_is_over() -> None:
+    why = "policy slaq could not rank its trials"
+    told = of_job(make_job(), make_trial(0), left_out=why)["conditions"]
+    assert {one["type"]: (one["status"], one["reason"]) for one in told}["Ranked"] == ("False", "PolicyFailed")
+    assert told[-1]["message"].startswith(f"{why}: the job is left as it is")
+    over = of_job(
+        make_job(status={"phase": "Succeeded", "reason": "AllTrialsEnded", "observedGeneration": 1}), left_out=why
+    )
+    assert [one["type"] for one in over["conditions"]] == ["Complete"]
+
+
 def test_what_ended_pods_lost_is_summed() -> None:
     lost = [{"count": 1, "steps": 3, "gpuSeconds": 4.5}, {"count": 2, "steps": 2.5, "gpuSeconds": 1}]
     trials = [make_trial(number, losses=one) for number, one in enumerate(lost)]
