@@ -153,6 +153,10 @@ class Costs:
     resume: float = 0.2
     requeue: float = 20.0
 
+    def of(self, job: JobView) -> Costs:
+        """What it costs that a trial of this job gives its GPU away: where it only saves, a requeue."""
+        return self if job.freezes else Costs(self.requeue, 0.0, self.requeue)
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from podium.domain.snapshot import Costs, JobKey, JobView
+from podium.domain.snapshot import Costs, JobKey
 from podium.planning.eta import remaining
 from podium.planning.ranking import Standing
 from podium.policies.base import OVERDUE
@@ -56,11 +56,6 @@ def judge(
     return _within_job(rival, incumbent, costs, pace)
 
 
-def cost_of(holder: JobView, costs: Costs) -> Costs:
-    """What it costs that a trial of this job gives its GPU away."""
-    return costs if holder.freezes else Costs(costs.requeue, 0.0, costs.requeue)
-
-
 def turn_of(incumbent: Incumbent, costs: Costs) -> float:
     """Seconds that it keeps its GPU before rivals of its job are looked at."""
     holder = incumbent.standing
@@ -75,10 +70,10 @@ def job_turn(incumbent: Incumbent, costs: Costs) -> float:
 
 
 def _own_cost(holder: Standing, costs: Costs) -> Costs:
-    """As `cost_of`, from what was measured of this very trial if anything was."""
+    """As `Costs.of`, from what was measured of this very trial if anything was."""
     if holder.job.freezes and holder.trial.switch is not None:
         return Costs(holder.trial.switch, 0.0, costs.requeue)
-    return cost_of(holder.job, costs)
+    return costs.of(holder.job)
 
 
 def _at_least(holder: Standing, floor: float) -> float:
@@ -110,7 +105,7 @@ def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Calla
 
     def share(left: float | None) -> float:
         """Of the rival's remaining time, that the hand-over eats."""
-        dear = cost_of(holder.job, costs)
+        dear = costs.of(holder.job)
         return (dear.suspend + dear.resume) / max(turn, left or 0.0)
 
     def text() -> str:

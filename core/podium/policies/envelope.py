@@ -107,7 +107,8 @@ class Envelope:
         open_questions = undecided(np.maximum(trained, least) / length, least / length)
         chance = probabilities(seen, table, opened, open_questions, self.constants)
         chance = trusted(seen, table, chance, opened & live, 2.0 * looked, self.constants.trust)
-        handover = (snapshot.costs.suspend + snapshot.costs.resume) / max(pace / width * length, LEAST_PACE)
+        costs = snapshot.costs.of(job)
+        handover = (costs.suspend + costs.resume) / max(pace / width * length, LEAST_PACE)
         left = 1.0 - np.minimum(trained / length, 0.999)
         index = chance / (left + np.where(seen.running, 0.0, handover))
         new = live & ~opened

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from podium.curves.board import Board, Floats
 from podium.domain.fitting import fits
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import JobView, Snapshot, TrialKey, TrialView
 from podium.policies.base import shortest_turn
 from podium.policies.quantum import JOB_TURN, OVERHEAD
 
@@ -38,7 +38,7 @@ def overdue(
     each = between_values(seen, live, job.gpus_per_trial)
     if each is None:
         return ()
-    costs = snapshot.costs if job.freezes else Costs(snapshot.costs.requeue, 0.0)
+    costs = snapshot.costs.of(job)
     hand_over, gpus = costs.suspend + costs.resume, len(snapshot.gpus)
     mean = each[live].sum() / count + hand_over  # the largest take no less, and places are no more than GPUs
     if (snapshot.now - seen.heard[live].min()) * min_share * gpus <= (count - gpus) * mean:

@@ -249,6 +249,18 @@ def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
     assert [r.reason for r in without.values()].count("Overdue") == 0
 
 
+def test_envelope_charges_what_it_costs_to_begin_again() -> None:
+    """Freezing costs a second here, a requeue three; of sixteen steps, a second each, twelve are left."""
+    job, trials, snapshot = scene([A, B, C, D])
+    snapshot = replace(snapshot, costs=Costs(0.5, 0.5, 3.0))
+
+    def score(freezes: bool) -> float:
+        asked = replace(job, freezes=freezes, saves=True, saves_at="anywhere")
+        return next(one.score for one in Envelope().rank(asked, trials, snapshot) if one.trial == trials[1].key)
+
+    assert score(True) - score(False) == pytest.approx(math.log((12 + 3) / (12 + 1)))
+
+
 def test_envelope_says_the_same_a_moment_later() -> None:
     """A sentence is a trial's status: one that moved with every second would be a write of each status every cycle."""
     job, trials, snapshot = scene([B, A, C, []])
