@@ -53,6 +53,7 @@ NOS = [
     (["--gpus", "0"], Exit.USAGE, "TooFew: --gpus: 0 is too few; give 1 or more"),
     (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
     (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
+    (["/dev/null"], Exit.NOT_FOUND, "FileUnreadable: /dev/null: a device, which has no end; name a file of curves"),
 ]
 
 
@@ -119,7 +120,7 @@ def test_a_replay_refuses_what_only_the_system_has(options: list[str], capsys: p
     assert f"NeedsSystem: {options[0]}: needs --system" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[2][:8] for row in NOS])
+@pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[0][0] for row in NOS])
 def test_every_no_names_its_cure(options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", *options]) is code
     assert told in capsys.readouterr().err
