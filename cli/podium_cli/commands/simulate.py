@@ -137,7 +137,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
         return _run_system(arguments, names)
     _needs_no_system(arguments)
     where = _machine(arguments)
-    found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    try:
+        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    except RecordingError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK

@@ -134,6 +134,18 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert "BadRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
 
 
+def test_slices_that_are_nothing_against_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It decided for ever: at 1e8 s a clock of 64 bits does not see a slice of 1e-9 s."""
+    seconds = [*(1e-9 * k for k in range(1, 10)), 1e8]
+    trials = [{"trial": name, "seconds": seconds, "value": [0.1] * 10} for name in CURVES]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [HEADER, *trials]), encoding="utf-8")
+    free = ["--suspend", "0", "--resume", "0"]
+    assert main.run(["simulate", str(path), "--gpus", "1", *free]) is Exit.FAILED
+    told = "late: 3e+08 seconds of training in slices of 1e-09 s, a GPU's decisions, are more than 1000000; leave"
+    assert told in capsys.readouterr().err
+
+
 TABLE = "trial,step,value,seconds\nlow,1,0.1,10\nhigh,1,0.9,10\n"
 
 
