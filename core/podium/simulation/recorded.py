@@ -216,6 +216,8 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
     sound = len(steps) == len(seconds) and all(map(math.isfinite, steps)) and all(b > a for a, b in pairwise(steps))
     if steps and not sound:
         raise RecordingError(f"{where}: {len(steps)} steps; give one an evaluation, each above the one before, or none")
+    if steps and steps[0] < 0.0:
+        raise RecordingError(f"{where}: step is {steps[0]:g}, less than 0; give the steps since the trial began")
     return steps
 
 
