@@ -14,6 +14,7 @@ from podium.schema.gpunode import GPUNode
 from podium.schema.job import HyperParamJob
 from podium.schema.manifests import ManifestError, parse_manifests
 from podium.schema.trial import HyperParamTrial
+from podium.simulation.recorded import check_ends
 from podium_cli.exits import CliError, Exit
 from podium_cli.picture import JobPicture, of_job
 
@@ -51,10 +52,13 @@ def read_folder(folder: Path) -> list[Payload]:
 def read_file(path: Path) -> list[Payload]:
     """All objects of a file as kubectl reads it, `-` being the standard input."""
     try:
+        check_ends(path)
         text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8")
         return list(parse_manifests(text, str(path)))
     except OSError as error:
-        raise CliError(Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}") from error
+        raise CliError(
+            Exit.NOT_FOUND, "FileUnreadable", f"{path}: {error.strerror}; name a file of YAML or JSON"
+        ) from error
     except ManifestError as error:
         raise CliError(Exit.FAILED, "FileMalformed", str(error)) from error
     except UnicodeDecodeError as error:

@@ -13,6 +13,7 @@ from podium.simulation.system.scenario import Drain, Faults, NodeSpec
 from podium_cli.exits import CliError, Exit
 
 OPTIONS = ("node_fails", "pod_fails", "crashes", "agent_silent", "drain")
+LATEST = 1e10  # seconds, three centuries: from 1e15 on a clock would not tell a trial's steps apart
 _SECONDS = r"(\d+(?:\.\d*)?)"
 _DRAIN = re.compile(rf"(?P<node>.+)@{_SECONDS}(?:-{_SECONDS})?")
 
@@ -54,6 +55,10 @@ def _drain(text: str, nodes: Sequence[str]) -> Drain:
     if until <= at:
         told = f"--drain: {text} ends before it begins; give a later second after the dash, or leave it out: for good"
         raise CliError(Exit.USAGE, "BadTime", told)
+    last = at if math.isinf(until) and found[3] is None else until
+    if last > LATEST:
+        told = f"--drain: {text[:60]}: second {last:g} is centuries away; give {LATEST:.0f} at most"
+        raise CliError(Exit.USAGE, "BadTime", f"{told}, or leave the second after the dash out: for good")
     return Drain(node, at, until)
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from types import ModuleType
 
+from podium.simulation.recorded import check_ends
 from podium_cli import optimise_view
 from podium_cli.commands.base import Commands, command
 from podium_cli.contents import SAYS
@@ -127,6 +128,7 @@ def _registry() -> ModuleType:
 
 def _text(path: Path) -> str:
     try:
+        check_ends(path)
         return path.read_text(encoding="utf-8")
     except OSError as error:
         message = f"{path}: {error.strerror}; name a CSV file with the columns name, cpu, gpu"

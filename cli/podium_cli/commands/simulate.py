@@ -41,6 +41,7 @@ SYSTEM = (
     *("telemetry", "exact"),
 )
 MOST = arrivals.MOST_TRIALS  # GPUs, nodes, searches as well
+SOONEST = 1e-6  # seconds between two reports of an agent: what happens at once happens at once
 
 
 def add(commands: Commands) -> None:
@@ -137,7 +138,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
         return _run_system(arguments, names)
     _needs_no_system(arguments)
     where = _machine(arguments)
-    found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    try:
+        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+    except RecordingError as error:
+        raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":
         print(simulate_view.as_json(found))
         return Exit.OK
@@ -188,6 +192,9 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
     if arguments.telemetry is not None and not 0.0 <= arguments.telemetry <= 3600.0:
         text = f"--telemetry: {arguments.telemetry:g} seconds is no time between two reports; give 0 to 3600"
         raise CliError(Exit.USAGE, "BadTime", text)
+    if arguments.telemetry is not None and 0.0 < arguments.telemetry < SOONEST:
+        text = f"--telemetry: {arguments.telemetry:g} seconds is too short a time between two reports"
+        raise CliError(Exit.USAGE, "BadTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, shares, memory or 0)
     return system_contest.Place(

@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.resolver import VersionedResolver
 
 Manifest = dict[str, Any]
+MOST_VALUES = 10_000_000  # of a document, once its aliases are written out: one of a few lines can ask for any number
 _TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"}
 _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
 
@@ -44,12 +46,11 @@ def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
     reader = YAML(typ="safe", pure=True)
     reader.Resolver, reader.Constructor = _Resolver, _Constructor
     try:
-        documents = list(reader.load_all(text))
+        found = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
     except RecursionError as error:
         raise ManifestError(f"{name}: nested too deeply to be a manifest") from error
-    except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, or thousands of digits
+    except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, thousands of digits, or aliases of aliases
         raise ManifestError(f"{name}: {' '.join(str(error).split())}") from error
-    found = [_json(document) for document in documents if document is not None]
     for number, document in enumerate(found, start=1):
         if not isinstance(document, dict):
             shown = json.dumps(document, default=str)[:60]
@@ -76,11 +77,14 @@ def _once(pairs: list[tuple[str, Any]]) -> Manifest:
     return found
 
 
-def _json(value: Any) -> Any:
-    """Keys as JSON has them: kubectl makes a key `on` the text "true"."""
+def _json(value: Any, seen: Iterator[int]) -> Any:
+    """Keys as JSON has them: kubectl makes a key `on` the text "true". `seen` counts the values. Raises ValueError."""
+    if next(seen) > MOST_VALUES:
+        text = f"more than {MOST_VALUES} values once its aliases (*name) are written out"
+        raise ValueError(f"{text}; name fewer, and none inside of another")
     if isinstance(value, dict):
-        return {key if isinstance(key, str) else json.dumps(key): _json(one) for key, one in value.items()}
-    return [_json(one) for one in value] if isinstance(value, list) else value
+        return {key if isinstance(key, str) else json.dumps(key): _json(one, seen) for key, one in value.items()}
+    return [_json(one, seen) for one in value] if isinstance(value, list) else value
 
 
 def _bool(_: SafeConstructor, node: ScalarNode) -> bool:

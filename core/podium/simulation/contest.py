@@ -10,11 +10,12 @@ from podium.policies.fifo import Fifo
 from podium.policies.written import read
 from podium.simulation.compare import METRICS, RunKey, geometric_mean, ratios
 from podium.simulation.metrics import Score, score
-from podium.simulation.pools import Machine, draw
-from podium.simulation.recorded import Recording
+from podium.simulation.pools import Machine, Pool, draw
+from podium.simulation.recorded import Recording, RecordingError
 from podium.simulation.replay import replay
 
 BASE = Fifo.name
+MOST_SLICES = 1_000_000  # of a pool; many evaluations may ask for more, ten times as many as they are at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,28 @@ class Contest:
 
 def contest(recording: Recording, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> Contest:
     """One replay a policy and seed; the switch rule is the planner's for all of them. `policies`: as a user types them
-    (`policies.written`); raises a PolicyError where one is none.
+    (`policies.written`); raises a PolicyError where one is none, a RecordingError where a replay would hardly end.
     """
     by_name = {name: read(name).create() for name in [BASE, *policies]}
     scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
     for seed in range(seeds):
         pool = draw(recording, seed, size)
+        _check_slices(pool, machine)
         histories = {name: replay(pool, policy, machine) for name, policy in by_name.items()}
         makespan = max(histories[BASE].completed.values())
         for name, history in histories.items():
             scores[name][recording.task, seed] = score(pool, history, makespan)
     return Contest(recording, machine, min(size, len(recording.trials)), scores)
+
+
+def _check_slices(pool: Pool, machine: Machine) -> None:
+    """A GPU decides once a slice: a few evaluations next to each other make it tiny against the training of the rest,
+    below what a clock can tell apart in the end. Raises RecordingError.
+    """
+    training, seconds = sum(trial.length for trial in pool.trials), machine.slice(pool)
+    most = max(MOST_SLICES, 10 * sum(len(trial.seconds) for trial in pool.trials))
+    if training <= most * seconds:
+        return
+    text = f"{training:g} seconds of training in slices of {seconds:g} s, a GPU's decisions, are more than {most}"
+    cure = "leave evaluations out that are next to each other, or give longer --suspend and --resume"
+    raise RecordingError(f"{pool.task}: {text}; {cure} (a slice is ten times both at least)")

@@ -7,6 +7,7 @@ trial's status has. Read by the benchmark and the tests.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import math
@@ -80,8 +81,15 @@ def is_packed(path: Path) -> bool:
     return path.suffix.lower() == ".gz"
 
 
+def check_ends(path: Path) -> None:
+    """OSError where it is a device, such as /dev/zero: whoever reads it to its end fills the memory."""
+    if path.is_char_device():
+        raise OSError(errno.EINVAL, "a device, which has no end", str(path))
+
+
 def open_text(path: Path, encoding: str = "utf-8", newline: str | None = None) -> IO[str]:
-    """To read it, unpacked where its name says that it is packed."""
+    """To read it, unpacked where its name says that it is packed. Raises OSError."""
+    check_ends(path)
     opener = gzip.open if is_packed(path) else open
     return opener(path, "rt", encoding=encoding, newline=newline)
 
@@ -208,6 +216,8 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
     sound = len(steps) == len(seconds) and all(map(math.isfinite, steps)) and all(b > a for a, b in pairwise(steps))
     if steps and not sound:
         raise RecordingError(f"{where}: {len(steps)} steps; give one an evaluation, each above the one before, or none")
+    if steps and steps[0] < 0.0:
+        raise RecordingError(f"{where}: step is {steps[0]:g}, less than 0; give the steps since the trial began")
     return steps
 
 

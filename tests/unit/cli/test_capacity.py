@@ -92,6 +92,7 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["--offered", "1e9", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooLarge: gpus"),
         (["--trace", "/nowhere.csv", "--wait", "1s"], Exit.NOT_FOUND, "FileUnreadable: /nowhere.csv"),
+        (["--trace", "/dev/null", "--wait", "1s"], Exit.NOT_FOUND, "FileUnreadable: /dev/null: a device, which has no"),
         (["--trace", "/nowhere.csv", "--wait", "1s", "--service", "1s"], Exit.USAGE, "OptionUnused: --service"),
         (["--trace", "/nowhere.csv", "--lost", "0.1"], Exit.USAGE, "OptionUnused: --lost"),
         (

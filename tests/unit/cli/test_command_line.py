@@ -49,6 +49,7 @@ spec:
         (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
         (["report", "--sample", "other"], Exit.NOT_FOUND, "JobNotFound"),
         (["validate", "/nowhere/job.yaml"], Exit.NOT_FOUND, "FileUnreadable"),
+        (["validate", "/dev/null"], Exit.NOT_FOUND, "FileUnreadable"),
     ],
 )
 def test_every_no_has_a_code_and_a_sentence(

@@ -113,6 +113,8 @@ def test_bad_files(tmp_path: Path, content: str, told: str, capsys: pytest.Captu
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert makespan("/dev/null") is Exit.NOT_FOUND
+    assert "FileUnreadable: /dev/null: a device, which has no end; name a CSV file" in capsys.readouterr().err
     assert makespan(str(tmp_path / "none.csv")) is Exit.NOT_FOUND
     assert "FileUnreadable: " in capsys.readouterr().err
     binary = tmp_path / "binary.csv"

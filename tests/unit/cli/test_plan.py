@@ -302,6 +302,27 @@ def test_curves_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "the longest curve has 41 steps, the job's trials.maxSteps is 40" in capsys.readouterr().err
 
 
+STRETCHED = [
+    ([0.0], 40, "the last step of its longest curve is 0: nothing to stretch to the job's trials.maxSteps; give steps"),
+    ([5e-324], 40, "its longest curve ends at step 4.94066e-324, too close to 0 to be stretched to 40 steps; give"),
+    ([1.0], 1e18, "1e+18 steps (trials.maxSteps) of 1 s each are more than three years; give 1e+08 seconds at most"),
+]
+
+
+@pytest.mark.parametrize(("steps", "most", "told"), STRETCHED, ids=["none", "tiny", "long"])
+def test_curves_that_cannot_be_stretched(
+    steps: list[float], most: float, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They divided by 0, never ended, and never ended either: at 1e18 s a clock of 64 bits sees no second."""
+    header = {"task": "own", "metric": "val_acc", "goal": "maximize"}
+    trial = {"trial": "a", "seconds": [10.0], "step": steps, "value": [0.5]}
+    path, job = tmp_path / "own.jsonl", tmp_path / "job.yaml"
+    path.write_text(f"{json.dumps(header)}\n{json.dumps(trial)}\n", encoding="utf-8")
+    job.write_text(JOB.read_text(encoding="utf-8").replace("maxSteps: 40", f"maxSteps: {most:g}"), encoding="utf-8")
+    assert main.run(["plan", str(job), str(path), "--step-seconds", "1"]) is Exit.FAILED
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("options", "told"), NOS, ids=[" ".join(row[0]) for row in NOS])
 def test_every_no_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["plan", str(JOB), *options]) is Exit.USAGE

@@ -53,6 +53,7 @@ NOS = [
     (["--gpus", "0"], Exit.USAGE, "TooFew: --gpus: 0 is too few; give 1 or more"),
     (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
     (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
+    (["/dev/null"], Exit.NOT_FOUND, "FileUnreadable: /dev/null: a device, which has no end; name a file of curves"),
 ]
 
 
@@ -119,7 +120,7 @@ def test_a_replay_refuses_what_only_the_system_has(options: list[str], capsys: p
     assert f"NeedsSystem: {options[0]}: needs --system" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[2][:8] for row in NOS])
+@pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[0][0] for row in NOS])
 def test_every_no_names_its_cure(options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", *options]) is code
     assert told in capsys.readouterr().err
@@ -131,6 +132,18 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "x.jsonl").write_text("{}\nx\n")
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
     assert "BadRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
+
+
+def test_slices_that_are_nothing_against_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It decided for ever: at 1e8 s a clock of 64 bits does not see a slice of 1e-9 s."""
+    seconds = [*(1e-9 * k for k in range(1, 10)), 1e8]
+    trials = [{"trial": name, "seconds": seconds, "value": [0.1] * 10} for name in CURVES]
+    path = tmp_path / "own.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [HEADER, *trials]), encoding="utf-8")
+    free = ["--suspend", "0", "--resume", "0"]
+    assert main.run(["simulate", str(path), "--gpus", "1", *free]) is Exit.FAILED
+    told = "late: 3e+08 seconds of training in slices of 1e-09 s, a GPU's decisions, are more than 1000000; leave"
+    assert told in capsys.readouterr().err
 
 
 TABLE = "trial,step,value,seconds\nlow,1,0.1,10\nhigh,1,0.9,10\n"

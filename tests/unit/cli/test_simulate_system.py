@@ -206,6 +206,12 @@ NOS = [
         "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU has no trials; give 2 nodes at",
     ),
     (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
+    (
+        ["--telemetry", "1e-300"],
+        "BadTime: --telemetry: 1e-300 seconds is too short a time between two reports; give 0",
+    ),
+    (["--drain", f"node-0@1-{10**24}"], "second 1e+24 is centuries away; give 10000000000 at most, or leave"),
+    (["--drain", f"node-0@1-{'9' * 400}"], "second inf is centuries away; give 10000000000 at most, or leave"),
     (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
     (
         ["--method", "cuda-checkpoint"],

@@ -44,6 +44,7 @@ NOS = [
     ({"step": "12"}, "x.jsonl, line 2: step must be an array of numbers"),
     ({"value": [0, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308; write null"),
     ({"seconds": [1, LONG]}, "x.jsonl, line 2: a number of seconds or value is beyond 1.8e308"),
+    ({"step": [-1, 0]}, "x.jsonl, line 2: step is -1, less than 0; give the steps since the trial began"),
     ({"step": [1, LONG]}, "x.jsonl, line 2: step must be an array of numbers"),
     ({"observations": [{"metric": "m", "step": 1, "latest": LONG}]}, "x.jsonl, line 2: observations must be"),
 ]

@@ -77,8 +77,20 @@ def test_a_brace_may_begin_yaml(text: str) -> None:
         (f"a: {'9' * 5000}", "f.yaml: Exceeds the limit"),
         (f"a: {'[' * 3000}", "f.yaml: nested too deeply"),
         (f'{{"a": {"[" * 3000}{"]" * 3000}}}', "f.yaml: nested too deeply"),
+        ("a: &a [*a]", "f.yaml: nested too deeply"),
+        ("a: &a {b: *a}", "f.yaml: nested too deeply"),
     ],
 )
 def test_what_is_no_manifest(text: str, words: str) -> None:
     with pytest.raises(ManifestError, match=words):
         parse_manifests(text, "f.yaml")
+
+
+def test_aliases_of_aliases_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine lines stood for a thousand million values, and each was written out."""
+    monkeypatch.setattr(manifests, "MOST_VALUES", 1000)
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
+    with pytest.raises(ManifestError, match=r"f.yaml: more than 1000 values once its aliases \(\*name\) are written"):
+        parse_manifests("\n".join(lines), "f.yaml")
+    assert len(parse_manifests("\n".join(lines[:2]), "f.yaml")[0]) == 2

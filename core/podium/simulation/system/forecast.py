@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from podium.domain.snapshot import JobView
 from podium.simulation.pools import draw
-from podium.simulation.recorded import RecordedTrial, Recording
+from podium.simulation.recorded import MOST_SECONDS, RecordedTrial, Recording
 from podium.simulation.system.contest import BASE, Place, Searched, patience, searched, there
 from podium.simulation.system.engine import simulate
 from podium.simulation.system.operator import steps_of
@@ -73,7 +73,16 @@ def fit(view: JobView, recording: Recording, step_seconds: float | None) -> Reco
         return recording
     if view.max_steps is None:
         raise SimulationError("the job has no trials.maxSteps that curves could be stretched to; set it")
+    if not longest > 0.0:
+        text = f"the last step of its longest curve is {longest:g}: nothing to stretch to the job's trials.maxSteps"
+        raise SimulationError(f"{recording.task}: {text}; give steps above 0, or leave --step-seconds out")
+    if view.max_steps * step_seconds > MOST_SECONDS:
+        text = f"{view.max_steps:g} steps (trials.maxSteps) of {step_seconds:g} s each are more than three years"
+        raise SimulationError(f"job {view.key.name}: {text}; give {MOST_SECONDS:g} seconds at most, with fewer of one")
     factor = view.max_steps / longest
+    if math.isinf(factor):
+        text = f"its longest curve ends at step {longest:g}, too close to 0 to be stretched to {view.max_steps:g} steps"
+        raise SimulationError(f"{recording.task}: {text}; give its steps as they were counted")
     return replace(recording, trials=tuple(_stretched(trial, factor, step_seconds) for trial in recording.trials))
 
 
