@@ -22,12 +22,15 @@ UNOPENED = -1
 # Seconds by which what is done on a GPU may be ahead of what the planner knows: an agent writes values every few
 # seconds, a cycle and a suspension take some. Who has trained on for longer was let.
 UNSEEN = 30.0
+MOST_ETA = 1000.0  # its power of 16 rungs must stay a number, and a bracket needs more trials than that
 
 
 def check_halving(eta: float, rungs: int) -> None:
     """ValueError: no halving with these settings of a policy."""
     if not eta > 1.0:
         raise ValueError(f"eta: {eta:g} keeps everybody; give a number above 1")
+    if eta > MOST_ETA:
+        raise ValueError(f"eta: {eta:g} promotes nobody; give {MOST_ETA:g} at most")
     if not 1 <= rungs <= 16:
         raise ValueError(f"rungs: {rungs} rungs cannot be; give 1 to 16")
 

@@ -122,6 +122,7 @@ BAD = [
     ("envelope", {"hysteresis": -1}, BadSettingError, "policy.settings.hysteresis: -1 is no ratio less 1"),
     ("hyperband", {"mode": "both"}, BadSettingError, "policy.settings.mode: 'both' is not one of: sync, async"),
     ("hyperband", {"eta": 0.5}, BadSettingError, "policy.settings.eta: 0.5 keeps everybody"),
+    ("hyperband", {"eta": 1e20, "rungs": 16}, BadSettingError, "policy.settings.eta: 1e+20 promotes nobody; give 1000"),
     ("median_stop", {"grace": 1.5}, BadSettingError, "policy.settings.grace: 1.5 is no share of a trial"),
     ("median_stop", {"peers": 0}, BadSettingError, "policy.settings.peers: 0 trials have no median"),
     ("pop", {"early": 2}, BadSettingError, "policy.settings.early: 2 points make no curve; give 3 or more"),
