@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, cast
@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from podium.curves.alike import alike
 from podium.curves.board import Board, Floats, board
 from podium.curves.equal_training import EqualTraining, equal_training, middle
-from podium.curves.final_value import Forecast, forecasts, width
+from podium.curves.final_value import width
 from podium.curves.kin import company
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium.policies.base import OVERDUE, Ranking, shortest_turn
 from podium.policies.floor import overdue
 from podium.policies.horizon import horizon
@@ -99,8 +99,7 @@ class Envelope:
         length = table.horizon
         opened, live = seen.opened, ~seen.done
         pace, gap, width = _pace(seen), _gap(seen), max(1, job.gpus_per_trial)
-        # in steps; what runs now may have trained beyond its last value
-        trained = np.minimum(np.maximum(seen.step, seen.seconds / pace), length)
+        trained = _trained(seen, pace, gap, length)
         least = max(self.look * length, self.constants.evaluations * gap)
         paused = trained[opened & live & ~seen.running]
         looked = min(LONGEST_LOOK, max(least, middle(paused) if len(paused) else 0.0) / length)
@@ -114,7 +113,7 @@ class Envelope:
         new = live & ~opened
         if np.count_nonzero(new):  # a third of what `any` takes
             index[new] = option_value(chance[opened], looked) * company(seen, new, opened, chance, trained / length)
-        levels = np.where(opened & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
+        levels = np.where(opened & ~seen.diverged & (seen.step < least * (1 - 1e-9)), LOOK, RANKED)
         late = overdue(seen, live, job, snapshot, self.min_share, SHORTEST_TURN)
         if late:
             levels[list(late)] = OVERDUE
@@ -135,13 +134,6 @@ class Envelope:
             return "Envelope", f"{text} and has trained {share} % or more."
 
         return Ranking(seen, np.log(np.maximum(index, 1e-300)), levels, say)
-
-    def forecasts(
-        self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot, level: float = 0.8
-    ) -> Mapping[TrialKey, Forecast]:
-        """The predicted final value of every trial that has shown one, with the interval of this probability."""
-        seen = board(job, trials, snapshot)
-        return forecasts(equal_training(seen, horizon(job, seen)), seen, level)
 
 
 def odds(chance: float) -> str:
@@ -283,4 +275,13 @@ def _pace(seen: Board) -> float:
 def _gap(seen: Board) -> float:
     """Median steps between two values of a trial; 0 before any."""
     told = seen.points.nonzero()[0]
-    return middle(seen.step[told] / seen.points[told]) if len(told) else 0.0
+    return middle(seen.step[told] / seen.evaluations[told]) if len(told) else 0.0
+
+
+def _trained(seen: Board, pace: float, gap: float, length: float) -> Floats:
+    """By row, in steps. A trial may have trained beyond its last value, by one distance of values at most: one that is
+    slower than the others, or has done steps twice, has had more seconds without being further.
+    """
+    shown = np.maximum(seen.step, 0.0)
+    ahead = shown + np.maximum(shown / seen.evaluations, gap)
+    return cast(Floats, np.minimum(np.maximum(shown, np.minimum(seen.seconds / pace, ahead)), length))

@@ -50,7 +50,7 @@ TABLE = [
     ("diverged last", "hermes", [[0.9, 0.9, math.nan], SLOW, []], {}, True, None, [2, 1, 0]),
     ("recovered", "hermes", [[math.nan, 0.2, 0.9], SLOW], {}, True, None, [0, 1]),
     ("ties by number", "hermes", [FAST, FAST, FAST], {}, True, None, [0, 1, 2]),
-    ("all far behind who is lost", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 0, 2]),
+    ("all far behind who is lost", "envelope", [[1e6, math.nan], [0.1, 0.1], []], {}, True, None, [1, 2, 0]),
     ("in order", "fifo", [SLOW, BEST, FAST], {}, True, None, [0, 1, 2]),
     ("least served", "round_robin", [BEST, SLOW, FAST], {}, True, [30.0, 10.0, 20.0], [1, 2, 0]),
 ]

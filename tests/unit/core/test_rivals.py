@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from podium.curves.running_means import medians_without
 from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Scalar, Snapshot, TrialView
+from podium.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
+from podium.planning.predicting import predictions
 from podium.policies.base import Admission, Ranked
 from podium.policies.envelope import Envelope, option_value, undecided
 from podium.policies.hyperband import Hyperband
@@ -273,6 +274,26 @@ def test_envelope_says_the_same_a_moment_later() -> None:
     assert [(r.reason, r.message) for r in before] == [(r.reason, r.message) for r in after]
 
 
+@pytest.mark.parametrize("seconds", [30.0, 120.0, 360.0])
+def test_a_slow_trial_is_no_further_for_that(seconds: float) -> None:
+    """Nor one that has done its steps again: what it took is not what it has trained."""
+    curves = [[(0.60 + 0.04 * i) * (1 - 2 ** (-step / 8)) for step in range(1, 31)] for i in range(9)]
+    job, trials, snapshot = scene(curves, steps=100.0)
+    trials[1] = replace(trials[1], gpu_seconds=seconds)
+    ranking = Envelope(min_share=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
+    found = [one.trial.name for one in ranking]
+    assert found.index("job-1") == 7
+    assert all("has trained 30 % or more" in one.message for one in ranking)
+
+
+def test_a_look_is_as_long_as_two_values_are_apart_however_many_are_kept_of_a_curve() -> None:
+    kept = tuple(Point(float(step), 0.5, float(step)) for step in (*range(1, 20), *range(20, 5001, 40)))
+    job, trials, snapshot = scene([[0.1], [0.1] * 20, [0.1], [0.1]], steps=1e4)
+    trials[2:] = [replace(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
+    found = Envelope(look=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
+    assert {one.trial.name for one in found if one.reason == "FirstLook"} == {"job-0"}
+
+
 def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:
     few, many = np.array([0.97, 0.01, 0.01, 0.01]), np.array([0.25] * 4)
     assert option_value(many, 0.1) == pytest.approx(0.25)
@@ -286,7 +307,7 @@ def test_a_forecast_holds_what_is_known_and_says_more_with_less_left(maximize: b
     sign = 1.0 if maximize else -1.0
     values = [sign * (0.9 - 0.6 * t**-0.7) for t in range(1, 13)]
     job, trials, snapshot = scene([values[:4], values, [sign * 0.1]], maximize=maximize)
-    found = Envelope().forecasts(job, trials, snapshot)
+    found = predictions(job, snapshot)
     early, late = found[trials[0].key], found[trials[1].key]
     for one, seen in ((early, values[3]), (late, values[-1])):
         assert one.low <= one.middle <= one.high
