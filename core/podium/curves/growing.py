@@ -64,8 +64,11 @@ class Curve:
 
     @property
     def waiting(self) -> Announcement | None:
-        """The announcement whose value is still to come: a reader that starts anew must begin with its line."""
-        if self.announced is None or (self.last_step is not None and self.announced.step <= self.last_step):
+        """The announcement whose value is still to come: a reader that starts anew must begin with its line. It is of
+        this attempt, which may do again what an earlier one has shown.
+        """
+        taken = self.last_step is not None and not self.first
+        if self.announced is None or (taken and self.announced.step <= self.at):
             return None
         return self.announced
 
@@ -111,10 +114,10 @@ def _valued(now: Curve, step: float, given: float, line: Printed, grid: Grid) ->
 
 def _beside(observed: dict[str, Observed], now: Curve, seen: Seen, step: float | None) -> None:
     """Note values of additional metrics in `observed`. `step`: that of the objective on this line; where there is none,
-    and none was printed with a value itself, it is the one announced before, or else the last.
+    and none was printed with a value itself, it is the one announced before, or else this attempt's last.
     """
     if step is None:
-        step = now.waiting.step if now.waiting is not None else now.last_step or 0.0
+        step = now.waiting.step if now.waiting is not None else now.at
     for other in seen.others:
         at = step if other.step is None else other.step
         found = observe(observed.get(other.metric), other.metric, at, other.value)
@@ -137,7 +140,7 @@ def _spacing(points: Sequence[Point]) -> float:
 
 
 def _next_step(curve: Curve) -> float:
-    """The step of a value without one: the one announced before it, else the next number."""
+    """The step of a value without one: the one announced before it, else the next number of this attempt."""
     if curve.waiting is not None:
         return curve.waiting.step
-    return 1.0 if curve.last_step is None else curve.last_step + 1.0
+    return 1.0 if curve.last_step is None else curve.at + 1.0

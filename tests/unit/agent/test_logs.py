@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -278,3 +279,33 @@ def test_values_that_are_no_numbers_travel_as_diverged_and_are_counted() -> None
 def test_steps_that_are_missing_announced_or_repeated(texts: list[str], steps: list[float]) -> None:
     lines = [LogLine(0.0, "stdout", text, 0, 0) for text in texts]
     assert [point.step for point in extend(Curve(), lines, reader(reading("text")), GRID).points] == steps
+
+
+@pytest.mark.parametrize(
+    ("begins_at", "again", "steps", "repeated", "back"),
+    [
+        (3.0, range(1, 5), [1, 2, 3, 4], 3, 3.0),  # it began anew in spite of its save
+        (2.0, range(3, 5), [1, 2, 3, 4], 1, 0.0),  # it went on from it
+    ],
+)
+@pytest.mark.parametrize("texts", [("epoch={n}", "acc={v}"), ("epoch={n} acc={v}",)], ids=["two lines", "one line"])
+def test_announced_steps_that_a_further_attempt_does_again_are_no_new_ones(
+    texts: tuple[str, ...], begins_at: float, again: range, steps: list[float], repeated: int, back: float
+) -> None:
+    def printed(numbers: range) -> list[LogLine]:
+        return [LogLine(0.0, "stdout", t.format(n=n, v=n / 10), 0, 0) for n in numbers for t in texts]
+
+    before = extend(Curve(), printed(range(1, 4)), reader(reading("text")), GRID)
+    anew = replace(before, at=begins_at, first=True, announced=None)
+    curve = extend(anew, printed(again), reader(reading("text")), GRID)
+    assert [(point.step, point.value) for point in curve.points] == [(n, n / 10) for n in steps]
+    assert (curve.repeated, curve.back) == (repeated, back)
+
+
+def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt() -> None:
+    """One that goes on from its save at step 1 of 3 does two again."""
+    before = extend(Curve(), [LogLine(0.0, "stdout", "acc=0.1", 0, 0)] * 3, reader(reading("text")), GRID)
+    curve = replace(before, at=1.0, first=True)
+    curve = extend(curve, [LogLine(0.0, "stdout", "acc=0.2", 0, 0)] * 3, reader(reading("text")), GRID)
+    assert [(point.step, point.value) for point in curve.points] == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.2)]
+    assert curve.repeated == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -124,6 +125,14 @@ def test_what_a_requeued_trial_does_again_does_not_count_again() -> None:
     log = [{"epoch": n, "acc": 0.5, "loss": loss} for n, loss in ((1, 3.0), (2, 2.0), (3, 1.0), (1, 9.0), (3, 1.5))]
     found = observed("json", *map(json.dumps, log))["loss"]
     assert (found.step, found.latest, found.low, found.high) == (3.0, 1.5, Extreme(3.0, 1.0), Extreme(1.0, 3.0))
+
+
+def test_nor_where_its_steps_are_announced() -> None:
+    texts = ["epoch=1", "loss=3", "acc=0.5", "epoch=2", "acc=0.6", "loss=2"]
+    before = extend(Curve(), lines_of(texts), reads("text"), GRID)
+    anew = replace(before, first=True, announced=None)
+    again = extend(anew, lines_of(("epoch=1", "loss=9", "acc=0.5", "loss=8")), reads("text"), GRID)
+    assert again.observed == before.observed
 
 
 @pytest.mark.parametrize(
