@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from podium.domain.actions import Action, CreatePod, CreateTrial, Requeue
 from podium.domain.fitting import fits
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium.planning.completion import Closing, ending, without
 from podium.planning.ranking import Standing
 from podium.policies.base import Admission
@@ -71,6 +71,7 @@ def release(
     changing |= {keys[key] for key in closing.trials}
     changing |= {t.job for t in snapshot.trials if t.phase in FINAL and t.pod is not None}
     changing |= {t.job for t in snapshot.trials if t.leaving and not t.overdue}
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
     actions: list[Action] = []
     wakes: list[float] = []
     for mine in held_up:
@@ -82,7 +83,7 @@ def release(
                 text = "Its policy lets it wait and wants no other trial of the job any more."
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
-        placed = [s for s in waiting if _has_good_gpu(s, snapshot)]
+        placed = [s for s in waiting if _has_good_gpu(s, gpus)]
         left_at = max((trial.ended for trial in closing.of_job[key] if trial.ended is not None), default=-math.inf)
         if placed and any(s.trial.wants_room for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
             wakes.append(left_at + PLACING_SECONDS)
@@ -102,7 +103,7 @@ def _goes_on(standing: Standing, now: float) -> bool:
     return not standing.waits and (has_pod or trial.retry_at > now or trial.suspend)
 
 
-def _has_good_gpu(standing: Standing, snapshot: Snapshot) -> bool:
+def _has_good_gpu(standing: Standing, gpus: Mapping[str, GpuView]) -> bool:
     """Its end frees a place that another trial of the job can take; one on an ill GPU would end for nothing."""
-    mine = [gpu for gpu in snapshot.gpus if gpu.uuid in standing.trial.gpus]
+    mine = [gpus[uuid] for uuid in standing.trial.gpus if uuid in gpus]
     return bool(mine) and all(fits(standing.job, gpu) for gpu in mine)

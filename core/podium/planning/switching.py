@@ -8,6 +8,7 @@ one that cannot save either keeps its GPU.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -106,7 +107,10 @@ def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Calla
     def share(left: float | None) -> float:
         """Of the rival's remaining time, that the hand-over eats."""
         dear = costs.of(holder.job)
-        return (dear.suspend + dear.resume) / max(turn, left or 0.0)
+        taken, span = dear.suspend + dear.resume, max(turn, left or 0.0)
+        if span > 0.0:
+            return taken / span
+        return math.inf if taken > 0.0 else 0.0  # nothing is left, and no least turn stands in its place
 
     def text() -> str:
         if before:

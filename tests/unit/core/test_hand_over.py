@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, holding, on_gpu, orders, sound, why
 
-from podium.domain.snapshot import Snapshot
+from podium.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
 # phases of old and new, who is reported as the holder, and since when, whether the order is reported as carried out
@@ -48,3 +48,13 @@ def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, (*_, holder, _, _) in MOMENTS.items() if holder == NEW])
 def test_until_it_has_had_it(name: str) -> None:
     assert orders(sound(moment("hermes", name, now=1010.0))) == {"gpu-0": ["job-0", "job-1"]}
+
+
+@pytest.mark.parametrize("measured", [0.0, 0.2])
+def test_a_rival_with_nothing_left_is_weighed_where_turns_have_no_least_length(measured: float) -> None:
+    """It has done maxSteps and its process is there still; what hand-overs of the holder took may be nothing."""
+    trials = [replace(trial, switch=0.0) for trial in on_gpu([0.1] * 4, [0.1 * k for k in range(1, 11)])]
+    base = holding([replace(trials[0], phase=RUN), trials[1]])
+    job = replace(base.jobs[0], policy="hermes", settings={"minRun": 0}, max_steps=10.0)
+    made = sound(replace(base, jobs=(job,), costs=Costs(measured, measured)))
+    assert orders(made) == ({} if measured else {"gpu-0": ["job-1", "job-0"]})
