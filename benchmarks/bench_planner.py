@@ -27,6 +27,7 @@ from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium.planning.planner import plan
 from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_cluster.memory import settle_memory
 
 RESULTS = Path(__file__).parent / "results" / "bench-planner.md"
 PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0
@@ -135,6 +136,7 @@ def main() -> None:
     parser.add_argument("--policies", default="envelope,hermes,fifo")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
+    settle_memory()  # as the operator does when it has begun
     sizes = sorted({max(10, round(args.most * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})
     names = args.policies.split(",")
     found = [measure(g, jobs, name, args.ticks) for name in names for jobs in (1, 10) for g in sizes]
@@ -167,6 +169,7 @@ def summary(found: Sequence[Measured]) -> dict[str, object]:
 
 
 def report(found: Sequence[Measured], image: str) -> str:
+    settle_memory()  # as the operator does when it has begun
     sizes = sorted({row.trials for row in found})
     lines = [
         "# bench-planner\n",
@@ -194,6 +197,7 @@ def plot(found: Sequence[Measured], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for (name, jobs), rows in groups(found).items():
         axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=f"{name}, {jobs} job{'s'[: jobs > 1]}")
+    settle_memory()  # as the operator does when it has begun
     sizes = sorted({row.trials for row in found})
     axes.plot(sizes, [BAR * size / sizes[-1] for size in sizes], "k--", label="linear to the bar")
     axes.set_xscale("log")

@@ -19,6 +19,7 @@ from dataclasses import replace
 from podium.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium.domain.snapshot import Snapshot, TrialKey
 from podium.planning.promises import promises
+from podium_cluster.memory import settle_memory
 from podium_operator.actuator import Actuator
 from podium_operator.carrying import carryings
 from podium_operator.cleanup import Cleanup
@@ -71,6 +72,7 @@ class Cycle:
 
     async def run(self) -> None:
         await self._mirror.wait_synced()
+        settle_memory()
         while True:
             self._changed.clear()
             wake_at: float | None = None
