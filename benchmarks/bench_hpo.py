@@ -150,7 +150,9 @@ tasks and seeds [95 % bootstrap interval over runs, not over tasks: what another
 single run). a: until a trial reaches the target (TaskSet: a1); a1: until a value within 1 % of the best; b: until the
 best trial has completed; c: regret over time; GPU s to b: share of what fifo uses; plan: share of all training that the
 policy's own plan takes; wait: longest wait of a live trial in lengths of the longest trial. Rivals are run by the rule
-of their own definition (any better rank takes the GPU), `hermes_cluster` and `envelope` by the planner's switch rule.
+of their own definition (any better rank takes the GPU), `hermes_cluster` and `envelope` by the planner's switch rule,
+`envelope_turns` by its minimum turns as well, which the definitions of this table do not have (at 4 s + 4 s: 80 s, and
+267 s for a trial that has been suspended before).
 
 (d): GPU seconds until (b), of fifo's, and their shares by use (means of the runs): trained = best (the best trial) +
 completed (those that had completed by then) + begun (those that had not, those that the policy had ended among them:

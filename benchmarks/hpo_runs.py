@@ -60,6 +60,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "pop": Entrant(lambda _: Pop()),
     "pop_suspend": Entrant(lambda _: Pop(on_cut="suspend")),
     "envelope": Entrant(lambda _: Envelope(), DEFAULT_RULES),
+    "envelope_turns": Entrant(lambda _: Envelope(), Rules(minimum_turns=True)),
     "envelope_no_floor": Entrant(lambda _: Envelope(min_share=0.0), DEFAULT_RULES),
     "oracle": Entrant(Oracle.of),
 }

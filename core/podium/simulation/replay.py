@@ -155,6 +155,8 @@ def _hand_over(world: World, gpu: SimGpu, chosen: SimTrial | None) -> None:
             holder.see(TrialPhase.SUSPENDED)
     if chosen is not None and chosen.started:
         pause += costs.resume
+        if world.rules.minimum_turns:
+            chosen.switch = costs.suspend + costs.resume
     start = max(world.now, gpu.trains_from)  # the suspension before may still be under way
     gpu.trains_from = start + pause
     if pause:
@@ -197,8 +199,8 @@ def _choose(world: World, gpu: SimGpu) -> SimTrial | None:
     chosen = world.by_key[best.trial]
     if world.rules.bare_rank:
         return chosen if (best.level, -best.score) < (own.level, -own.score) else holder
-    # no minimum run here: a GPU decides at evaluations and slices, which is what refsim's definition says
-    incumbent = Incumbent(Standing(holder.view, world.job, policy, own), math.inf)
+    held = world.now - gpu.since if world.rules.minimum_turns else math.inf
+    incumbent = Incumbent(Standing(holder.view, world.job, policy, own), held)
     rival = Standing(chosen.view, world.job, policy, best)
     return chosen if judge(rival, incumbent, costs, {JOB: len(world.gpus)}, lambda: 1.0).switch else holder
 

@@ -9,7 +9,7 @@ from itertools import compress
 from types import MappingProxyType
 
 from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import GpuView, JobKey, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
+from podium.domain.snapshot import GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium.policies.base import Policy
 from podium.simulation.history import Reached
 from podium.simulation.pools import Machine, Pool
@@ -25,11 +25,14 @@ class Rules:
     `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: to the least loaded; when two queues differ by more
     than one, the first that waits migrates). `whole_turns`: a trial keeps its GPU for the policy's turn, whatever it
     reports. `bare_rank`: any better rank takes the GPU, where the planner asks for a gain above cost and hysteresis.
+    `minimum_turns`: rivals wait until the holder has had the planner's minimum turn, which is longer for who has been
+    suspended before; refsim's definition has none.
     """
 
     queue_per_gpu: bool = False
     whole_turns: bool = False
     bare_rank: bool = False
+    minimum_turns: bool = False
 
 
 DEFAULT_RULES = Rules()
@@ -60,6 +63,7 @@ class SimTrial:
     stopped: bool = False
     idle_since: float = 0.0
     longest_wait: float = 0.0
+    switch: float | None = None  # what its suspension and resumption took, once it has had both and somebody asks
 
     @property
     def view(self) -> TrialView:
@@ -80,6 +84,7 @@ class SimTrial:
             pod=old.pod,
             node=old.node,
             gpu_seconds=self.trained,
+            switch=self.switch,
             parameters=old.parameters,
         )
 
@@ -138,7 +143,7 @@ def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> Wor
         pool=pool,
         machine=machine,
         policy=policy,
-        job=_job(pool, policy, {}),
+        job=_job(pool, policy),
         trials=trials,
         shown=shown,
         gpus=[SimGpu(index) for index in range(machine.gpus)],
@@ -163,14 +168,14 @@ def _view(number: int, pool: Pool) -> TrialView:
     )
 
 
-def _job(pool: Pool, policy: Policy, settings: Mapping[str, Scalar]) -> JobView:
+def _job(pool: Pool, policy: Policy) -> JobView:
     """The step of a curve is the second of training: all that a policy knows of lengths is the pool's longest."""
     return JobView(
         key=JOB,
         uid=f"{pool.task}-{pool.seed}",
         created=0.0,
         policy=policy.name,
-        settings=MappingProxyType(dict(settings)),
+        settings=MappingProxyType({}),
         maximize=pool.maximize,
         target=None,
         max_trials=len(pool.trials),
