@@ -43,6 +43,7 @@ def heading(contest: ArrivalsContest) -> str:
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
+        f"{texts.compared(contest.recording)}"
     )
 
 
@@ -136,6 +137,7 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "leftOut": contest.recording.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,

@@ -19,6 +19,7 @@ def heading(contest: Contest) -> str:
         f"{texts.search(contest.recording)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
         f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
+        f"{texts.compared(contest.recording)}"
     )
 
 
@@ -53,6 +54,7 @@ def _plain(contest: Contest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "leftOut": contest.recording.left_out,
         "trials": contest.size,
         "searches": contest.runs,
         "gpus": contest.machine.gpus,

@@ -40,6 +40,7 @@ def heading(contest: SystemContest) -> str:
         f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(contest.pools), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
+        f"{texts.compared(contest.recording)}"
     )
 
 
@@ -132,6 +133,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "leftOut": contest.recording.left_out,
         "trials": len(contest.pools[0].trials),
         "searches": len(contest.pools),
         "gpus": place.gpus,

@@ -1,7 +1,7 @@
 """`podium export`: the learning curves of a search as a file that `podium simulate` replays.
 
 What would another policy have done on my own search? Only trials that were trained to their end are written: where a
-cut one would have ended nobody knows.
+cut one would have ended nobody knows. How many are left out is in the file, so that every replay of it says so.
 """
 
 from __future__ import annotations
@@ -50,9 +50,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
     write(output, "".join(f"{line}\n" for line in lines(found)))
-    left = len(seen.trials) - len(found.trials)
-    rest = "that was not trained to its end is" if left == 1 else "that were not trained to their end are"
-    print(f"{output}: {texts.count(len(found.trials), 'trial')}; {left} {rest} left out.")
+    rest = "that was not trained to its end is" if found.left_out == 1 else "that were not trained to their end are"
+    print(f"{output}: {texts.count(len(found.trials), 'trial')}; {found.left_out} {rest} left out.")
     return Exit.OK
 
 
@@ -78,7 +77,8 @@ def recording_of(seen: JobPicture) -> Recording:
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
     trials = tuple(r for t in whole if (r := _recorded(t, spec.gpus.per_trial, seen.maximize)) is not None)
     name = seen.job.metadata.name
-    return Recording(name, name.partition("-")[0], spec.objective.metric, seen.maximize, spec.objective.target, trials)
+    family, target, left = name.partition("-")[0], spec.objective.target, len(seen.trials) - len(trials)
+    return Recording(name, family, spec.objective.metric, seen.maximize, target, trials, left)
 
 
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:

@@ -47,7 +47,8 @@ def test_times_are_gpu_seconds_without_what_was_lost() -> None:
 def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = search_at(600.0)
     next(o for o in objects if o["metadata"]["name"] == "digits-3")["status"]["phase"] = "EarlyStopped"
-    assert len(recording_of(picture_of(objects, None, None, BEGIN)).trials) == 11
+    found = recording_of(picture_of(objects, None, None, BEGIN))
+    assert (len(found.trials), found.left_out) == (11, 1)
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
     assert "NothingToExport: of 12 trials of digits none was trained to its end" in capsys.readouterr().err
@@ -83,6 +84,7 @@ def test_one_of_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": kept}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.OK
     assert "x.jsonl: 1 trial; 1 that was not trained to its end is left out." in capsys.readouterr().out
+    assert load(tmp_path / "x.jsonl").left_out == 1
 
 
 ENDS = [

@@ -179,6 +179,29 @@ def test_a_goal_against_what_the_curves_say_themselves(
     assert ["larger" in line for line in told_of] == [True, True, False], "each table says its own"
 
 
+LEFT_OUT = [
+    (0, ""),
+    (1, " 1 of 4 trials is not in these curves: it was not trained to its end; policies are compared on the others."),
+    (18, " 18 of 21 trials are not in these curves: they were not trained to their end; policies are"),
+]
+
+
+@pytest.mark.parametrize("system", [[], ["--system"], ["--system", "--jobs", "2"]], ids=["replay", "system", "jobs"])
+@pytest.mark.parametrize(("left", "told"), LEFT_OUT, ids=[str(row[0]) for row in LEFT_OUT])
+def test_the_heading_says_how_many_trials_are_in_no_curve(
+    left: int, told: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, rest = Path(curves).read_text().split("\n", 1)
+    Path(curves).write_text(json.dumps(json.loads(head) | {"left_out": left}) + "\n" + rest)
+    command = ["simulate", curves, "--policy", "fifo", "--seeds", "1", *system]
+    assert main.run(command) is Exit.OK
+    heading = capsys.readouterr().out.splitlines()[0]
+    assert told in heading
+    assert ("not trained to" in heading) is bool(left)
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)[0]["leftOut"] == left
+
+
 REAL = Path(__file__).parents[1] / "core" / "event_files"
 WITHOUT_EFFECT = [[], ["lines"], ["table"], ["folder"], ["lines", "table"]]
 
