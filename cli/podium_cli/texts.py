@@ -81,6 +81,14 @@ def search(recording: Recording) -> str:
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
+def target(recording: Recording) -> str:
+    """What a heading adds of the column TARGET, which is there where there is a target."""
+    if recording.target is None:
+        return ""
+    way = "more" if recording.maximize else "less"
+    return f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {way}."
+
+
 def left_out(recording: Recording, rest: str) -> str:
     """What a heading adds where the curves are not those of all trials of a search; `rest`: what the others are for."""
     if not recording.left_out:
