@@ -26,6 +26,7 @@ COLUMNS = (
     "ALL DONE",
     "FAIRNESS",
 )
+TARGET = "TARGET"  # a column where there is one, before DONE
 BY_USER = (
     "GPU time by user; in brackets what the user held while others had unfinished jobs, too, over an equal share of it:"
 )
@@ -43,14 +44,18 @@ def heading(contest: ArrivalsContest) -> str:
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
+        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
     )
 
 
 def table(contest: ArrivalsContest) -> Table:
-    """NEAR BEST: of the jobs that FOUND a value within 1 % of their best; never as the worst: not all of them did."""
-    found = _table(COLUMNS)
+    """NEAR BEST: of the jobs that FOUND a value within 1 % of their best; never as the worst: not all of them did.
+    TARGET: until a value as good as the target, in the mean; never: not all of them had one.
+    """
+    at, aims = COLUMNS.index("DONE"), contest.recording.target is not None
+    found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
     for name in fastest_first(contest):
-        found.add_row(name, *_cells(contest.runs[name]))
+        found.add_row(name, *_cells(contest.runs[name], aims=aims))
     return found
 
 
@@ -106,14 +111,16 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(there) if there else None
 
 
-def _cells(rounds: Sequence[Round]) -> tuple[str, ...]:
+def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
     jobs, near = _jobs(rounds), _near(rounds)
     ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
     fairness = _mean(one.fairness for one in rounds)
+    at_target = [at for job in jobs if (at := job.search.score.target) is not None]
     return (
         f"{len(near)}/{len(jobs)}",
         texts.duration(fmean(near)) if near else NEVER,
         texts.duration(max(near)) if len(near) == len(jobs) else NEVER,
+        *([texts.duration(fmean(at_target)) if len(at_target) == len(jobs) else NEVER] if aims else []),
         texts.duration(fmean(ends)),
         texts.duration(max(ends)),
         f"{fmean(slowdowns):.2f}",
@@ -136,6 +143,8 @@ def _plain(contest: ArrivalsContest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "target": contest.recording.target,
+        "leftOut": contest.recording.left_out,
         "jobs": arrivals.jobs,
         "users": arrivals.users,
         "arrivalSeconds": arrivals.every,

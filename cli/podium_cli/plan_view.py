@@ -21,9 +21,10 @@ MARKS = (0.25, 0.5, 0.75)  # of the time to the end
 
 def heading(found: Forecast) -> str:
     view, searches = found.view, texts.count(len(found.own), "simulated search", "simulated searches")
+    left = texts.left_out(found.recording, "the forecast is made from the others")
     return (
         f"{texts.clean(view.key.name)}: {texts.count(view.max_trials, 'trial')} under {view.policy}, forecast from "
-        f"{searches} on curves of {texts.search(found.recording)}"
+        f"{searches} on curves of {texts.search(found.recording)}{'.' if left else ''}{left}"
     )
 
 
@@ -73,6 +74,7 @@ def as_json(found: Forecast) -> str:
         "curves": found.recording.task,
         "metric": found.recording.metric,
         "goal": found.recording.goal,
+        "leftOut": found.recording.left_out,
         "assumptions": found.assumptions,
         "searches": [
             {"seed": own.seed, "own": _plain(own), "fifo": _plain(fifo)}

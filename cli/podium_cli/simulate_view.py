@@ -19,13 +19,17 @@ def heading(contest: Contest) -> str:
         f"{texts.search(contest.recording)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
         f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
+        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
     )
 
 
 def table(contest: Contest) -> Table:
-    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", "NEAR BEST", "X FIFO", "REGRET", "GPU TIME", "SWITCHES"):
+    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best; TARGET, of
+    curves that have one: until a value as good as it, a dash where no trial has any.
+    """
+    found, aims = Table(box=None, pad_edge=False, header_style="bold"), contest.recording.target is not None
+    names = ("POLICY", "BEST DONE", "X FIFO", "WORST", "NEAR BEST", "X FIFO", *(("TARGET",) if aims else ()))
+    for name in (*names, "REGRET", "GPU TIME", "SWITCHES"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
         done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, "a1")
@@ -36,6 +40,7 @@ def table(contest: Contest) -> Table:
             _ratio(done, 1),
             texts.duration(contest.typical(name, "a1")),
             _ratio(near, 0),
+            *((texts.duration(contest.typical(name, "a")),) if aims else ()),
             texts.number(contest.typical(name, "c"), 3),
             texts.duration(contest.typical(name, "gpu")),
             f"{100 * fmean(s.over for s in contest.scores[name].values()):.1f} %",
@@ -53,6 +58,8 @@ def _plain(contest: Contest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "target": contest.recording.target,
+        "leftOut": contest.recording.left_out,
         "trials": contest.size,
         "searches": contest.runs,
         "gpus": contest.machine.gpus,

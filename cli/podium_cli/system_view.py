@@ -10,7 +10,8 @@ from rich.table import Table
 
 from podium.schema.saving import SAVES_ITSELF
 from podium.simulation.compare import geometric_mean
-from podium.simulation.metrics import near_best
+from podium.simulation.metrics import goal_of, near_best
+from podium.simulation.pools import Pool
 from podium.simulation.system.contest import BASE, Place, Searched, SearchScore, SystemContest
 from podium.simulation.system.scenario import Method
 from podium_cli import texts
@@ -28,6 +29,7 @@ COLUMNS = (
     "OVERHEAD",
     "SWITCHES",
 )
+TARGET = "TARGET"  # a column where there is one, before REGRET
 CARRIED = "CARRIED"  # a column where trials can be
 
 
@@ -40,6 +42,7 @@ def heading(contest: SystemContest) -> str:
         f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(contest.pools), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
+        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
     )
 
 
@@ -59,12 +62,14 @@ def switch(method: Method) -> str:
 
 
 def columns(contest: SystemContest) -> tuple[str, ...]:
-    return (*COLUMNS, CARRIED) if contest.place.method.carries else COLUMNS
+    at, aims = COLUMNS.index("REGRET"), contest.recording.target is not None
+    found = (*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS
+    return (*found, CARRIED) if contest.place.method.carries else found
 
 
 def rows(contest: SystemContest) -> list[tuple[str, ...]]:
-    """NEAR BEST: until a value within 1 % of the best of all; never: in half of the searches or more; a dash: no trial
-    of theirs has a finite value.
+    """NEAR BEST: until a value within 1 % of the best of all; TARGET: until one as good as the target. Never: in half
+    of the searches or more; a dash: no trial of theirs has such a value.
     """
     return [_row(contest, name) for name in fastest_first(contest)]
 
@@ -99,14 +104,14 @@ def as_json(contests: Sequence[SystemContest]) -> str:
 
 def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
     runs, ratios = contest.runs[name], against_fifo(contest, name)
-    near = _middle(runs, lambda score: score.near_best)
     whole = len(ratios) == len(runs)
     return (
         name,
         texts.number(_middle(runs, lambda score: score.best)),
-        NEVER if near is None and _has_best(contest) else texts.duration(near),
+        _until(contest, name, lambda score: score.near_best, near_best),
         f"{geometric_mean(ratios):.2f}" if whole else texts.NOTHING,
         f"{min(ratios):.2f}" if whole else texts.NOTHING,
+        *([_until(contest, name, lambda score: score.target, goal_of)] if contest.recording.target is not None else []),
         texts.number(fmean(run.score.regret for run in runs), 3),
         texts.duration(_middle(runs, lambda score: score.end)),
         texts.duration(_middle(runs, lambda score: score.gpu_seconds)),
@@ -116,8 +121,13 @@ def _row(contest: SystemContest, name: str) -> tuple[str, ...]:
     )
 
 
-def _has_best(contest: SystemContest) -> bool:
-    return any(near_best(pool) is not None for pool in contest.pools)
+def _until(
+    contest: SystemContest, name: str, of: Callable[[SearchScore], float | None], goal: Callable[[Pool], float | None]
+) -> str:
+    """`goal`: the value that is waited for; None: no trial of the pool has it."""
+    found = _middle(contest.runs[name], of)
+    there = any(goal(pool) is not None for pool in contest.pools)
+    return NEVER if found is None and there else texts.duration(found)
 
 
 def _middle(runs: Sequence[Searched], of: Callable[[SearchScore], float | None]) -> float | None:
@@ -132,6 +142,8 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "task": contest.recording.task,
         "metric": contest.recording.metric,
         "goal": contest.recording.goal,
+        "target": contest.recording.target,
+        "leftOut": contest.recording.left_out,
         "trials": len(contest.pools[0].trials),
         "searches": len(contest.pools),
         "gpus": place.gpus,

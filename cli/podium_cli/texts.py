@@ -81,5 +81,29 @@ def search(recording: Recording) -> str:
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
+def target(recording: Recording) -> str:
+    """What a heading adds of the column TARGET, which is there where there is a target."""
+    if recording.target is None:
+        return ""
+    way = "more" if recording.maximize else "less"
+    return f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {way}."
+
+
+def left_out(recording: Recording, rest: str) -> str:
+    """What a heading adds where the curves are not those of all trials of a search; `rest`: what the others are for."""
+    if not recording.left_out:
+        return ""
+    every = recording.left_out + len(recording.trials)
+    why = "are not in these curves: they were not trained to their end"
+    if recording.left_out == 1:
+        why = "is not in these curves: it was not trained to its end"
+    return f" {recording.left_out} of {every} trials {why}; {rest}."
+
+
+def compared(recording: Recording) -> str:
+    """The same where policies are compared."""
+    return left_out(recording, "policies are compared on the others")
+
+
 def percent(part: float, whole: float) -> str:
     return NOTHING if whole <= 0 else f"{100 * part / whole:.0f} %"

@@ -1,19 +1,23 @@
 """`podium export`: the learning curves of a search as a file that `podium simulate` replays.
 
 What would another policy have done on my own search? Only trials that were trained to their end are written: where a
-cut one would have ended nobody knows.
+cut one would have ended nobody knows. How many are left out is in the file, so that every replay of it says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+from bisect import bisect
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 
 from podium.curves import observations
 from podium.curves.wire import to_wire
 from podium.domain.phase import TrialPhase
-from podium.schema.trial import HyperParamTrial
+from podium.schema.trial import CurvePoint, HoldInterval, HyperParamTrial
 from podium.simulation.recorded import RecordedTrial, Recording, lines
 from podium.simulation.sources import reads_as_lines
 from podium_cli import texts
@@ -23,6 +27,10 @@ from podium_cli.contents import SAYS
 from podium_cli.exits import CliError, Exit
 from podium_cli.output import write
 from podium_cli.picture import JobPicture
+
+LITTLE = (
+    0.01  # of a trial's training: what its record may lack; of its usual pace: values that come faster came at once
+)
 
 
 def add(commands: Commands) -> None:
@@ -50,9 +58,8 @@ def _run(arguments: argparse.Namespace) -> Exit:
         raise CliError(Exit.FAILED, "NothingToExport", _nothing(seen))
     output: Path = arguments.output or Path(f"{found.task}.jsonl")
     write(output, "".join(f"{line}\n" for line in lines(found)))
-    left = len(seen.trials) - len(found.trials)
-    rest = "that was not trained to its end is" if left == 1 else "that were not trained to their end are"
-    print(f"{output}: {texts.count(len(found.trials), 'trial')}; {left} {rest} left out.")
+    rest = "that was not trained to its end is" if found.left_out == 1 else "that were not trained to their end are"
+    print(f"{output}: {texts.count(len(found.trials), 'trial')}; {found.left_out} {rest} left out.")
     return Exit.OK
 
 
@@ -73,12 +80,13 @@ def _nothing(seen: JobPicture) -> str:
 
 
 def recording_of(seen: JobPicture) -> Recording:
-    """The trials that succeeded, by number; time = GPU seconds of training, spread evenly over the steps."""
+    """The trials that succeeded, by number; time = GPU seconds of training (`_seconds`)."""
     spec = seen.job.spec
     whole = [t for t in seen.trials if t.status.phase is TrialPhase.SUCCEEDED]
     trials = tuple(r for t in whole if (r := _recorded(t, spec.gpus.per_trial, seen.maximize)) is not None)
     name = seen.job.metadata.name
-    return Recording(name, name.partition("-")[0], spec.objective.metric, seen.maximize, spec.objective.target, trials)
+    family, target, left = name.partition("-")[0], spec.objective.target, len(seen.trials) - len(trials)
+    return Recording(name, family, spec.objective.metric, seen.maximize, target, trials, left)
 
 
 def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTrial | None:
@@ -88,12 +96,35 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
     trained = (status.gpu_seconds - status.losses.gpu_seconds) / max(1, width)
     if not points:
         return None
-    pace = trained / points[-1].step if trained > 0.0 else 1.0
     return RecordedTrial(
         trial.metadata.name,
         MappingProxyType(dict(trial.spec.parameters)),
-        tuple(p.step * pace for p in points),
+        _seconds(points, status.holds, trained),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
         observations.from_status(status.observations),
     )
+
+
+def _seconds(points: Sequence[CurvePoint], holds: Sequence[HoldInterval], trained: float) -> tuple[float, ...]:
+    """At each point: how long the trial had held its GPUs at the time of it, and at the last all that it `trained`, so
+    that it is as long as it was. What its starts took is part of that.
+
+    Spread evenly over the steps where that is not known: the turns on record (the last 512, those that have ended) are
+    not what it trained, as some are no longer there or something was lost and done again; or values came at once that
+    were not trained at once, from a script that keeps back what it prints.
+    """
+    pace = trained / points[-1].step if trained > 0.0 else 1.0
+    even = tuple(point.step * pace for point in points)
+    turns = sorted((hold.start.timestamp(), hold.end.timestamp()) for hold in holds if hold.end is not None)
+    until = list(accumulate((end - start for start, end in turns), initial=0.0))  # the end of so many turns
+    if not trained > 0.0 or abs(until[-1] - trained) > LITTLE * trained:
+        return even
+    held = []
+    for point in points[:-1]:
+        begun = bisect(turns, (point.time, math.inf))
+        rest = max(0.0, turns[begun - 1][1] - point.time) if begun else 0.0
+        held.append((until[begun] - rest) * trained / until[-1])
+    found = (*held, trained)
+    gaps = zip(pairwise((0.0, *found)), pairwise((0.0, *even)), strict=True)
+    return found if all(b - a >= LITTLE * (usual - last) for (a, b), (last, usual) in gaps) else even

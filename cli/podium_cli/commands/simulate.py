@@ -6,6 +6,7 @@ Without a file it runs on curves of the example that are part of Podium.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -57,6 +58,7 @@ def add(commands: Commands) -> None:
             podium simulate curves/ --seeds 5 --suspend 30 --resume 30
             podium simulate search.jsonl.gz -o json
             podium simulate search.csv --goal minimize --system --nodes 2
+            podium simulate runs/ --metric val_acc --target 0.9
             podium simulate --system --method cuda-checkpoint --memory 64Gi
             podium simulate --gpus 8 --nodes 2 --report simulation.html
             podium simulate --system --nodes 2 --drain node-1@3600-7200
@@ -65,6 +67,8 @@ def add(commands: Commands) -> None:
         cluster=False,
     )
     curves(parser)
+    text = "that a search is after, of curves that name none, as CSV and TensorBoard; TARGET is the time until then"
+    parser.add_argument("--target", type=float, metavar="VALUE", help=f"{text} (default: none)")
     machine(parser, switch=4.0)
     parser.add_argument("--trials", type=int, default=64, metavar="N", help="trials of a search (default: 64)")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="searches drawn from a file (default: 3)")
@@ -133,13 +137,13 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if several is not None:
         memory = _of_a_trial(arguments)
         place = place_of(arguments, _method(arguments, memory))
-        return arrivals.run(arguments, names, several, place, memory, recordings(arguments))
+        return arrivals.run(arguments, names, several, place, memory, _recordings(arguments))
     if arguments.system or arguments.report is not None:
         return _run_system(arguments, names)
     _needs_no_system(arguments)
     where = _machine(arguments)
     try:
-        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in recordings(arguments)]
+        found = [contest(r, names, where, arguments.seeds, arguments.trials) for r in _recordings(arguments)]
     except RecordingError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.output == "json":
@@ -165,7 +169,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
     memory, seeds, size = _of_a_trial(arguments), arguments.seeds, arguments.trials
     where = place_of(arguments, _method(arguments, memory))
     try:
-        found = [system_contest.contest(r, names, where, seeds, size, memory) for r in recordings(arguments)]
+        found = [system_contest.contest(r, names, where, seeds, size, memory) for r in _recordings(arguments)]
     except SimulationError as error:
         raise CliError(Exit.FAILED, error.code, str(error)) from error
     if arguments.report is not None:
@@ -276,6 +280,24 @@ def _policies(names: Sequence[str]) -> Sequence[str]:
         except PolicyError as error:
             raise CliError(Exit.USAGE, error.code, f"--policy {name}: {error}") from error
     return names
+
+
+def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
+    """With --target, where curves say none; `plan` has its job's own."""
+    target: float | None = arguments.target
+    if target is not None and not math.isfinite(target):
+        text = f"--target: {target:g} is no value that a trial could reach; give a finite number, or leave it out"
+        raise CliError(Exit.USAGE, "BadTarget", text)
+    found = recordings(arguments)
+    if target is None:
+        return found
+    asked = any(recording.target is None for recording in found)
+    for recording in found:
+        if not asked and recording.target != target:
+            text = f"--target: {target:.10g} is without effect: {recording.task} says itself that its target is"
+            text += f" {recording.target:.10g}; leave --target out, or correct the header of its file"
+            raise CliError(Exit.USAGE, "TargetWithoutEffect", text)
+    return tuple(replace(one, target=target) if one.target is None else one for one in found)
 
 
 def recordings(arguments: argparse.Namespace, maximize: bool = True) -> tuple[Recording, ...]:

@@ -1,8 +1,8 @@
 """Recorded learning curves of real training runs, as files: one task a file, gzip or plain JSON lines.
 
-The first line is the header (task, metric, goal, target), each further line a trial: its cumulative training seconds,
-step and validation value at every evaluation; null where a value was not finite; of additional metrics what the
-trial's status has. Read by the benchmark and the tests.
+The first line is the header (task, metric, goal, target, and how many trials of the search are left out), each further
+line a trial: its cumulative training seconds, step and validation value at every evaluation; null where a value was not
+finite; of additional metrics what the trial's status has. Read by the benchmark and the tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +29,7 @@ from podium.schema.trial import Observation
 
 GOALS = ("maximize", "minimize")
 MOST_SECONDS = 1e8  # of a trial, three years: clocks of 64 of them in a row still tell microseconds apart
+MOST_LEFT_OUT = 10**9  # trials: a number that headings can show
 EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its seconds count evaluations)
 
 
@@ -64,6 +65,7 @@ class Recording:
     maximize: bool
     target: float | None
     trials: tuple[RecordedTrial, ...]
+    left_out: int = 0  # further trials of the search, of which nobody knows where they would have ended
 
     @property
     def goal(self) -> str:
@@ -74,7 +76,7 @@ class Recording:
         seen: dict[str, RecordedTrial] = {}
         for trial in self.trials:
             seen.setdefault(json.dumps(dict(trial.hparams), sort_keys=True), trial)
-        return Recording(self.task, self.family, self.metric, self.maximize, self.target, tuple(seen.values()))
+        return replace(self, trials=tuple(seen.values()))
 
 
 def is_packed(path: Path) -> bool:
@@ -130,6 +132,10 @@ def parse(lines: Iterable[str], name: str) -> Recording:
         raise RecordingError(f"{name}: a header {text}; give task, metric, and goal: maximize or minimize")
     if not isinstance(target := header.get("target"), int | float | None) or not _finite(target):
         raise RecordingError(f"{name}: target is {target!r}; give a number, or null for none")
+    left_out = header.get("left_out", 0)
+    if type(left_out) is not int or not 0 <= left_out <= MOST_LEFT_OUT:
+        text = f"left_out is {left_out!r}; give how many trials of the search are not in the file, 0 to {MOST_LEFT_OUT}"
+        raise RecordingError(f"{name}: {text}, or no left_out for none")
     # "no wall time recorded: seconds = evaluation index"
     scale = EVALUATION_SECONDS if "no wall time" in str(header.get("note")) else 1.0
     maximize = header["goal"] == "maximize"
@@ -137,7 +143,7 @@ def parse(lines: Iterable[str], name: str) -> Recording:
         _trial(record, maximize, scale, f"{name}, line {i}") for i, record in enumerate(records[1:], start=2)
     )
     family = name.partition(".")[0].partition("-")[0]
-    return Recording(header["task"], family, header["metric"], maximize, target, trials)
+    return Recording(header["task"], family, header["metric"], maximize, target, trials, left_out)
 
 
 def _record(line: str, name: str, number: int) -> dict[str, Any]:
@@ -231,6 +237,8 @@ def _observed(record: dict[str, Any], where: str) -> tuple[Observed, ...]:
 def lines(recording: Recording) -> Iterator[str]:
     """What `parse` reads back as the same recording; a value that was not finite is null."""
     header = {"task": recording.task, "metric": recording.metric, "goal": recording.goal, "target": recording.target}
+    if recording.left_out:
+        header["left_out"] = recording.left_out
     yield json.dumps(header)
     for trial in recording.trials:
         values = [None if diverged(v) else v for v in trial.values]

@@ -44,10 +44,60 @@ def test_times_are_gpu_seconds_without_what_was_lost() -> None:
     assert dict(mine.hparams) == trial["spec"]["parameters"]
 
 
+TURNS = [(0, 10), (50, 70)]  # seconds after BEGIN
+TIMES = [4, 8, 55, 68]  # of values at steps 1, 2, 3 and 4
+EVEN = (7.5, 15.0, 22.5, 30.0)
+SECONDS = {
+    "held until then, the last to the end": (TURNS, TIMES, 30.0, 0.0, (4.0, 8.0, 15.0, 30.0)),
+    "printed as it was frozen, read later": (TURNS, [4, 10.5, 55, 68], 30.0, 0.0, (4.0, 10.0, 15.0, 30.0)),
+    "a moment was lost, as it saved": (TURNS, TIMES, 30.0, 0.15, (3.98, 7.96, 14.925, 29.85)),
+    "it did some steps again": (TURNS, TIMES, 30.0, 10.0, (5.0, 10.0, 15.0, 20.0)),
+    "a turn is no longer on record": (TURNS[1:], TIMES, 30.0, 0.0, EVEN),
+    "a turn that nobody ended": ([TURNS[0], (50, None)], TIMES, 30.0, 0.0, EVEN),
+    "values that came at once": (TURNS, [4, 60, 60.001, 60.002], 30.0, 0.0, EVEN),
+    "values from before its turns": (TURNS, [-4, -3, -2, -1], 30.0, 0.0, EVEN),
+    "no GPU": ([], TIMES, 0.0, 0.0, (1.0, 2.0, 3.0, 4.0)),
+}
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize(("turns", "times", "used", "lost", "seconds"), SECONDS.values(), ids=SECONDS)
+def test_times_are_those_that_it_held_its_gpus(
+    turns: list[tuple[float, float | None]],
+    times: list[float],
+    used: float,
+    lost: float,
+    seconds: tuple[float, ...],
+    width: int,
+) -> None:
+    def moment(after: float) -> str:
+        return (BEGIN + timedelta(seconds=after)).isoformat()
+
+    objects = search_at(600.0)
+    next(o for o in objects if o["kind"] == "HyperParamJob")["spec"]["gpus"] = {"perTrial": width}
+    trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
+    gpus = [f"GPU-{place}" for place in range(width)]
+    begun = [{"gpus": gpus, "node": "n", "start": moment(start)} for start, _ in turns]
+    ended = [{} if end is None else {"end": moment(end)} for _, end in turns]
+    trial["status"] |= {
+        "gpuSeconds": used * width,
+        "losses": {"gpuSeconds": lost * width},
+        "holds": [one | end for one, end in zip(begun, ended, strict=True)],
+        "curve": {
+            "points": [
+                {"step": step, "value": 0.5, "time": BEGIN.timestamp() + time} for step, time in enumerate(times, 1)
+            ]
+        },
+    }
+    found = recording_of(picture_of(objects, None, None, BEGIN))
+    assert next(t for t in found.trials if t.name == "digits-3").seconds == pytest.approx(seconds)
+
+
 def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = search_at(600.0)
     next(o for o in objects if o["metadata"]["name"] == "digits-3")["status"]["phase"] = "EarlyStopped"
-    assert len(recording_of(picture_of(objects, None, None, BEGIN)).trials) == 11
+    found = recording_of(picture_of(objects, None, None, BEGIN))
+    assert (len(found.trials), found.left_out) == (11, 1)
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED
     assert "NothingToExport: of 12 trials of digits none was trained to its end" in capsys.readouterr().err
@@ -83,6 +133,7 @@ def test_one_of_a_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": kept}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.OK
     assert "x.jsonl: 1 trial; 1 that was not trained to its end is left out." in capsys.readouterr().out
+    assert load(tmp_path / "x.jsonl").left_out == 1
 
 
 ENDS = [

@@ -73,6 +73,17 @@ def test_the_figures_by_hand(curves: Path, capsys: pytest.CaptureFixture[str]) -
     assert search["fifo"]["suspensions"] == 0
 
 
+def test_curves_of_a_part_of_a_search(curves: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    head, rest = curves.read_text().split("\n", 1)
+    curves.write_text(json.dumps(json.loads(head) | {"left_out": 3}) + "\n" + rest)
+    command = ["plan", str(JOB), str(curves), "--gpus", "2", "--seeds", "1"]
+    assert main.run(command) is Exit.OK
+    told = "(val_acc, larger is better). 3 of 4 trials are not in these curves: they were not trained to their end; the"
+    assert f"{told} forecast is made from the others.\n" in capsys.readouterr().out
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)["leftOut"] == 3
+
+
 def test_why_the_searches_end_is_said(curves: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = [str(curves), "--gpus", "2", "--seeds", "2"]
     assert main.run(["plan", str(JOB), *plan]) is Exit.OK

@@ -179,6 +179,103 @@ def test_a_goal_against_what_the_curves_say_themselves(
     assert ["larger" in line for line in told_of] == [True, True, False], "each table says its own"
 
 
+LOSS = "trial,step,value,seconds\nslow,1,0.9,10\nslow,2,0.4,20\nslow,3,0.3,30\n"
+WAYS = {"replay": [], "system": ["--system"], "jobs": ["--system", "--jobs", "2"]}
+ONE_GPU = ["--gpus", "1", "--policy", "fifo", "--seeds", "1", "--suspend", "0", "--resume", "0"]
+TARGETS = {
+    "a loss": ("minimize", "0.4", "until value is 0.4 or less.", 20.0),
+    "an accuracy": ("maximize", "0.5", "until value is 0.5 or more.", 10.0),
+    "no trial has it": ("minimize", "-0.25", "until value is -0.25 or less.", None),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("goal", "target", "told", "seconds"), TARGETS.values(), ids=TARGETS)
+def test_a_target_for_curves_that_name_none(
+    way: str,
+    goal: str,
+    target: str,
+    told: str,
+    seconds: float | None,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "loss.csv"
+    path.write_text(LOSS)
+    command = ["simulate", str(path), "--goal", goal, *ONE_GPU, *WAYS[way]]
+    assert main.run([*command, "--target", target, "-o", "json"]) is Exit.OK
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["target"] == float(target)
+    (fifo,) = found["policies"]
+    first = {
+        "replay": lambda: fifo,
+        "system": lambda: fifo["searches"][0],
+        "jobs": lambda: fifo["rounds"][0]["jobs"][0],
+    }
+    reached = first[way]()["targetSeconds"]
+    # a pod of the simulated system needs some seconds until it trains
+    assert reached == (None if seconds is None else pytest.approx(seconds, abs=0.0 if way == "replay" else 5.0))
+    assert main.run([*command, "--target", target]) is Exit.OK
+    heading, names, row = capsys.readouterr().out.splitlines()[:3]
+    assert heading.endswith(f" TARGET: {told}")
+    place = names.index("TARGET") + len("TARGET")
+    none = {"replay": "–", "system": "–", "jobs": "never"}[way]
+    assert row[:place].endswith(" s" if seconds is not None else none), "its column ends there"
+    assert main.run(command) is Exit.OK
+    assert "TARGET" not in capsys.readouterr().out, "and is not there without one"
+
+
+def test_each_recording_without_a_target_gets_it(
+    curves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "loss.csv").write_text(TABLE)
+    few = ["--policy", "fifo", "--seeds", "1", "--target", "0.9", "-o", "json"]
+    assert main.run(["simulate", str(tmp_path), *few]) is Exit.OK
+    assert [found["target"] for found in json.loads(capsys.readouterr().out)] == [0.85, 0.9], "a header knows better"
+    assert main.run(["simulate", "--trials", "2", *few]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)[0]["target"] == 0.9, "our own curves have none"
+    assert main.run(["simulate", curves, *few[:-3], "0.85"]) is Exit.OK, "it is what the header says"
+
+
+BAD_TARGETS = [
+    ("0.9", "TargetWithoutEffect: --target: 0.9 is without effect: late says itself that its target is 0.85; leave --"),
+    ("nan", "BadTarget: --target: nan is no value that a trial could reach; give a finite number, or leave it out"),
+    ("-1e999", "BadTarget: --target: -inf is no value that a trial could reach; give a finite number"),
+]
+
+
+@pytest.mark.parametrize("system", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("target", "told"), BAD_TARGETS, ids=[row[0] for row in BAD_TARGETS])
+def test_a_target_that_is_none(
+    target: str, told: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["simulate", curves, f"--target={target}", "--policy", "fifo", *system]) is Exit.USAGE
+    assert told in capsys.readouterr().err
+
+
+LEFT_OUT = [
+    (0, ""),
+    (1, " 1 of 4 trials is not in these curves: it was not trained to its end; policies are compared on the others."),
+    (18, " 18 of 21 trials are not in these curves: they were not trained to their end; policies are"),
+]
+
+
+@pytest.mark.parametrize("system", [[], ["--system"], ["--system", "--jobs", "2"]], ids=["replay", "system", "jobs"])
+@pytest.mark.parametrize(("left", "told"), LEFT_OUT, ids=[str(row[0]) for row in LEFT_OUT])
+def test_the_heading_says_how_many_trials_are_in_no_curve(
+    left: int, told: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, rest = Path(curves).read_text().split("\n", 1)
+    Path(curves).write_text(json.dumps(json.loads(head) | {"left_out": left}) + "\n" + rest)
+    command = ["simulate", curves, "--policy", "fifo", "--seeds", "1", *system]
+    assert main.run(command) is Exit.OK
+    heading = capsys.readouterr().out.splitlines()[0]
+    assert told in heading
+    assert ("not trained to" in heading) is bool(left)
+    assert main.run([*command, "-o", "json"]) is Exit.OK
+    assert json.loads(capsys.readouterr().out)[0]["leftOut"] == left
+
+
 REAL = Path(__file__).parents[1] / "core" / "event_files"
 WITHOUT_EFFECT = [[], ["lines"], ["table"], ["folder"], ["lines", "table"]]
 

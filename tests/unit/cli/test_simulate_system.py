@@ -136,11 +136,13 @@ def test_an_agent_that_is_often_silent_costs_time(capsys: pytest.CaptureFixture[
 
 def test_the_report_is_one_file_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "own.html"
-    command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path)]
+    command = ["simulate", *SHORT, "--policy", "round_robin", "--report", str(path), "--target", "0.5"]
     assert main.run(command) is Exit.OK
     assert f"{path}: who was trained when" in capsys.readouterr().out
     page = path.read_text(encoding="utf-8")
     assert "Content-Security-Policy" in page
+    assert "TARGET: until val_acc is 0.5 or more." in page
+    assert ">Target</th>" in page
     assert not re.search(r"(?:src|href)=|url\(|@import|<script", page)
     assert page.count("<svg") == 1 + 2 + 2, "best so far, regret and overhead, a Gantt chart a policy"
     bars = re.findall(r"digits_example-(\d+) held it for", page)

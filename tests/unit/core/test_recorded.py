@@ -57,6 +57,21 @@ def test_what_is_no_array_of_numbers(given: dict[str, Any], told: str) -> None:
     assert str(caught.value).startswith(told)
 
 
+def test_what_is_left_out_is_read_back_and_an_older_file_left_out_nothing() -> None:
+    found = read(TRIAL, TRIAL | {"trial": "again"}, header=HEADER | {"left_out": 18})
+    assert found.left_out == found.distinct().left_out == 18
+    assert parse(lines(found), "x.jsonl") == found
+    whole = read(TRIAL)
+    assert whole.left_out == 0
+    assert "left_out" not in next(lines(whole))
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.0, "1", True, None, 10**9 + 1, LONG], ids=lambda wrong: str(wrong)[:12])
+def test_a_left_out_that_is_no_number_of_trials(wrong: object) -> None:
+    with pytest.raises(RecordingError, match=r"x.jsonl: left_out is .*; give how many trials of the search are not in"):
+        read(TRIAL, header=HEADER | {"left_out": wrong})
+
+
 @pytest.mark.parametrize("target", [LONG, float("inf"), float("nan")], ids=["long", "inf", "nan"])
 def test_a_target_that_is_not_finite(target: float) -> None:
     with pytest.raises(RecordingError, match=r"x.jsonl: target is .*; give a number"):
