@@ -5,17 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
 
 from podium_cli.exits import CliError, Exit
 
+WIDEST = 10_000  # columns: no table is
+
 
 def show(table: RenderableType) -> None:
-    """As wide as it is: a terminal wraps, a pipe must not lose a column."""
+    """A table none of whose columns wraps is never cut: where it is wider than the terminal its columns are closer
+    together, and what is too wide then the terminal wraps, as it does kubectl's. A pipe has no width.
+    """
     console = Console()
-    if console.is_terminal:
-        console.print(table)
-    else:
-        Console(width=10_000, highlight=False).print(table)
+    if not console.is_terminal:
+        Console(width=WIDEST, highlight=False).print(table)
+        return
+    if isinstance(table, Table) and all(column.no_wrap for column in table.columns):
+        if whole_width(table) > console.width:
+            table.padding = (0, 1, 0, 0)
+        console.width = max(console.width, whole_width(table))
+    console.print(table)
+
+
+def whole_width(table: Table) -> int:
+    """Columns of a terminal in which nothing of it is cut."""
+    wide = Console(width=WIDEST)
+    return Measurement.get(wide, wide.options, table).maximum
 
 
 def write(path: Path, content: str, option: str = "--output") -> None:

@@ -24,23 +24,22 @@ def heading(contest: Contest) -> str:
 
 
 def table(contest: Contest) -> Table:
-    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best; TARGET, of
-    curves that have one: until a value as good as it, a dash where no trial has any.
+    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best, or of curves
+    that have a target TARGET: until one as good as that, a dash where no trial has any.
     """
-    found, aims = Table(box=None, pad_edge=False, header_style="bold"), contest.recording.target is not None
-    names = ("POLICY", "BEST DONE", "X FIFO", "WORST", "NEAR BEST", "X FIFO", *(("TARGET",) if aims else ()))
-    for name in (*names, "REGRET", "GPU TIME", "SWITCHES"):
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    soon, until = ("NEAR BEST", "a1") if contest.recording.target is None else ("TARGET", "a")
+    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHES"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
-        done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, "a1")
+        done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, until)
         found.add_row(
             name,
             texts.duration(contest.typical(name, "b")),
             _ratio(done, 0),
             _ratio(done, 1),
-            texts.duration(contest.typical(name, "a1")),
+            texts.duration(contest.typical(name, until)),
             _ratio(near, 0),
-            *((texts.duration(contest.typical(name, "a")),) if aims else ()),
             texts.number(contest.typical(name, "c"), 3),
             texts.duration(contest.typical(name, "gpu")),
             f"{100 * fmean(s.over for s in contest.scores[name].values()):.1f} %",

@@ -28,9 +28,7 @@ from podium_cli.exits import CliError, Exit
 from podium_cli.output import write
 from podium_cli.picture import JobPicture
 
-LITTLE = (
-    0.01  # of a trial's training: what its record may lack; of its usual pace: values that come faster came at once
-)
+LITTLE = 0.01  # of its training a record may lack; values that come in so little of the usual time came at once
 
 
 def add(commands: Commands) -> None:
