@@ -24,7 +24,7 @@ def heading(contest: Contest) -> str:
 
 
 def table(contest: Contest) -> Table:
-    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best, or of curves
+    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best; of curves
     that have a target TARGET: until one as good as that, a dash where no trial has any.
     """
     found = Table(box=None, pad_edge=False, header_style="bold")
