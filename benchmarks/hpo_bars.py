@@ -22,6 +22,7 @@ RIVALS = (
     "hyperband",
     "hyperband_stop",
     "hyperband_async",
+    "hyperband_async_stop",
     "pop",
     "pop_suspend",
 )

@@ -15,7 +15,7 @@ from podium.simulation.metrics import Score, Uses
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-BASES = ("round_robin", "slaq")
+BASES = {"round_robin": "rr", "slaq": "slaq"}  # and what they are called where there is little room
 # (d), GPU seconds until (b) by use
 USES: Mapping[str, Callable[[Uses], float]] = {
     "trained": lambda u: u.best + u.completed + u.begun,
@@ -107,9 +107,13 @@ def _plain(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def table(runs: Sequence[Run], family: str) -> str:
-    """Markdown: one row a policy; geometric means against fifo with 95 % bootstrap intervals and (the worst run)."""
+    """Markdown: one row a policy; geometric means against fifo with 95 % bootstrap intervals and (the worst run). Those
+    of `BASES` that have not run are not told of.
+    """
     found = by_entrant(runs, family)
-    head = ["policy", "a", "b", "c", "a1", "b against rr, slaq", "GPU s to b", "plan", "switches", "wait in H"]
+    bases = [base for base in BASES if base in found]
+    against = [f"b against {', '.join(BASES[base] for base in bases)}"] if bases else []
+    head = ["policy", "a", "b", "c", "a1", *against, "GPU s to b", "plan", "switches", "wait in H"]
     lines = ["| " + " | ".join(head) + " |", "| --- " * len(head) + "|"]
     for name in found:
         plain = _plain(found[name].values())
@@ -118,8 +122,9 @@ def table(runs: Sequence[Run], family: str) -> str:
             cells.append(_cell(ratio(found, name, "fifo", metric)))
         near = ratio(found, name, "fifo", "a1")
         cells.append(f"{near.mean:.2f} ({near.worst:.2f})" if near else "")
-        against = [ratio(found, name, base, "b") if base in found else None for base in BASES]
-        cells.append(", ".join(f"{value.mean:.2f}" for value in against if value))
+        if bases:
+            values = [ratio(found, name, base, "b") for base in bases]
+            cells.append(", ".join(f"{value.mean:.2f}" for value in values if value))
         spent = ratio(found, name, "fifo", "gpu")
         cells.append(f"{1 / spent.mean:.2f}" if spent else "")
         cells += [f"{plain['plan']:.2f}", f"{100 * plain['switch_share']:.1f} %", f"{plain['wait']:.1f}"]

@@ -57,6 +57,7 @@ ENTRANTS: Mapping[str, Entrant] = {
     "hyperband": Entrant(lambda _: Hyperband()),
     "hyperband_stop": Entrant(lambda _: Hyperband(on_cut="stop")),
     "hyperband_async": Entrant(lambda _: Hyperband(mode="async")),
+    "hyperband_async_stop": Entrant(lambda _: Hyperband(mode="async", on_cut="stop")),
     "pop": Entrant(lambda _: Pop()),
     "pop_suspend": Entrant(lambda _: Pop(on_cut="suspend")),
     "envelope": Entrant(lambda _: Envelope(), DEFAULT_RULES),

@@ -1,9 +1,9 @@
 """Keep a curve small for ever, without a restart ever changing what is kept.
 
-Called by the agent for each batch of new points. The kept points are: the first, the first of a positive step, the
-best, the last, and the last point of each cell of a geometric grid of steps. The grid is a function of the first
-positive and the last step alone, which are always kept, and a coarser grid's cells are unions of a finer one's; so
-thin(thin(c) + p) == thin(c + p) exactly.
+Called by the agent for each batch of new points. At most LIMIT of them stay, which bounds what "the whole curve" costs
+whoever reads it. The kept points are: the first, the first of a positive step, the best, the last, and the last point
+of each cell of a geometric grid of steps. The grid is a function of the first positive and the last step alone, which
+are always kept, and a coarser grid's cells are unions of a finer one's; so thin(thin(c) + p) == thin(c + p) exactly.
 """
 
 from __future__ import annotations

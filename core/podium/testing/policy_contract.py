@@ -47,6 +47,39 @@ def _search() -> Case:
     return job, live, make_snapshot(jobs=[job], trials=trials)
 
 
+def _race(value: Callable[[int, float], float], maximize: bool = True) -> Case:
+    """Eight trials of 24 steps, `value` of each after a part of its training. Four are complete and the others have
+    come a third of the way or further, so that every policy judges; trial 7, the best one, looks no better at first.
+    """
+    steps = 24
+    job = make_job(maximize=maximize, max_trials=8, max_steps=float(steps))
+    trials = []
+    for i, shown in enumerate((steps, steps, steps, steps, 8, 12, 16, 20)):
+        live_phase = TrialPhase.RUNNING if i % 2 else TrialPhase.SUSPENDED
+        phase = TrialPhase.SUCCEEDED if shown == steps else live_phase
+        curve = [value(i, step / steps) for step in range(1, shown + 1)]
+        trials.append(make_trial(i, values=curve, gpus=["gpu-0"], phase=phase, gpu_seconds=float(shown)))
+    live = tuple(t for t in trials if t.phase not in FINAL)
+    return job, live, make_snapshot(jobs=[job], trials=trials)
+
+
+def _plateau(number: int, part: float) -> float:
+    """Flat, and nearly alike; trial 7 rises after half of its training."""
+    return 0.30 + 0.01 * (number % 3) + (max(0.0, part - 0.5) if number == 7 else 0.0)
+
+
+def _warm_up(number: int, part: float) -> float:
+    """A loss that is worse until 0.4 of the training than at its start, and better then; the faster it gets worse, the
+    better it ends.
+    """
+    return 2.3 + (1.0 + 0.2 * number) * part * (0.4 - part)
+
+
+def _late_crosser(number: int, part: float) -> float:
+    """All rise at once and level off; trial 7 starts slowly and crosses them at about three quarters."""
+    return part * part if number == 7 else (0.50 + 0.01 * number) * (1.0 - math.exp(-8.0 * part))
+
+
 _HUGE = 1.7976931348623157e308
 CASES: Mapping[str, Case] = MappingProxyType(
     {
@@ -55,6 +88,10 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "empty curves": _case((), (), ()),
         "ordinary": _case((0.1, 0.5, 0.7, 0.8), (0.1, 0.2, 0.3), (0.1,), (0.2, 0.9, 0.9)),
         "search": _search(),
+        "plateau": _race(_plateau),
+        "warm-up": _race(_warm_up, maximize=False),
+        "late crosser": _race(_late_crosser),
+        "late crosser, minimised": _race(lambda number, part: -_late_crosser(number, part), maximize=False),
         "minimise": _case((2.3, 1.0, 0.5), (2.3, 2.2, 2.1), (2.3,), maximize=False),
         "alike": _case((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
         "nan": _case((math.nan,), (0.1, math.nan, 0.3), (0.1, 0.2, math.nan), (0.1, 0.2, 0.3)),

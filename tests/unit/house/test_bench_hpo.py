@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from podium.policies.registry import _TABLE, NAMES, create
+from podium.simulation.pools import Machine
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -14,6 +18,16 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 @pytest.fixture
 def bars(load_script: Callable[[Path], ModuleType]) -> ModuleType:
     return load_script(BENCHMARKS / "hpo_bars.py")
+
+
+@pytest.fixture
+def runs(load_script: Callable[[Path], ModuleType]) -> ModuleType:
+    return load_script(BENCHMARKS / "hpo_runs.py")
+
+
+@pytest.fixture
+def report(load_script: Callable[[Path], ModuleType], runs: ModuleType) -> ModuleType:
+    return load_script(BENCHMARKS / "hpo_report.py")  # imports the runs by name
 
 
 def line_of(report: str, text: str) -> str:
@@ -54,3 +68,30 @@ def test_bars_of_further_gpus_are_information(bars: ModuleType) -> None:
     assert "| 3 | at least 3.2 (4.04) | **no** |" in line_of(report, "(b) against fifo |")
     assert "| 0.02 | at most 0.05 (0.05) | ambition |" in line_of(report, "lost by the floor")
     assert bars.bars_beside({"digits": {"envelope": {"b": 3.0}}}, {}, 8) == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_word_of_each_setting_is_run(runs: ModuleType, name: str) -> None:
+    words = {key: one.kind for key, one in _TABLE[name].settings.items() if isinstance(one.kind, tuple)}
+    run = [entrant.make(None) for entered, entrant in runs.ENTRANTS.items() if entered != "oracle"]
+    for chosen in product(*words.values()):
+        assert create(name, dict(zip(words, chosen, strict=True))) in run
+
+
+def test_whoever_is_run_beside_the_envelope_is_its_rival(bars: ModuleType, runs: ModuleType) -> None:
+    """Not `hermes_cluster`: it is hermes by the planner's rule, not by that of its own definition."""
+    others = {"envelope", "envelope_no_floor", "hermes_cluster", "oracle"}
+    assert set(runs.ENTRANTS) == others | set(bars.RIVALS)
+
+
+@pytest.mark.parametrize(
+    ("bases", "told"), [(["round_robin", "slaq"], "b against rr, slaq"), (["slaq"], "b against slaq"), ([], None)]
+)
+def test_a_table_tells_of_those_that_were_run(
+    runs: ModuleType, report: ModuleType, bases: list[str], told: str | None
+) -> None:
+    found = runs.run_all(runs.jobs_of((), "own", 1, 6, ["fifo", *bases], Machine(2, runs.SHORT)), 1)
+    lines = [line.strip("| ").split(" | ") for line in report.table(found, "digits").splitlines()]
+    head, rows = lines[0], lines[2:]
+    assert [column for column in head if column.startswith("b against")] == ([told] if told else [])
+    assert [len(row) for row in rows] == [len(head)] * (1 + len(bases))
