@@ -164,6 +164,7 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
             order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
             in_effect=gpu.epoch == node.spec.epoch,
+            holder_in_order=holder is not None and holder.in_order and node.status.observed_epoch == node.spec.epoch,
             free_shares=max(0, shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,

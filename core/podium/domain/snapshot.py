@@ -127,6 +127,7 @@ class GpuView:
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
     order: tuple[TrialKey, ...] = ()  # the order in force
     in_effect: bool = False  # its agent has carried that very order out
+    holder_in_order: bool = False  # its holder was let in by that very order, though others may stand before it
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0

@@ -190,9 +190,10 @@ class _Choice:
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
         decide anew. Two holders keep their turn against it, as against any rival. One that cannot be frozen goes by no
-        order: it is asked to leave, and is no holder then. And where the order is in effect, one that works though it
-        is not the first was let in because those before it were not at their gates. Now that one of them is, the first
-        place was given when nobody could say who would be there first, and is no reason to throw the holder out.
+        order: it is asked to leave, and is no holder then. And where the order is in effect, or the holder was let in
+        by it, one that works though it is not the first was let in because those before it were not at their gates. Now
+        that one of them is, the first place was given when nobody could say who would be there first, and is no reason
+        to throw the holder out.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
@@ -216,7 +217,7 @@ class _Choice:
             return False
         if not holder.job.freezes:
             return True
-        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect for gpu in mine)
+        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.holder_in_order for gpu in mine)
 
     def _first(self, gpu: GpuView) -> Standing | None:
         for key in gpu.order:

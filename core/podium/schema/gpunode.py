@@ -43,6 +43,11 @@ class Holder(TrialRef):
     """The trial whose processes may work on the GPU now."""
 
     since: datetime = Field(description="when it got the GPU")
+    in_order: bool = Field(
+        False,
+        description="the order that this GPU follows is the one it was let in by: if it is not the first there, those "
+        "before it could not work then",
+    )
 
 
 class TrialState(StrEnum):

@@ -45,6 +45,18 @@ def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
     assert why(made, "job-0") == "MinimumRun"
 
 
+@pytest.mark.parametrize("policy", ["hermes", "envelope"])
+@pytest.mark.parametrize(("in_order", "first"), [(True, OLD), (False, NEW)])
+def test_who_was_let_in_before_those_first_in_the_order_could_work_keeps_its_turn(
+    policy: str, in_order: bool, first: int
+) -> None:
+    """NEW stands first and has come to its gate while OLD was starting: the order could not be carried out before."""
+    base = moment(policy, "ordered, its first turn", now=900.5)
+    gpu = replace(base.gpus[0], holder_in_order=in_order)
+    made = sound(replace(base, gpus=(gpu,)))
+    assert orders(made) == ({"gpu-0": ["job-0", "job-1"]} if first == OLD else {})
+
+
 @pytest.mark.parametrize("name", [name for name, (*_, holder, _, _) in MOMENTS.items() if holder == NEW])
 def test_until_it_has_had_it(name: str) -> None:
     assert orders(sound(moment("hermes", name, now=1010.0))) == {"gpu-0": ["job-0", "job-1"]}

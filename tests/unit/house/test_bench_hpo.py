@@ -80,7 +80,7 @@ def test_each_word_of_each_setting_is_run(runs: ModuleType, name: str) -> None:
 
 def test_whoever_is_run_beside_the_envelope_is_its_rival(bars: ModuleType, runs: ModuleType) -> None:
     """Not `hermes_cluster`: it is hermes by the planner's rule, not by that of its own definition."""
-    others = {"envelope", "envelope_no_floor", "hermes_cluster", "oracle"}
+    others = {"envelope", "envelope_no_floor", "envelope_turns", "hermes_cluster", "oracle"}
     assert set(runs.ENTRANTS) == others | set(bars.RIVALS)
 
 

@@ -176,6 +176,7 @@ class Trial:
     since: float = 0.0  # when the state began
     pod_since: float = 0.0
     held_since: float | None = None
+    let_in: tuple[tuple[TrialKey, ...] | None, ...] = ()  # the orders of its GPUs by which it got them last
     loads: float = 0.0  # seconds until its first step
     trained: float = 0.0  # seconds, until `trains_from`
     trains_from: float = 0.0
@@ -211,6 +212,11 @@ class Trial:
     @property
     def freezes(self) -> bool:
         return self.job.view.freezes
+
+    @property
+    def orders(self) -> tuple[tuple[TrialKey, ...] | None, ...]:
+        """Of its GPUs, as its agent knows them."""
+        return tuple([gpu.order for gpu in self.gpus])
 
     @property
     def switch(self) -> float | None:
