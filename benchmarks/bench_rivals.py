@@ -3,8 +3,9 @@
 Every contender is a process of its own that starts processes of the same training script, one a core at a time. The
 clock starts with the contender's process: imports, Ray's cluster, searcher and planner are in it. A contender is
 watched until its budget is over both since its start and since its first trial's start, then it is ended. Contenders
-take turns, each seed begins with another one. Writes benchmarks/results/bench-rivals.md and .png and prints
-`RESULT {json}`; the rivals live in an environment of their own (requirements-rivals.lock; the Makefile installs it).
+take turns, each seed begins with another one. Writes benchmarks/results/bench-rivals.md and .png (with another budget
+bench-rivals-SECONDSs) and prints `RESULT {json}`; the rivals live in an environment of their own
+(requirements-rivals.lock; the Makefile installs it).
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT / "benchmarks"
 JOB = ROOT / "examples" / "digits" / "job.yaml"
 PR_SET_CHILD_SUBREAPER = 36
+BUDGET = 20.0  # seconds on all cores
 LONGEST_START = 120.0  # seconds in which a contender must have started a trial
 CONTENDERS = {  # script, Podium's policy and search.algorithm
     "ray-asha": ("rivals_ray.py", "", ""),
@@ -47,7 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rivals", type=Path, default=ROOT / ".venv/rivals/bin/python", help="the rivals' Python")
     parser.add_argument("--seeds", type=int, default=10, help="searches of each contender (default: 10)")
-    parser.add_argument("--budget", type=float, default=20.0, help="seconds on all cores (default: 20)")
+    parser.add_argument("--budget", type=float, default=BUDGET, help=f"seconds on all cores (default: {BUDGET:g})")
     parser.add_argument("--trials", type=int, default=24, help="of a search at most (default: 24)")
     parser.add_argument("--work", type=int, default=40, help="train.py --work: how long an epoch takes (default: 40)")
     parser.add_argument("--cores", type=int, default=min(2, os.cpu_count() or 1), help="(default: 2)")
@@ -68,7 +70,15 @@ def main() -> None:
             runs[name].append(found)
             text = f"seed {seed}, {name}: {found.best(options.budget):.4f} after {options.budget:g} s, "
             print(f"{text}first trial after {found.start:.1f} s, {found.opened} trials opened", flush=True)
-    publish(runs, vars(options), versions(options.rivals))
+    publish(runs, vars(options) | named(options), versions(options.rivals))
+
+
+def named(options: argparse.Namespace) -> dict[str, str]:
+    """The command, and the files of its results: another budget has files of its own."""
+    if options.budget == BUDGET:
+        return {"command": "make bench-rivals", "name": "bench-rivals"}
+    budget = f"{options.budget:g}"
+    return {"command": f"python benchmarks/bench_rivals.py --budget {budget}", "name": f"bench-rivals-{budget}s"}
 
 
 def one_run(options: argparse.Namespace, name: str, seed: int) -> Run:

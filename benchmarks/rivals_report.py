@@ -83,7 +83,7 @@ def duel(mine: Sequence[float], theirs: Sequence[float]) -> Duel:
 
 
 def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versions: Mapping[str, str]) -> None:
-    budget, cores, seeds = options["budget"], options["cores"], options["seeds"]
+    budget, cores, seeds, name = options["budget"], options["cores"], options["seeds"], options["name"]
     at_budget = {name: [run.best(budget) for run in found] for name, found in runs.items()}
     trained = {name: [run.best_trained(budget) for run in found] for name, found in runs.items()}
     mine = [name for name in runs if name.startswith("podium")]
@@ -106,7 +106,7 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
     text = "\n".join(
         [
             "# The digits search by Ray Tune, Optuna and Podium on one machine\n",
-            f"`make bench-rivals` on {cores} of {os.cpu_count()} cores, {system}; {ran}.",
+            f"`{options['command']}` on {cores} of {os.cpu_count()} cores, {system}; {ran}.",
             f"{size}, {budget:g} s on {cores} cores = {budget * cores:g} core-seconds each.",
             "The clock starts with the contender's process: imports, Ray's own cluster, searcher and planner count.",
             "ray-asha: ASHA, Ray's default settings, actors reused. optuna: TPE and median pruner, as `create_study`",
@@ -126,13 +126,13 @@ def publish(runs: Mapping[str, Sequence[Run]], options: Mapping[str, Any], versi
             f"| --- |{' --- |' * len(runs)}",
             *(_seed(seed, at_budget) for seed in range(seeds)),
             *([f"\n{options['note']}"] if options["note"] else []),
-            "\n![best value against core-seconds](bench-rivals.png)\n",
+            f"\n![best value against core-seconds]({name}.png)\n",
             f"RESULT {json.dumps(result)}\n",
         ]
     )
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "bench-rivals.md").write_text(text, encoding="utf-8")
-    picture(runs, budget, cores, RESULTS / "bench-rivals.png")
+    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    picture(runs, budget, cores, RESULTS / f"{name}.png")
     print(text, end="")
 
 
