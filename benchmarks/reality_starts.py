@@ -20,6 +20,9 @@ from podium.schema.trial import HyperParamTrial
 from podium.simulation.system.scenario import PodFacts, Timing
 
 USUAL = Timing()
+ONE_LOOK = (
+    0.02  # seconds: of gates that ask so soon after one another the agent hears in one look, and goes by the order
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def starts(
         made[trial.spec.number] = moment(trial.metadata.creation_timestamp.timestamp(), end, gate)
         if ended not in stops:
             known[ended] = max(0.0, made[trial.spec.number] - USUAL.debounce - end)
-    gates = {n: gate for n, gate in _gates(trials, pods, made) if gate is not None}
+    gates = in_looks({n: gate for n, gate in _gates(trials, pods, made) if gate is not None}, trials, made)
     rhythm = usual_gap(trials)
     loads = {
         trial.spec.number: _load(trial, pods.get(trial.metadata.name, PodTimes(None)), rhythm)
@@ -96,6 +99,20 @@ def _gates(
             assert pod.gate is not None
             asked = moment(pod.gate, created, min(hold.start.timestamp() for hold in trial.status.holds))
         yield number, max(0.0, asked - created)
+
+
+def in_looks(
+    gates: Mapping[int, float], trials: Sequence[HyperParamTrial], made: Mapping[int, float]
+) -> Mapping[int, float]:
+    """The same, but those of one node whose gates asked within ONE_LOOK asked together, as the last of them did."""
+    asked = sorted((trials[number].status.node or "", made[number] + gate, number) for number, gate in gates.items())
+    looks: list[list[tuple[str, float, int]]] = []
+    for one in asked:
+        if looks and looks[-1][0][0] == one[0] and one[1] - looks[-1][0][1] <= ONE_LOOK:
+            looks[-1].append(one)
+        else:
+            looks.append([one])
+    return {number: look[-1][1] - made[number] for look in looks for _, _, number in look}
 
 
 def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None:
