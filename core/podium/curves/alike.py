@@ -228,5 +228,5 @@ def kernel(squares: Floats, columns: int) -> Floats:
 
 def alike(seen: Board, table: EqualTraining, live: NDArray[np.bool_]) -> Answers | None:
     """What the completed trials of this board tell of those that are `live`; None while too few have completed."""
-    memory = seen.keep(("alike", table.horizon), lambda: Alike(len(seen)))
+    memory = table.keep("alike", lambda: Alike(len(seen)))
     return memory.answer(seen, table, live)

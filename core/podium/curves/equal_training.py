@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from podium.curves.board import Board, Floats, moved
+from podium.curves.board import Board, Floats, Movable, moved
 from podium.curves.thinning import same_until
 from podium.curves.wire import diverged
 from podium.domain.snapshot import Point
@@ -78,13 +78,17 @@ class EqualTraining:
         self.content = moved(self.content, source, 0)
         self._first_cells = np.arange(0, len(source) * RUNGS, RUNGS)
         self.derived.clear()
-        self._kept.clear()
+        self._kept = {key: kept for key, kept in self._kept.items() if isinstance(kept, Movable)}
+        for other in self._kept.values():
+            other.move(source)
         self._complete = moved(self._complete, source, 0)
         self._curves = [() if row < 0 else self._curves[row] for row in source]
         self._tops = [[] if row < 0 else self._tops[row] for row in source]
 
     def keep(self, key: Hashable, make: Callable[[], T]) -> T:
-        """An object of the caller's that lives as long as these rows do; made when there is none."""
+        """An object of the caller's that lives as long as this table and moves with its rows, or is made anew where it
+        cannot (`Movable`).
+        """
         if key not in self._kept:
             self._kept[key] = make()
         found: T = self._kept[key]
