@@ -70,10 +70,6 @@ class Orders:
     def of(self, uuid: str) -> tuple[Entry, ...] | None:
         return None if self.gpus is None else self.gpus.get(uuid)
 
-    def on(self, gpus: Sequence[str]) -> tuple[tuple[TrialKey, ...], ...]:
-        """Who is named on each of these GPUs, in order."""
-        return tuple(tuple(entry.key for entry in self.of(uuid) or ()) for uuid in gpus)
-
 
 @dataclass(frozen=True, slots=True)
 class Grant:

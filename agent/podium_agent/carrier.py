@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from podium.schema.gpunode import NO_MEMORY
 from podium_agent.account import Cost
 from podium_agent.admission import Admission
-from podium_agent.arbiter import Grant, Orders, Resume, Step, Suspend, Wait
+from podium_agent.arbiter import Grant, Resume, Step, Suspend, Wait
 from podium_agent.book import Book
 from podium_agent.cgroups import Freezer
 from podium_agent.gate import Gates
@@ -56,8 +56,8 @@ class Carrier:
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def carry(self, steps: Iterable[Step], orders: Orders) -> bool:
-        """Begin all steps, which were decided by these orders; True if any of them does something."""
+    def carry(self, steps: Iterable[Step]) -> bool:
+        """Begin all steps; True if any of them does something."""
         acted = False
         for step in steps:
             record = self._observer.record(step.trial.pod_uid)
@@ -75,8 +75,6 @@ class Carrier:
                 continue
             acted = True
             log.info("%s: %s (%s)", step.trial.pod, type(step).__name__.lower(), step.reason)
-            if not isinstance(step, Suspend):
-                record.let_in = orders.on(step.trial.gpus)
             if isinstance(step, Grant):
                 if self._admission.concerns(record):
                     record.acting = Acting.ADMITTING

@@ -139,7 +139,7 @@ class Conductor:
         trials = observer.look(self._pods.values(), now)
         self._keep_books(observer, now)
         steps = decide(replace(orders, taken=taken, leased=leased), trials, now)
-        acted = carrier.carry(steps, orders)
+        acted = carrier.carry(steps)
         self.view = View(orders, trials, _unsettled(steps, observer), taken, leased)
         self.looked.set()
         if acted:

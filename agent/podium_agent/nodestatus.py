@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium.schema.gpunode import GpuNodeStatus, GpuStatus, GuestOnGpu, Holder, TrialOnGpu, TrialState
-from podium_agent.arbiter import Orders
 from podium_agent.gpus import Gpu, Reading
 from podium_agent.guests import Guest
 from podium_agent.trials import OCCUPYING, LocalTrial
@@ -22,7 +21,7 @@ _RANK = {TrialState.RUNNING: 0, TrialState.SUSPENDING: 1, TrialState.STARTING: 2
 def build(
     reading: Reading,
     trials: tuple[LocalTrial, ...],
-    orders: Orders,
+    epoch: int,
     settled: Callable[[str], int],
     held_since: Callable[[LocalTrial], float],
     shares: int,
@@ -41,10 +40,9 @@ def build(
         lease = None if leased is None else leased.get(gpu.uuid)
         here = shares if leased is None or lease is not None else 0
         visit = [guest for guest in guests if gpu.uuid in guest.gpus]
-        holder = _holder(gpu.uuid, trials, orders, held_since)
-        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), holder, here, taken.get(gpu.uuid), lease, visit))
+        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, taken.get(gpu.uuid), lease, visit))
     return GpuNodeStatus(
-        observed_epoch=orders.epoch,
+        observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
         agent=agent,
         methods=list(methods),
@@ -58,13 +56,16 @@ def _gpu(
     gpu: Gpu,
     trials: tuple[LocalTrial, ...],
     epoch: int,
-    holder: Holder | None,
+    held_since: Callable[[LocalTrial], float],
     shares: int,
     exclusive: str | None,
     lease: str | None,
     guests: Sequence[Guest],
 ) -> GpuStatus:
     here = [trial for trial in trials if gpu.uuid in trial.seen_on]
+    holders = sorted(
+        (trial for trial in here if trial.state in OCCUPYING), key=lambda trial: (_RANK[trial.state], trial.since)
+    )
     sample = gpu.sample
     moved = max((trial.memory for trial in here if trial.moves), default=0)
     return GpuStatus(
@@ -87,26 +88,14 @@ def _gpu(
         epoch=epoch,
         exclusive=exclusive,
         lease=lease,
-        holder=holder,
+        holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
         guests=[_guest(guest) for guest in guests],
     )
 
 
-def _holder(
-    uuid: str, trials: tuple[LocalTrial, ...], orders: Orders, held_since: Callable[[LocalTrial], float]
-) -> Holder | None:
-    here = [trial for trial in trials if uuid in trial.seen_on and trial.state in OCCUPYING]
-    if not here:
-        return None
-    trial = min(here, key=lambda trial: (_RANK[trial.state], trial.since))
-    return Holder(
-        namespace=trial.key.namespace,
-        trial=trial.key.name,
-        uid=trial.key.uid,
-        since=_moment(held_since(trial)),
-        in_order=bool(trial.let_in) and trial.let_in == orders.on(trial.gpus),
-    )
+def _holder(trial: LocalTrial, since: float) -> Holder:
+    return Holder(namespace=trial.key.namespace, trial=trial.key.name, uid=trial.key.uid, since=_moment(since))
 
 
 def _trial(trial: LocalTrial) -> TrialOnGpu:

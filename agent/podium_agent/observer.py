@@ -216,7 +216,6 @@ class Observer:
             torn=record.torn and state is TrialState.RUNNING,
             over_since=record.over_since,
             told=told,
-            let_in=record.let_in,
         )
 
     def _told(self, record: Record, just_frozen: bool) -> bool:

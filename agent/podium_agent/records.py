@@ -50,7 +50,6 @@ class Record:
     torn: bool = False  # some of it is stopped, some works
     searched: float = 0.0
     watched: dict[int, int] = field(default_factory=dict)  # pid > pidfd
-    let_in: tuple[tuple[TrialKey, ...], ...] = ()  # the orders of its GPUs by which it got them last
     told_at: float | None = None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
     _deletion: tuple[float, float] = (0.0, 0.0)
 

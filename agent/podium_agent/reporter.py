@@ -74,7 +74,7 @@ class Reporter:
         return build(
             self._telemetry.reading,
             view.trials,
-            view.orders,
+            view.orders.epoch,
             lambda uuid: self._epochs.get(uuid, 0),
             self._held_since,
             self._settings.shares,

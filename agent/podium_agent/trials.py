@@ -66,7 +66,6 @@ class LocalTrial:
     torn: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
     over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
     told: tuple[str, ...] = ()
-    let_in: tuple[tuple[TrialKey, ...], ...] = ()  # the orders of its GPUs by which it got them last; empty: not known
 
     @property
     def seen_on(self) -> tuple[str, ...]:

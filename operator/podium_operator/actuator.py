@@ -190,6 +190,7 @@ class Actuator:
                     )
                     for place in places
                 ],
+                taken_over=uuid in order.taken_over,
             )
             for uuid, places in order.gpus
         ]

@@ -11,7 +11,7 @@ from podium.domain.phase import FINAL
 from podium.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium.planning.job_view import job_view
-from podium.schema.gpunode import GPUNode
+from podium.schema.gpunode import GPUNode, GpuOrder
 from podium.schema.job import HyperParamJob
 from podium.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.carrying import standing
@@ -149,9 +149,10 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
 
 def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
     silent = node.metadata.name in world.silent
-    orders = {gpu.uuid: gpu.order for gpu in node.spec.gpus}
+    ordered = {gpu.uuid: gpu for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
         holder, shares = gpu.holder, max(0, gpu.shares - len(gpu.guests))
+        order = ordered.get(gpu.uuid, GpuOrder(uuid=gpu.uuid))
         yield GpuView(
             node=node.metadata.name,
             uuid=gpu.uuid,
@@ -162,9 +163,9 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
             # its agent's clock may be another
             holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
-            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in orders.get(gpu.uuid, [])),
+            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.order),
             in_effect=gpu.epoch == node.spec.epoch,
-            holder_in_order=holder is not None and holder.in_order and node.status.observed_epoch == node.spec.epoch,
+            ousts_nobody=not order.taken_over and node.status.observed_epoch == node.spec.epoch,
             free_shares=max(0, shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,

@@ -93,6 +93,7 @@ class Order:
     node: str
     epoch: int
     gpus: tuple[tuple[str, tuple[Place, ...]], ...]  # (uuid, places), sorted by uuid
+    taken_over: tuple[str, ...] = ()  # GPUs whose first trial is to take them from one that works there
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class GpuView:
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
     order: tuple[TrialKey, ...] = ()  # the order in force
     in_effect: bool = False  # its agent has carried that very order out
-    holder_in_order: bool = False  # its holder was let in by that very order, though others may stand before it
+    ousts_nobody: bool = False  # its agent knows that very order, which takes it from no trial that worked there before
     free_shares: int = 0
     product: str = ""
     memory_total: int = 0

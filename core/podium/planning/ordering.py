@@ -106,7 +106,8 @@ def _orders(
         if any(tuple(wanted[uuid]) != gpus[uuid].order for uuid in mine):
             epoch = snapshot.epochs.get(node, 0) + 1
             told = tuple((uuid, tuple(choice.places(wanted[uuid]))) for uuid in sorted(mine))
-            orders.append(Order(node, epoch, told))
+            over = tuple([uuid for uuid in sorted(mine) if choice.takes(uuid, wanted[uuid])])
+            orders.append(Order(node, epoch, told, over))
     return tuple(orders)
 
 
@@ -190,10 +191,10 @@ class _Choice:
 
         The order goes first because the agent may not have carried it out yet: else each plan until then would
         decide anew. Two holders keep their turn against it, as against any rival. One that cannot be frozen goes by no
-        order: it is asked to leave, and is no holder then. And where the order is in effect, or the holder was let in
-        by it, one that works though it is not the first was let in because those before it were not at their gates. Now
-        that one of them is, the first place was given when nobody could say who would be there first, and is no reason
-        to throw the holder out.
+        order: it is asked to leave, and is no holder then. And where the order is in effect, or known to the agent and
+        to throw nobody out, one that works though it is not the first was let in because those before it were not at
+        their gates. Now that one of them is, the first place was given when nobody could say who would be there first,
+        and is no reason to throw the holder out. Of an order that is on its way the agent may make anything yet.
         """
         first = {uuid: self._first(gpu) for uuid, gpu in self.gpus.items()}
         for uuid, gpu in self.gpus.items():
@@ -211,13 +212,18 @@ class _Choice:
             self._held[leader.job.key] = self._held.get(leader.job.key, 0) + 1
 
     def _keeps_its_turn(self, holder: Standing) -> bool:
-        """Whether it holds all of its GPUs, and until it is asked to leave or by an order that is carried out."""
+        """Whether it holds all of its GPUs, and no order that is still to be carried out takes them from it."""
         mine = [self.gpus[uuid] for uuid in self._uuids(holder)]
         if any(gpu.holder != holder.trial.key for gpu in mine):
             return False
         if not holder.job.freezes:
             return True
-        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.holder_in_order for gpu in mine)
+        return holder.trial.phase is TrialPhase.RUNNING and all(gpu.in_effect or gpu.ousts_nobody for gpu in mine)
+
+    def takes(self, uuid: str, wanted: Sequence[TrialKey]) -> bool:
+        """Whether the first of `wanted` is to have this GPU instead of one that works on it."""
+        holder = self._present(self.gpus[uuid].holder, uuid)
+        return holder is not None and bool(wanted) and wanted[0] != holder.trial.key
 
     def _first(self, gpu: GpuView) -> Standing | None:
         for key in gpu.order:

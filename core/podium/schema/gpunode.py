@@ -28,6 +28,11 @@ class GpuOrder(SpecModel):
 
     uuid: str = Field(description="of the GPU")
     order: list[OrderEntry] = Field(default_factory=list, max_length=64, description="first = holder")
+    taken_over: bool = Field(
+        False,
+        description="the first one is to take the GPU from a trial that worked on it when this was decided; else who "
+        "was let in because those before it could not work keeps its turn",
+    )
 
 
 class GpuNodeSpec(SpecModel):
@@ -43,11 +48,6 @@ class Holder(TrialRef):
     """The trial whose processes may work on the GPU now."""
 
     since: datetime = Field(description="when it got the GPU")
-    in_order: bool = Field(
-        False,
-        description="the order that this GPU follows is the one it was let in by: if it is not the first there, those "
-        "before it could not work then",
-    )
 
 
 class TrialState(StrEnum):

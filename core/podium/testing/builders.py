@@ -182,7 +182,7 @@ def make_gpu(
     leased_by: str | None = None,
     carries: bool = False,
     in_effect: bool = False,
-    holder_in_order: bool = False,
+    ousts_nobody: bool = False,
 ) -> GpuView:
     return GpuView(
         node=node,
@@ -203,7 +203,7 @@ def make_gpu(
         leased_by=leased_by,
         carries=carries,
         in_effect=in_effect,
-        holder_in_order=holder_in_order,
+        ousts_nobody=ousts_nobody,
     )
 
 

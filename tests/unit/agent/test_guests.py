@@ -16,7 +16,6 @@ from podium.placement.charge import fullest, places
 from podium.placement.readings import reading
 from podium.placement.views import GpuReading, PodNeed
 from podium.schema.gpunode import GuestOnGpu
-from podium_agent.arbiter import Orders
 from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Servicer
@@ -185,7 +184,7 @@ def test_guests_are_known_by_the_kubelet_and_forgotten_with_their_end(
 
 def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
     gpus = tuple(Gpu(Sample(uuid, i, memory_total=80), 0.0, "Healthy") for i, uuid in enumerate("AB"))
-    how: Any = (Orders(1), lambda _: 1, lambda _: 0.0, 4, ("freeze",), "0", 1.0, {})
+    how: Any = (1, lambda _: 1, lambda _: 0.0, 4, ("freeze",), "0", 1.0, {})
     before = build(Reading(1.0, "570", gpus), (), *how)
     status = build(Reading(1.0, "570", gpus), (), *how, guests=[Guest(("lab", "a"), "u", NEED, ("B",))])
     assert decisive(before) != decisive(status)

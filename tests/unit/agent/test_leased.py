@@ -120,7 +120,7 @@ def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> No
 
 
 def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
-    how: tuple[Any, ...] = (Orders(1), lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
+    how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
     status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-lease-0"})
     assert [(gpu.lease, gpu.shares) for gpu in status.gpus] == [("lab/podium-lease-0", 4), (None, 0)]
     assert status.source == "leases"

@@ -15,7 +15,7 @@ from agent_builders import key, pod
 from agent_node import Node, order
 
 from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.arbiter import Orders, Suspend, Wait, decide
+from podium_agent.arbiter import Suspend, Wait, decide
 from podium_agent.book import Book
 from podium_agent.cgroups import Container, Freezer
 from podium_agent.conditions import patch
@@ -136,7 +136,7 @@ def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[...,
         record = node.observer.record(pod().uid)
         assert record is not None
         record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
-        assert node.carrier.carry([Suspend(trials[0], "Ranked")], Orders())
+        assert node.carrier.carry([Suspend(trials[0], "Ranked")])
         assert record.acting is Acting.SUSPENDING
         await asyncio.wait_for(node.settled.wait(), 300)
         assert record.acting is Acting.NOTHING

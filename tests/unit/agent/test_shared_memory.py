@@ -129,9 +129,7 @@ class Site:
     def report(self, trials: tuple[LocalTrial, ...], now: float) -> None:
         """What the agent would tell the API in this very moment: at most one holder, whatever is under way."""
         reading = merge(Reading(), [Sample(self.gpu, 0, "X", self.total, 0)], now, "610")
-        status = build(
-            reading, trials, Orders(1), lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now, {}
-        ).gpus[0]
+        status = build(reading, trials, 1, lambda _: 1, lambda trial: trial.since, 4, (METHOD,), "0", now, {}).gpus[0]
         at_work = [trial.key.name for trial in trials if trial.state in OCCUPYING]
         assert at_work == ([status.holder.trial] if status.holder else [])
 
@@ -144,7 +142,7 @@ class Site:
             self.observer.look(pods, now)
             for record in self.observer.records():
                 record.gpus, record.searched = (self.gpu,), 0.0
-            self.carrier.carry(decide(self.orders, self.observer.look(pods, now), now), self.orders)
+            self.carrier.carry(decide(self.orders, self.observer.look(pods, now), now))
             self.report(self.observer.look(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
             assert time.monotonic() < deadline, f"{what}: not in time; {[r.short for r in self.observer.records()]}"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from podium.domain.snapshot import TrialKey
 from podium.schema.gpunode import TrialState
 from podium.schema.trial import TrialStatus
 from podium_agent.account import Account, Cost, follow, resumed, saw, suspended, taken_over
-from podium_agent.arbiter import Entry, Orders
 from podium_agent.book import Book
 from podium_agent.conditions import HOLDS, SUSPENDED, patch
 from podium_agent.gpus import Reading, Sample, merge
@@ -253,10 +251,9 @@ def local(name: str, state: TrialState, since: float = 0.0) -> LocalTrial:
     return LocalTrial(TrialKey("demo", name, name), name, name, ("A",), state, since, memory=100)
 
 
-def status_of(*trials: LocalTrial, order: Sequence[str] = (), **sample: Any) -> Any:
+def status_of(*trials: LocalTrial, **sample: Any) -> Any:
     reading = merge(Reading(), [Sample("A", 0, "H200", 1000, 10, **sample)], 1.0, "610")
-    orders = Orders(5, {"A": tuple(Entry(local(name, R).key) for name in order)})
-    return build(reading, trials, orders, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0, {})
+    return build(reading, trials, 5, lambda uuid: 5, lambda trial: trial.since, 4, ("freeze",), "0.1", 2.0, {})
 
 
 def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
@@ -276,23 +273,6 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
     assert moved(hot, smaller), "another GPU is told of at once"
     assert TrialState.GATED not in OCCUPYING
-
-
-@pytest.mark.parametrize(
-    ("let_in", "order", "says"),
-    [
-        ("ab", "ab", True),
-        ("ba", "ba", True),  # a was not at its gate
-        ("ab", "ba", False),  # it was the first, and a newer order has another
-        ("", "ab", False),  # an earlier agent let it in
-    ],
-)
-def test_the_node_status_says_whether_the_holder_was_let_in_by_the_order_in_force(
-    let_in: str, order: str, says: bool
-) -> None:
-    known = (tuple(local(name, R).key for name in let_in),) if let_in else ()
-    (gpu,) = status_of(replace(local("b", R), let_in=known), local("a", TrialState.GATED), order=order).gpus
-    assert (gpu.holder.trial, gpu.holder.in_order) == ("b", says)
 
 
 def test_the_node_status_leaves_out_nobody_whose_gpus_a_new_agent_does_not_know_yet() -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from plans import FAST, RUN, SLOW, P, holding, on_gpu, orders, sound, why
+from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
+from podium.domain.actions import Order
 from podium.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
@@ -45,16 +46,14 @@ def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
     assert why(made, "job-0") == "MinimumRun"
 
 
-@pytest.mark.parametrize("policy", ["hermes", "envelope"])
-@pytest.mark.parametrize(("in_order", "first"), [(True, OLD), (False, NEW)])
-def test_who_was_let_in_before_those_first_in_the_order_could_work_keeps_its_turn(
-    policy: str, in_order: bool, first: int
-) -> None:
-    """NEW stands first and has come to its gate while OLD was starting: the order could not be carried out before."""
-    base = moment(policy, "ordered, its first turn", now=900.5)
-    gpu = replace(base.gpus[0], holder_in_order=in_order)
-    made = sound(replace(base, gpus=(gpu,)))
-    assert orders(made) == ({"gpu-0": ["job-0", "job-1"]} if first == OLD else {})
+def test_an_order_says_what_it_takes_from_whom() -> None:
+    """From a trial that works there; a GPU that is free is taken from nobody."""
+    base = moment("hermes", "new in", now=1010.0)
+    (order,) = of(sound(base), Order)
+    assert order.taken_over == ("gpu-0",)
+    free = replace(base, gpus=(replace(base.gpus[0], holder=None, holder_since=None, order=()),))
+    (order,) = of(sound(free), Order)
+    assert order.taken_over == ()
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, holder, _, _) in MOMENTS.items() if holder == NEW])

@@ -252,21 +252,22 @@ def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_effect", "phase", "expected"),
+    ("in_effect", "ousts_nobody", "phase", "expected"),
     [
-        (True, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),
-        (False, RUN, {}),  # the agent may be about to carry the order out
-        (True, P.SUSPENDING, {}),  # it is at it
+        (True, False, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),
+        (False, False, RUN, {}),  # the agent may be about to carry the order out
+        (False, True, RUN, {"gpu-0": ["job-1", "job-0", "job-2"]}),  # which was to throw nobody out
+        (True, True, P.SUSPENDING, {}),  # it is at it
     ],
 )
 def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
-    in_effect: bool, phase: P, expected: dict[str, list[str]]
+    in_effect: bool, ousts_nobody: bool, phase: P, expected: dict[str, list[str]]
 ) -> None:
     """Pods start in any order. One that ranks no better and comes to its gate a moment later throws nobody out."""
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
-    gpu = replace(base.gpus[0], order=keys, in_effect=in_effect)
+    gpu = replace(base.gpus[0], order=keys, in_effect=in_effect, ousts_nobody=ousts_nobody)
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 

@@ -21,9 +21,6 @@ class Step(Enum):
     RESTORE = auto()  # it came as an image
 
 
-LETS_IN = frozenset({Step.GRANT, Step.RESUME, Step.RESTORE})
-
-
 def decide(node: Node) -> list[tuple[Trial, Step]]:
     """O(trials on the node * places)."""
     if not node.up:

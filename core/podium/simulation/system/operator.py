@@ -196,7 +196,8 @@ class Operator:
                 first = places[0]
                 number = self.trials[first.trial].number
                 self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
-            gpu.view, gpu.ordered = replace(gpu.view, order=keys, in_effect=False, holder_in_order=False), order.epoch
+            gpu.view = replace(gpu.view, order=keys, in_effect=False, ousts_nobody=False)
+            gpu.ordered, gpu.ousts = order.epoch, uuid in order.taken_over
             told[uuid] = keys
         self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
 

@@ -11,7 +11,7 @@ from podium.domain.carrying import CarryPhase
 from podium.domain.observe import LAST_WORDS_SECONDS, retry_delay
 from podium.domain.phase import TrialPhase
 from podium.domain.snapshot import Point
-from podium.simulation.system.agent import LETS_IN, Step, decide, unsettled
+from podium.simulation.system.agent import Step, decide, unsettled
 from podium.simulation.system.faults import Chance
 from podium.simulation.system.outcome import Span, Value
 from podium.simulation.system.queue import Queue
@@ -91,8 +91,6 @@ class Pods:
         """One look of the node's agent."""
         for trial, step in decide(node):
             method = trial.job.spec.method
-            if step in LETS_IN:
-                trial.let_in = trial.orders
             if step is Step.GRANT:
                 fact, usual = trial.job.spec.fact(trial.number), self._timing
                 self._queue.after(usual.begun if fact.begun is None else fact.begun, self._begun, trial, trial.attempt)

@@ -121,7 +121,7 @@ def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
         trials=tuple([trial.key for trial in here]),
         order=old.order,
         in_effect=gpu.reached == gpu.ordered,
-        holder_in_order=holder is not None and gpu.known == gpu.ordered and holder.let_in == holder.orders,
+        ousts_nobody=gpu.known == gpu.ordered and not gpu.ousts,
         free_shares=max(0, old.shares - len(here)),
         memory_total=old.memory_total,
         draining=old.draining,

@@ -94,7 +94,8 @@ class Use:
 @dataclass(slots=True, eq=False)
 class Gpu:
     """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
-    carried out. `shown`: its use as of the agent's last report; None: as it is. `changed`: when that was another last.
+    carried out; `ousts`: the newest takes it from a trial that worked there. `shown`: its use as of the agent's last
+    report; None: as it is. `changed`: when that was another last.
     """
 
     uuid: str
@@ -104,6 +105,7 @@ class Gpu:
     ordered: int = 0
     known: int = 0
     reached: int = 0
+    ousts: bool = False
     shown: Use | None = None
     changed: float = 0.0
 
@@ -176,7 +178,6 @@ class Trial:
     since: float = 0.0  # when the state began
     pod_since: float = 0.0
     held_since: float | None = None
-    let_in: tuple[tuple[TrialKey, ...] | None, ...] = ()  # the orders of its GPUs by which it got them last
     loads: float = 0.0  # seconds until its first step
     trained: float = 0.0  # seconds, until `trains_from`
     trains_from: float = 0.0
@@ -212,11 +213,6 @@ class Trial:
     @property
     def freezes(self) -> bool:
         return self.job.view.freezes
-
-    @property
-    def orders(self) -> tuple[tuple[TrialKey, ...] | None, ...]:
-        """Of its GPUs, as its agent knows them."""
-        return tuple([gpu.order for gpu in self.gpus])
 
     @property
     def switch(self) -> float | None:
