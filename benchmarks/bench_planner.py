@@ -112,6 +112,7 @@ def _grown(trial: TrialView, now: float, random: np.random.Generator) -> TrialVi
 def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
     random = np.random.default_rng(1)
     snapshot = cluster(gpus, jobs, policy)
+    settle_memory()  # as the operator does once its caches are filled
     seconds = []
     for _ in range(ticks + 1):
         start = process_time()
@@ -136,7 +137,6 @@ def main() -> None:
     parser.add_argument("--policies", default="envelope,hermes,fifo")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    settle_memory()  # as the operator does when it has begun
     sizes = sorted({max(10, round(args.most * part)) for part in (0.03125, 0.0625, 0.125, 0.25, 0.5, 1.0)})
     names = args.policies.split(",")
     found = [measure(g, jobs, name, args.ticks) for name in names for jobs in (1, 10) for g in sizes]
@@ -169,7 +169,6 @@ def summary(found: Sequence[Measured]) -> dict[str, object]:
 
 
 def report(found: Sequence[Measured], image: str) -> str:
-    settle_memory()  # as the operator does when it has begun
     sizes = sorted({row.trials for row in found})
     lines = [
         "# bench-planner\n",
@@ -197,7 +196,6 @@ def plot(found: Sequence[Measured], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
     for (name, jobs), rows in groups(found).items():
         axes.plot([r.trials for r in rows], [r.tick for r in rows], "o-", label=f"{name}, {jobs} job{'s'[: jobs > 1]}")
-    settle_memory()  # as the operator does when it has begun
     sizes = sorted({row.trials for row in found})
     axes.plot(sizes, [BAR * size / sizes[-1] for size in sizes], "k--", label="linear to the bar")
     axes.set_xscale("log")

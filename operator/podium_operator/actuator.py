@@ -190,13 +190,13 @@ class Actuator:
                     )
                     for place in places
                 ],
-                taken_over=uuid in order.taken_over,
+                taken_over=True if uuid in order.taken_over else None,
             )
             for uuid, places in order.gpus
         ]
         spec = GpuNodeSpec(epoch=order.epoch, gpus=gpus)
         # the others are podium-cli's fields: applying them here would take them away
-        body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, mode="json")
+        body = spec.model_dump(by_alias=True, include={"epoch", "gpus"}, exclude_none=True, mode="json")
         try:
             await self._api.apply(GPUNODES, {"metadata": {"name": order.node}, "spec": body}, manager=MANAGER)
         except ApiError as error:

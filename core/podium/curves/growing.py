@@ -63,6 +63,11 @@ class Curve:
     observed: tuple[Observed, ...] = ()  # the job's additional metrics, as far as they were printed
 
     @property
+    def here(self) -> float:
+        """The step at which this attempt is. A save may be of steps that nobody printed."""
+        return 0.0 if self.last_step is None else min(self.at, self.last_step)
+
+    @property
     def waiting(self) -> Announcement | None:
         """The announcement whose value is still to come: a reader that starts anew must begin with its line. It is of
         this attempt, which may do again what an earlier one has shown.
@@ -117,7 +122,7 @@ def _beside(observed: dict[str, Observed], now: Curve, seen: Seen, step: float |
     and none was printed with a value itself, it is the one announced before, or else this attempt's last.
     """
     if step is None:
-        step = now.waiting.step if now.waiting is not None else now.at
+        step = now.waiting.step if now.waiting is not None else now.here
     for other in seen.others:
         at = step if other.step is None else other.step
         found = observe(observed.get(other.metric), other.metric, at, other.value)
@@ -143,4 +148,4 @@ def _next_step(curve: Curve) -> float:
     """The step of a value without one: the one announced before it, else the next number of this attempt."""
     if curve.waiting is not None:
         return curve.waiting.step
-    return 1.0 if curve.last_step is None else curve.at + 1.0
+    return curve.here + 1.0

@@ -1,4 +1,7 @@
-"""GPUNode: the operator's order for each GPU of a node (spec) and the agent's telemetry and holders (status)."""
+"""GPUNode: the operator's order for each GPU of a node (spec) and the agent's telemetry and holders (status).
+
+Programs write both, and read what those of another version have written: a field that is not known here is left out.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from podium.schema.base import ObjectMeta, SpecModel, StatusModel, TrialRef
+from podium.schema.base import ObjectMeta, StatusModel, TrialRef
 
 NO_MEMORY = "NoMemory"  # reason of a pod's conditions: it could be the trial's turn, but its GPU memory is not free
 
 
-class OrderEntry(SpecModel):
+class OrderEntry(StatusModel):
     """A place in the order of one GPU: the first that is there holds it, the others follow. With the reason why."""
 
     namespace: str = Field(description="of the trial")
@@ -23,19 +26,19 @@ class OrderEntry(SpecModel):
     message: str = Field("", description="the same as a sentence")
 
 
-class GpuOrder(SpecModel):
+class GpuOrder(StatusModel):
     """Who gets one GPU, in this order."""
 
     uuid: str = Field(description="of the GPU")
     order: list[OrderEntry] = Field(default_factory=list, max_length=64, description="first = holder")
-    taken_over: bool = Field(
-        False,
-        description="the first one is to take the GPU from a trial that worked on it when this was decided; else who "
-        "was let in because those before it could not work keeps its turn",
+    taken_over: bool | None = Field(
+        None,
+        description="true: the first one is to take the GPU from a trial that worked on it when this was decided; "
+        "missing: who was let in because those before it could not work keeps its turn",
     )
 
 
-class GpuNodeSpec(SpecModel):
+class GpuNodeSpec(StatusModel):
     """What the operator decided for this node."""
 
     epoch: int = Field(0, ge=0, description="grows with every order; an older one is ignored")

@@ -302,10 +302,18 @@ def test_announced_steps_that_a_further_attempt_does_again_are_no_new_ones(
     assert (curve.repeated, curve.back) == (repeated, back)
 
 
-def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt() -> None:
-    """One that goes on from its save at step 1 of 3 does two again."""
-    before = extend(Curve(), [LogLine(0.0, "stdout", "acc=0.1", 0, 0)] * 3, reader(reading("text")), GRID)
-    curve = replace(before, at=1.0, first=True)
-    curve = extend(curve, [LogLine(0.0, "stdout", "acc=0.2", 0, 0)] * 3, reader(reading("text")), GRID)
-    assert [(point.step, point.value) for point in curve.points] == [(1, 0.1), (2, 0.1), (3, 0.1), (4, 0.2)]
-    assert curve.repeated == 2
+@pytest.mark.parametrize(
+    ("saved", "steps", "repeated"),
+    [
+        (1.0, [1, 2, 3, 4], 2),  # two of three are done again
+        (1000.0, [1, 2, 3, 4, 5, 6], 0),  # the save counts iterations, which nobody printed
+    ],
+)
+def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt(
+    saved: float, steps: list[float], repeated: int
+) -> None:
+    lines = [LogLine(0.0, "stdout", "acc=0.1", 0, 0)] * 3
+    before = extend(Curve(), lines, reader(reading("text")), GRID)
+    curve = extend(replace(before, at=saved, first=True), lines, reader(reading("text")), GRID)
+    assert [point.step for point in curve.points] == steps
+    assert curve.repeated == repeated

@@ -93,6 +93,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
                 holder_since=None if holder is None else draw(st.floats(900, 1000)),
                 order=draw(st.lists(st.sampled_from(keys), unique=True, max_size=5)),
                 in_effect=draw(st.booleans()),
+                ousts_nobody=draw(st.booleans()),
                 draining=draw(st.sampled_from([False, False, False, True])),
             )
         )
@@ -109,7 +110,8 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
             epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
-                gpus[uuid] = replace(gpus[uuid], order=order, in_effect=False)
+                ousts = uuid in action.taken_over
+                gpus[uuid] = replace(gpus[uuid], order=order, in_effect=False, ousts_nobody=not ousts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +68,8 @@ def test_a_search_is_like_itself_and_not_like_a_shuffled_one(
     assert slower.error(0.5) == pytest.approx(0.2)
     assert not slower.held
     assert slower.row(0).endswith("| NO |")
+    assert compare.error_of((same, slower), 0.9) == pytest.approx(0.2), "of all trials, not of all searches"
+    assert compare.error_of((same, slower), 0.5) == 0.0
 
 
 def test_a_search_is_repeated_with_other_speeds(
@@ -126,6 +128,15 @@ def facts(compare: ModuleType, folder: Path, pods: list[dict[str, Any]], gates: 
 
 
 ZONE = "2026-01-15T09:30"
+
+
+def test_gates_that_ask_within_one_look_of_their_agent_ask_together(starts: ModuleType) -> None:
+    """The first two of node-1; that of the other node is another agent's."""
+    nodes = ("node-1", "node-1", "node-1", "node-2")
+    trials = [SimpleNamespace(status=SimpleNamespace(node=node)) for node in nodes]
+    made = {0: 10.0, 1: 12.0, 2: 10.0, 3: 10.0}
+    asked = starts.in_looks({0: 3.001, 1: 1.006, 2: 3.030, 3: 3.002}, trials, made)
+    assert asked == pytest.approx({0: 3.006, 1: 1.006, 2: 3.030, 3: 3.002})
 
 
 def test_each_trial_has_its_own_gate_time(compare: ModuleType, tmp_path: Path) -> None:

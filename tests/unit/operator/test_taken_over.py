@@ -1,0 +1,72 @@
+"""What an order says of whom it takes a GPU from: as it is written, and as it is read again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from operator_builders import make_job, make_node, make_pod, make_trial, make_world
+
+from podium.domain.actions import Order, Place
+from podium.domain.snapshot import TrialKey
+from podium.schema.gpunode import GPUNode
+from podium_cluster.client import Api
+from podium_cluster.resources import Resource
+from podium_operator.actuator import Actuator
+from podium_operator.metrics import Metrics
+from podium_operator.mirror import Mirror
+from podium_operator.observed import observe
+from podium_operator.pods import PodRules
+from podium_operator.settings import OperatorSettings
+from podium_operator.snapshot import build_snapshot
+
+
+class Server:
+    """Keeps what is applied."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    async def apply(self, _: Resource, body: Mapping[str, Any], **__: Any) -> dict[str, Any]:
+        self.written.append(dict(body))
+        return {}
+
+
+def test_only_the_gpu_that_is_taken_over_says_so() -> None:
+    """Another one says nothing: a reader of an older version knows no such field."""
+    server = Server()
+    api = cast(Api, server)
+    mirror = Mirror(api, OperatorSettings())
+    actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
+    place = Place(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
+    order = Order("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
+    world = make_world(make_node(epoch=1))
+    asyncio.run(actuator.order(world, (order,)))
+    (body,) = server.written
+    assert [gpu.get("takenOver") for gpu in body["spec"]["gpus"]] == [None, True]
+    assert "takenOver" not in body["spec"]["gpus"][0]
+    read = GPUNode.model_validate(body)
+    assert [gpu.taken_over for gpu in read.spec.gpus] == [None, True]
+
+
+@pytest.mark.parametrize(
+    ("taken_over", "observed", "ousts_nobody"),
+    [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last is still on its way to the agent
+)
+def test_an_order_ousts_nobody_once_its_agent_knows_it(
+    taken_over: bool | None, observed: int, ousts_nobody: bool
+) -> None:
+    node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=("sweep-0",), epoch=2)
+    (gpu,) = node.spec.gpus
+    spec = node.spec.model_copy(update={"gpus": [gpu.model_copy(update={"taken_over": taken_over})]})
+    status = node.status.model_copy(update={"observed_epoch": observed})
+    world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
+    (seen,) = build_snapshot(world, observe(world)).gpus
+    assert seen.ousts_nobody is ousts_nobody
+
+
+def test_fields_of_a_newer_operator_are_left_out() -> None:
+    raw = {"metadata": {"name": "n"}, "spec": {"epoch": 1, "gpus": [{"uuid": "g", "order": [], "later": 1}], "new": {}}}
+    assert GPUNode.model_validate(raw).spec.gpus[0].uuid == "g"
