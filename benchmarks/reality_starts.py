@@ -20,9 +20,7 @@ from podium.schema.trial import HyperParamTrial
 from podium.simulation.system.scenario import PodFacts, Timing
 
 USUAL = Timing()
-ONE_LOOK = (
-    0.02  # seconds: of gates that ask so soon after one another the agent hears in one look, and goes by the order
-)
+ONE_LOOK = 0.02  # seconds: gates that ask so soon after one another are one look of the agent, which goes by the order
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def heading(contest: ArrivalsContest) -> str:
         f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
         "Times are from a job's arrival, mean and worst of all jobs; "
         "SLOWDOWN: over its time alone on the cluster."
-        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
+        f"{texts.compared(contest.recording)}"
     )
 
 

@@ -19,7 +19,7 @@ def heading(contest: Contest) -> str:
         f"{texts.search(contest.recording)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
         f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
+        f"{texts.compared(contest.recording)}"
     )
 
 

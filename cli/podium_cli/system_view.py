@@ -42,7 +42,7 @@ def heading(contest: SystemContest) -> str:
         f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
         f"{texts.count(len(contest.pools), 'search', 'searches')}, "
         "the whole system simulated. Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.target(contest.recording)}{texts.compared(contest.recording)}"
+        f"{texts.compared(contest.recording)}"
     )
 
 

@@ -81,14 +81,6 @@ def search(recording: Recording) -> str:
     return f"{clean(recording.task)} ({clean(recording.metric)}, {better(recording.maximize)})"
 
 
-def target(recording: Recording) -> str:
-    """What a heading adds of the column TARGET, which is there where there is a target."""
-    if recording.target is None:
-        return ""
-    way = "more" if recording.maximize else "less"
-    return f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {way}."
-
-
 def left_out(recording: Recording, rest: str) -> str:
     """What a heading adds where the curves are not those of all trials of a search; `rest`: what the others are for."""
     if not recording.left_out:
@@ -101,8 +93,12 @@ def left_out(recording: Recording, rest: str) -> str:
 
 
 def compared(recording: Recording) -> str:
-    """The same where policies are compared."""
-    return left_out(recording, "policies are compared on the others")
+    """The same where policies are compared, and what their column TARGET means, which is there where there is one."""
+    told = ""
+    if recording.target is not None:
+        way = "more" if recording.maximize else "less"
+        told = f" TARGET: until {clean(recording.metric)} is {recording.target:.10g} or {way}."
+    return told + left_out(recording, "policies are compared on the others")
 
 
 def percent(part: float, whole: float) -> str:
