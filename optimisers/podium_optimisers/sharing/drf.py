@@ -101,7 +101,8 @@ def drf_shares(problem: DrfProblem) -> DrfShares:
     while rising.any():
         use = (pace * rising) @ problem.demand
         left = np.clip(problem.capacity - tasks @ problem.demand, 0.0, None)
-        room = np.divide(left, use, out=np.full_like(left, np.inf), where=use > 0.0)
+        with np.errstate(over="ignore"):  # of what is hardly used there is room without end
+            room = np.divide(left, use, out=np.full_like(left, np.inf), where=use > 0.0)
         wanted = np.where(rising, (problem.limit - tasks) / pace, np.inf)
         rise = min(float(room.min()), float(wanted.min()))
         tasks = np.where(rising, tasks + rise * pace, tasks)
