@@ -91,7 +91,7 @@ kind: setup ## the same chart, fake driver and example on kind (needs Docker; LE
 	@$(BIN)/python -m podium_devcluster.kind $(if $(LEASES),--leases)
 
 generate: setup ## CRDs and reference pages from the models
-	@$(BIN)/python -m podium.schema.crd --write
+	@$(BIN)/python -m podium_core.schema.crd --write
 
 golden: setup ## accept the present output as the golden files
 	@$(PYTEST) tests/golden --update-golden

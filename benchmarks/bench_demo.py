@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from podium.schema.manifests import read_manifests
+from podium_core.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES
 from podium_cluster.settings import ClusterSettings

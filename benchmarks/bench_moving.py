@@ -1,6 +1,6 @@
 """`python benchmarks/bench_moving.py`: a live container goes on on another node, seconds by phase, on the real cluster.
 
-A container on node-1 counts (`moving_work.py`). `python -m podium_agent.moving` runs in node-1's network with an
+A container on node-1 counts (`moving_work.py`). `python -m podium_agent.migration` runs in node-1's network with an
 account that may do what the agent's may: the kubelet checkpoints the container, the image goes into a registry, and a
 pod that names it is made on node-2. What the container printed before and after is compared step by step.
 
@@ -131,7 +131,7 @@ class Bench:
         return found
 
     def mover(self, pod: str, target: str, *more: str, node: str = "node-1") -> dict[str, Any]:
-        """What `python -m podium_agent.moving` said on a node."""
+        """What `python -m podium_agent.migration` said on a node."""
         run = self.cluster.paths.run
         environment = {
             **os.environ,
@@ -143,7 +143,7 @@ class Bench:
             "PODIUM_CHECKPOINTS_DIR": str(self.cluster.node_root(node) / ARCHIVES),
         }
         enter = ["nsenter", f"--net={netns_path(self.cluster.name, node)}", "--"]
-        argv = [*enter, sys.executable, "-m", "podium_agent.moving", "default", pod, "train", target, *more]
+        argv = [*enter, sys.executable, "-m", "podium_agent.migration", "default", pod, "train", target, *more]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=600)
         if not done.stdout.strip():
             raise RuntimeError(f"the mover said nothing: {done.stderr[-2000:]}")

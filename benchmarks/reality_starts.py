@@ -14,10 +14,10 @@ from statistics import median
 
 from reality_pods import PodTimes, moment
 
-from podium.domain.phase import TrialPhase
-from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.system.scenario import PodFacts, Timing
+from podium_core.domain.phase import TrialPhase
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.system.scenario import PodFacts, Timing
 
 USUAL = Timing()
 ONE_LOOK = 0.02  # seconds: gates that ask so soon after one another are one look of the agent, which goes by the order

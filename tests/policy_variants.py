@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podium.domain.snapshot import Scalar
-from podium.policies.registry import NAMES
+from podium_core.domain.snapshot import Scalar
+from podium_core.policies.registry import NAMES
 
 Settings = dict[str, Scalar]
 VARIANTS: list[tuple[str, Settings]] = [

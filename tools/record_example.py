@@ -1,4 +1,4 @@
-"""Records learning curves of our own example (examples/digits/train.py) as core/podium/simulation/recorded.py reads
+"""Records learning curves of our own example (examples/digits/train.py) as simulator/podium_simulator/traces/trace.py reads
 them.
 
     python tools/record_example.py [OUT] [--trials 48] [--epochs 40] [--work 4] [--seed 0]

@@ -28,7 +28,7 @@ from extender_world import ROOT, World, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
-from podium_extender.head import SCORED
+from podium_extender.verbs.top_k import SCORED
 
 FOLDER = ROOT / "tests" / "golden" / "extender" / "schedulers"
 FORMS = {"names": True, "nodes": False}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from podium.schema.base import API_VERSION
+from podium_core.schema.base import API_VERSION
 
 Manifest = dict[str, Any]
 BEGIN = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)

@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 
 from podium_cluster.watch import WatchCache
-from podium_extender.assumed import End
+from podium_extender.state.assumptions import End
 
 # from a tenth of a millisecond (two nodes) to the scheduler's time limit
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from podium.domain.observe import AGENT_STALE_SECONDS
+from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_cluster.settings import ClusterSettings
 
 

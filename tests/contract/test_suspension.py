@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from cuda_node import PROGRAM
 
-from podium_agent.cgroups import (
+from podium_agent.observe.cgroups import (
     Freezer,
     Frost,
     find_containers,
@@ -30,12 +30,12 @@ from podium_agent.cgroups import (
     peer_of,
     sigterm_waits,
 )
-from podium_agent.hooks import hook_waits
+from podium_agent.observe.prestop_hooks import hook_waits
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"

@@ -22,7 +22,7 @@ import pytest
 from kube_reads import Reads
 from script_modules import load
 
-from podium.schema.manifests import read_manifests
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]

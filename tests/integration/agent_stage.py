@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from kube_reads import Reads
 
-from podium.schema.parking import CPU_ANNOTATION, to_annotation
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
-from podium_operator.parking import park
+from podium_operator.act.cpu_downsizing import park
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"

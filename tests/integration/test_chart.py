@@ -281,7 +281,7 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
     weights = [int(job["metadata"]["annotations"]["helm.sh/hook-weight"]) for job in (thaw, release)]
     assert weights[0] < weights[1], "equal weights run by name: jobs would be released before anything is thawed"
     (container,) = release["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["python3", "-m", "podium_operator.finalizers"]
+    assert container["command"] == ["python3", "-m", "podium_operator.jobs.finalizers"]
     # the account of the hooks is a hook itself, made before the jobs and gone after them
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]

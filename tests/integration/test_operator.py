@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from operator_stage import OperatorProcess, Play, Stage, running
 
-from podium.schema.job import HyperParamJob
+from podium_core.schema.job import HyperParamJob
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
 from podium_operator.searchers.random import RandomSearcher

@@ -72,7 +72,7 @@ class Trial:
         self.folder.mkdir()
         mounted = scratch / "python" / "podium"  # as the agent brings it
         mounted.mkdir(parents=True)
-        shutil.copy(ROOT / "core/podium/trial.py", mounted)
+        shutil.copy(ROOT / "sdk/podium/trial.py", mounted)
         self.command = recipe.command(scratch)
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PODIUM_")},

@@ -10,7 +10,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from podium_agent.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, Frost
 from podium_agent.suspension.base import Outcome, Standing
 
 FIRST_POLL = 0.0005

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from podium_agent.cgroups import Freezer
-from podium_agent.suspension.calls import GivenUpError, give_up_after
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 
 LOOK_SECONDS = 5.0  # for questions that move nothing

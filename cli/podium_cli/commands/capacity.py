@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podium.simulation.recorded import open_text
-from podium_cli import texts
+from podium_simulator.traces.trace import open_text
+from podium_cli.views import formatting as texts
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.command_table import SAYS
+from podium_cli.exit_codes import CliError, Exit
 
 if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import Plan

@@ -15,16 +15,16 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.domain.carrying import METHOD, OPEN, PASSING, CarryPhase
-from podium.domain.moving import carriable, movable
-from podium.domain.phase import FINAL
-from podium.schema.base import ObjectMeta, StatusModel
-from podium.schema.job import HyperParamJob
-from podium.schema.saving import can_save, carries, saves_at
-from podium.schema.trial import HyperParamTrial
+from podium_core.domain.migration import METHOD, OPEN, PASSING, CarryPhase
+from podium_core.domain.relocation import carriable, movable
+from podium_core.domain.phase import FINAL
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.trial import HyperParamTrial
 from podium_cli.commands.base import Commands, command, seconds
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.command_table import SAYS
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.client import Api

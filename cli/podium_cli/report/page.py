@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from importlib import resources
 
-from podium_cli import texts
+from podium_cli.views import formatting as texts
 from podium_cli.report import charts
 from podium_cli.report.markup import NONE, Markup, element, join, words
 from podium_cli.report.model import LEVELS, JobReport, TrialLine

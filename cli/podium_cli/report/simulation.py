@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.simulation.pools import Pool
-from podium.simulation.system.contest import Searched, SystemContest
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium_cli import system_view, texts
+from podium_simulator.replay.samples import Pool
+from podium_simulator.system.comparison import Searched, SystemContest
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_cli.views import system as system_view, formatting as texts
 from podium_cli.report import charts, svg
 from podium_cli.report.markup import Markup, element, join, words
 from podium_cli.report.model import LEVELS, Hold, Lane

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from cuda_node import until
 
-from podium_agent.cgroups import Freezer
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import processes as cuda_processes
 from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NOWHERE, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20

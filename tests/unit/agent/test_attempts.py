@@ -11,9 +11,9 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, kill, reader_of
 
-from podium.schema.gpunode import TrialState
-from podium_agent.account import Cost
-from podium_agent.losses import Mark, Said
+from podium_core.schema.gpunode import TrialState
+from podium_agent.report.usage_ledger import Cost
+from podium_agent.report.lost_work import Mark, Said
 
 RUNNING = TrialState.RUNNING
 

@@ -9,17 +9,17 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, carried, together, trial
 
-from podium_agent.cgroups import Freezer
-from podium_agent.moving import __main__ as by_hand
-from podium_agent.moving.gpus import OffGpus
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.settings import MoveSettings
-from podium_agent.suspension import arrivals, cuda_checkpoint
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.migration import __main__ as by_hand
+from podium_agent.migration.gpu_state import OffGpus
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.settings import MoveSettings
+from podium_agent.suspension import restores as arrivals, cuda_checkpoint
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 __all__ = ["together", "trial"]

@@ -17,7 +17,7 @@ from podium_agent.suspension import refusals
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
 from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 
 __all__ = ["trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")

@@ -9,14 +9,14 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, together, trial
 
-from podium_agent.moving.gpus import OffGpus
-from podium_agent.moving.refusal import MoveError
+from podium_agent.migration.gpu_state import OffGpus
+from podium_agent.migration.refusal import MoveError
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NOWHERE
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 
 __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from podium_agent.gpus import Reading, Sample, judge, merge, unknown
-from podium_agent.nvml import Driver, DriverTroubleError
-from podium_agent.telemetry import Telemetry
+from podium_agent.observe.gpu_health import Reading, Sample, judge, merge, unknown
+from podium_agent.observe.nvml import Driver, DriverTroubleError
+from podium_agent.observe.telemetry import Telemetry
 
 OK = Sample("A", 0, "H200", 100, 10, 50.0)
 

@@ -13,24 +13,24 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine, key, pod
 
-import podium_agent.leases
-from podium.domain.gpu_lease import LeaseState
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Entry, Orders, decide
-from podium_agent.conductor import View
-from podium_agent.deviceplugin.leased import LeasedShares
-from podium_agent.deviceplugin.shares import RefusedError
-from podium_agent.exclusive import UrgentPod
-from podium_agent.gpus import Gpu, Reading, Sample
-from podium_agent.leased import Placeholder, announced, evacuated, leased_gpus
-from podium_agent.leases import Leases, parse_placeholder
-from podium_agent.nodestatus import build
-from podium_agent.podresources import KubeletAwayError, PodName
-from podium_agent.reservations import parse_pod
+import podium_agent.reservations.controller
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.schema.gpunode import TrialState
+from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.node_reconciler import View
+from podium_agent.deviceplugin.reserved import LeasedShares
+from podium_agent.deviceplugin.slots import RefusedError
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.observe.gpu_health import Gpu, Reading, Sample
+from podium_agent.reservations.reserved_gpus import Placeholder, announced, evacuated, leased_gpus
+from podium_agent.reservations.controller import Leases, parse_placeholder
+from podium_agent.report.node_status import build
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.telemetry import Telemetry
-from podium_agent.trials import Gate, LocalTrial
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.observe.trials import Gate, LocalTrial
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
@@ -137,7 +137,7 @@ class Desk:
         self.given: Mapping[PodName, frozenset[str]] = {}
         self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
         self.everyone = WatchCache(cast(Api, None), PODS, parse_pod)
-        patch.setattr(podium_agent.leases, "devices_of_pods", self._ask)
+        patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
         self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods, self.everyone)
         self.news = 0
         self.leases.subscribe(self._hear)

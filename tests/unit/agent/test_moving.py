@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from moving_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
 
-from podium_agent.cgroups import Freezer
-from podium_agent.moving import kubelet as kubelets
-from podium_agent.moving.judgement import Place, Subject
-from podium_agent.moving.kubelet import Container, Kubelet, refused
-from podium_agent.moving.move import Departed, Mover
-from podium_agent.moving.opened import Opened
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.registry import Registry
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.migration import kubelet as kubelets
+from podium_agent.migration.eligibility import Place, Subject
+from podium_agent.migration.kubelet import Container, Kubelet, refused
+from podium_agent.migration.move import Departed, Mover
+from podium_agent.migration.open_files import Opened
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.registry import Registry
 from podium_agent.suspension.freeze import Freeze
 from podium_devcluster import pki
 

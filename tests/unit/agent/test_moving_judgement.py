@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.moving.facts import Node, Pod
-from podium_agent.moving.judgement import Place, Subject, why_not
-from podium_agent.moving.opened import Opened, opened_by
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.runtimes import Runtime, parse, why_not_restored, why_not_written
+from podium_agent.migration.facts import Node, Pod
+from podium_agent.migration.eligibility import Place, Subject, why_not
+from podium_agent.migration.open_files import Opened, opened_by
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.runtimes import Runtime, parse, why_not_restored, why_not_written
 
 HERE = Place("node-1", "containerd://2.1.9", "amd64")
 THERE = Place("node-2", "containerd://2.1.9", "amd64")

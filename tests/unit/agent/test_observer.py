@@ -14,19 +14,19 @@ import pytest
 from agent_builders import key, pod
 from agent_node import Node, order
 
-from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.arbiter import Suspend, Wait, decide
-from podium_agent.book import Book
-from podium_agent.cgroups import Container, Freezer
-from podium_agent.conditions import patch
-from podium_agent.conductor import Conductor
+from podium_core.schema.gpunode import GPUNode, TrialState
+from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
+from podium_agent.report.trial_record import Book
+from podium_agent.observe.cgroups import Container, Freezer
+from podium_agent.report.pod_conditions import patch
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.pods import TrialPod, parse
-from podium_agent.records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.pod_records import Hint
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.parked import Arrival
-from podium_agent.trials import Acting
+from podium_agent.suspension.parked_memory import Arrival
+from podium_agent.observe.trials import Acting
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
@@ -114,7 +114,7 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
     on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, imaged: bool | None, heeds: bool
 ) -> None:
     """By whoever: with the operator away nobody takes the ask back."""
-    monkeypatch.setattr("podium_agent.observer.heeds_sigterm", lambda *_: True)
+    monkeypatch.setattr("podium_agent.observe.observer.heeds_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid()).ask(True)

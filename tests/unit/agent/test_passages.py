@@ -11,14 +11,14 @@ import pytest
 from agent_builders import key, pod, pod_uid
 from agent_node import Node, order
 
-from podium.schema.gpunode import GPUNode
-from podium_agent.arbiter import decide
-from podium_agent.book import Book
-from podium_agent.conductor import Conductor
+from podium_core.schema.gpunode import GPUNode
+from podium_agent.schedule.local_scheduler import decide
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.passages import Passages
-from podium_agent.pods import parse
-from podium_agent.records import Hint
+from podium_agent.schedule.admissions import Passages
+from podium_agent.observe.pods import parse
+from podium_agent.observe.pod_records import Hint
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache

@@ -14,10 +14,10 @@ from agent_builders import Machine, cri, pod, pod_uid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_agent.cgroups import Container
-from podium_agent.losses import Mark, Said
-from podium_agent.saves import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
-from podium_agent.savewatch import Looker
+from podium_agent.observe.cgroups import Container
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
+from podium_agent.report.checkpoint_watch import Looker
 
 TRAIN = "ab" * 32
 PATH = "/data/ckpt"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.deviceplugin.shares import RefusedError, check, devices, prefer
-from podium_agent.gpus import Gpu, Sample
+from podium_agent.deviceplugin.slots import RefusedError, check, devices, prefer
+from podium_agent.observe.gpu_health import Gpu, Sample
 
 HEALTH = {"A": "Healthy", "B": "Healthy", "C": "Unhealthy"}
 

@@ -13,8 +13,8 @@ from agent_builders import key
 from departing import LATE, MINE, Scene, settled
 from moving_servers import DUMP
 
-from podium.schema.trial import Departure
-from podium_agent.moving.sweeping import Sweeping
+from podium_core.schema.trial import Departure
+from podium_agent.migration.garbage_collection import Sweeping
 from podium_cluster.client import Api
 
 OTHERS = "sha256:of-another-node"

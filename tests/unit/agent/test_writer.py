@@ -11,15 +11,15 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, end, kill, reader_of
 
-import podium_agent.writer
-from podium.curves.readings import Seen
-from podium.schema.gpunode import TrialState
-from podium.schema.reading import MetricsReading
-from podium_agent.account import Cost
-from podium_agent.book import Book
-from podium_agent.logs.tail import CHUNK
-from podium_agent.losses import Mark, Said
-from podium_agent.savewatch import SaveWatch
+import podium_agent.report.trial_writer
+from podium_core.curves.line_readers import Seen
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.metrics_config import MetricsReading
+from podium_agent.report.usage_ledger import Cost
+from podium_agent.report.trial_record import Book
+from podium_agent.observe.logs.tail import CHUNK
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.checkpoint_watch import SaveWatch
 
 TEXT = MetricsReading.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
@@ -50,7 +50,7 @@ def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
     def read(_: str) -> list[Seen]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(podium_agent.writer, "reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.report.trial_writer, "reader", lambda _: read)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 
 TRACE = "timestamp,duration,num_gpus\n2026-01-01T00:00:00,100,1\n2026-01-01T00:00:10,100,2\n2026-01-01T00:00:20,5,1\n"

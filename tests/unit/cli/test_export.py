@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.simulation.recorded import load
-from podium.simulation.sources import Reading, read_all
+from podium_simulator.traces.trace import load
+from podium_simulator.traces.sources import Reading, read_all
 from podium_cli import main
 from podium_cli.commands.export import recording_of
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.objects import picture_of
 from podium_cli.samples import BEGIN, search_at
 

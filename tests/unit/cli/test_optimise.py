@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 TASKS = "name,cpu,gpu\nprep,4,\ntrain-<b>,90,6\neval,10,3\nplot,3,2\n"
 

@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from podium_cli import summary
-from podium_cli.picture import JobPicture
+from podium_cli.views import summary
+from podium_cli.job_picture import JobPicture
 from podium_cli.report import charts, page, svg
 from podium_cli.report.model import build, percentile
 

@@ -10,7 +10,7 @@ import pytest
 
 from podium_cli import main
 from podium_cli.commands import simulate
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
 CURVES = {"first": [0.5, 0.6, 0.7], "second": [0.1, 0.2, 0.3], "best": [0.7, 0.8, 0.9]}

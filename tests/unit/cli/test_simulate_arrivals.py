@@ -7,7 +7,7 @@ import json
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 SHORT = ["simulate", "--system", "--trials", "4", "--seeds", "2", "--gpus", "2", "--suspend", "1", "--resume", "1"]
 

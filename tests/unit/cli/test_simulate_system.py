@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from podium.simulation.pools import draw
-from podium.simulation.recorded import bundled
+from podium_simulator.replay.samples import draw
+from podium_simulator.traces.trace import bundled
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.report.simulation import grades
 
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
-from podium.domain.actions import Carry, CreatePod, Plan, Requeue
-from podium.domain.carrying import (
+from podium_core.domain.actions import Carry, CreatePod, Plan, Requeue
+from podium_core.domain.migration import (
     ASKED_SECONDS,
     BROKEN_SECONDS,
     DRAINED_SECONDS,
@@ -20,9 +20,9 @@ from podium.domain.carrying import (
     CarryPhase,
     follow,
 )
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, Snapshot
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, Snapshot
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
 ARRIVED, BACK = CarryPhase.ARRIVED, CarryPhase.FELL_BACK

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from plans import P, of, orders, sound, why
 
-from podium.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Scalar, Snapshot
-from podium.planning.cutting import PLACING_SECONDS
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Scalar, Snapshot
+from podium_core.planning.early_stopping import PLACING_SECONDS
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 AT_RUNG = [[0.1, 0.2], [0.1, 0.8], [0.1, 0.4], [0.1, 0.6]]  # two points: the only rung of a search of four steps
 ONE_VALUE = [[0.2], [0.8], [0.4], [0.6]]

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.board import forgotten
-from podium.curves.thinning import Grid, thin
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Point, Scalar, TrialView
-from podium.policies.base import Admission, Policy
-from podium.policies.registry import create
-from podium.policies.rungs import UNSEEN, top
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import forgotten
+from podium_core.curves.thinning import Grid, thin
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Point, Scalar, TrialView
+from podium_core.policies.base import Admission, Policy
+from podium_core.policies.registry import create
+from podium_core.policies.rungs import UNSEEN, top
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
 GPUS = 8

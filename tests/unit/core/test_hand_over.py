@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
-from podium.domain.actions import Order
-from podium.domain.snapshot import Costs, Snapshot
+from podium_core.domain.actions import Order
+from podium_core.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
 # phases of old and new, who is reported as the holder, and since when, whether the order is reported as carried out

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import FAST, RUN, SLOW, P, created, of, orders, sound, why
 
-from podium.domain.actions import Plan, Requeue
-from podium.domain.carrying import CarryPhase
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Costs, Snapshot, TrialView
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium.testing.world import World
+from podium_core.domain.actions import Plan, Requeue
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Costs, Snapshot, TrialView
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.toy_cluster import World
 
 
 def told(made: Plan) -> list[tuple[str, str]]:

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, of, sound
 
-from podium.domain.actions import Action, Carry, Plan, Requeue
-from podium.domain.carrying import CarryPhase
-from podium.domain.levelling import LEVELLING, MARGIN, Levelling
-from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
-from podium.planning.levelling import level
-from podium.planning.planner import plan
-from podium.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
-from podium.testing.world import World
+from podium_core.domain.actions import Action, Carry, Plan, Requeue
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.rebalancing import LEVELLING, MARGIN, Levelling
+from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
+from podium_core.planning.rebalancing import level
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.toy_cluster import World
 
 RULES = Levelling(stay=120.0)
 SAVES: dict[str, Any] = {"saves": True}

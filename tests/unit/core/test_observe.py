@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from podium.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
-from podium.domain.phase import EDGES, FINAL, TrialPhase
+from podium_core.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
+from podium_core.domain.phase import EDGES, FINAL, TrialPhase
 
 P = TrialPhase
 FAILED = PodFacts("Failed", node="node-a", gate="Done")

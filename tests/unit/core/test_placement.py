@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from podium.placement.scores import load_balance, refuse
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.scores import load_balance, refuse
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 GIB = 2**30
 GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", shares=4)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, orders, sound, why
 
-from podium.domain.actions import CreatePod, Order
-from podium.domain.snapshot import Costs, GpuView
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium_core.domain.actions import CreatePod, Order
+from podium_core.domain.snapshot import Costs, GpuView
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
 
 # creation and shares
 

@@ -8,10 +8,10 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from podium.domain.snapshot import Costs, Scalar
-from podium.policies.envelope import odds
-from podium.policies.hermes import Hermes
-from podium.policies.registry import (
+from podium_core.domain.snapshot import Costs, Scalar
+from podium_core.policies.envelope import odds
+from podium_core.policies.hermes import Hermes
+from podium_core.policies.registry import (
     NAMES,
     BadSettingError,
     PolicyError,
@@ -19,9 +19,9 @@ from podium.policies.registry import (
     UnknownSettingError,
     create,
 )
-from podium.schema.job import Policy
-from podium.schema.job_rules import FREE_POLICIES
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.schema.job import Policy
+from podium_core.schema.job_rules import FREE_POLICIES
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 
 def ranked_numbers(

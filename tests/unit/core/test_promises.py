@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, created, of, sound, why
 
-from podium.domain.actions import Carry, CreatePod, Plan
-from podium.domain.carrying import OPEN, CarryPhase
-from podium.domain.snapshot import GpuView, Snapshot, TrialView
-from podium.planning.promises import promises
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import Carry, CreatePod, Plan
+from podium_core.domain.migration import OPEN, CarryPhase
+from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
+from podium_core.planning.promised_slots import promises
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
 JOB = make_job(max_trials=9, parallel=9, carries=True)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
-from podium.domain.snapshot import Costs, Snapshot
-from podium.domain.switch_costs import Ways, mean_costs, mean_switch
-from podium.policies.quantum import OVERHEAD, shortest_run
+from podium_core.domain.snapshot import Costs, Snapshot
+from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
+from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
 

@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.running_means import medians_without
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
-from podium.planning.predicting import predictions
-from podium.policies.base import Admission, Ranked
-from podium.policies.envelope import Envelope, option_value, undecided
-from podium.policies.hyperband import Hyperband
-from podium.policies.pop import normal_cdf
-from podium.policies.registry import create
-from podium.policies.slaq import predicted_drop
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.running_means import medians_without
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
+from podium_core.planning.prediction import predictions
+from podium_core.policies.base import Admission, Ranked
+from podium_core.policies.envelope import Envelope, option_value, undecided
+from podium_core.policies.hyperband import Hyperband
+from podium_core.policies.pop import normal_cdf
+from podium_core.policies.registry import create
+from podium_core.policies.slaq import predicted_drop
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 GO, WAIT, STOP = Admission.GO, Admission.WAIT, Admission.STOP
 

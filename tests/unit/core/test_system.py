@@ -10,17 +10,17 @@ from itertools import pairwise
 import pytest
 from simulated import AT_ONCE, ONE_GPU, curve, job
 
-from podium.domain.actions import Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point, Snapshot
-from podium.placement.views import NodeView
-from podium.planning.planner import plan
-from podium.simulation.pools import Pool
-from podium.simulation.system import operator, scheduler
-from podium.simulation.system.contest import searched
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import (
+from podium_core.domain.actions import Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point, Snapshot
+from podium_core.placement.views import NodeView
+from podium_core.planning.planner import plan
+from podium_simulator.replay.samples import Pool
+from podium_simulator.system import operator, scheduler
+from podium_simulator.system.comparison import searched
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.scenario import (
     Faults,
     Method,
     NodeSpec,
@@ -28,7 +28,7 @@ from podium.simulation.system.scenario import (
     Scenario,
     SimulationError,
 )
-from podium.simulation.system.truth import Node
+from podium_simulator.system.state import Node
 
 
 def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:

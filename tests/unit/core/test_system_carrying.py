@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from simulated import AT_ONCE, curve
 
-from podium.domain.carrying import CarryFacts, CarryPhase, Moved, follow
-from podium.domain.levelling import Levelling
-from podium.domain.phase import TrialPhase
-from podium.simulation.system import carrying
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.faults import Chance
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import (
+from podium_core.domain.migration import CarryFacts, CarryPhase, Moved, follow
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.phase import TrialPhase
+from podium_simulator.system import migration as carrying
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.faults import Chance
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.scenario import (
     Drain,
     Method,
     NodeSpec,
@@ -29,7 +29,7 @@ from podium.simulation.system.scenario import (
     SimulationError,
     Timing,
 )
-from podium.testing.builders import make_job
+from podium_core.testing.builders import make_job
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))

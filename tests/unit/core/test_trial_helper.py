@@ -14,9 +14,9 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium.curves.readings import Seen, reader
-from podium.schema.job import Direction
-from podium.schema.reading import MetricsReading
+from podium_core.curves.line_readers import Seen, reader
+from podium_core.schema.job import Direction
+from podium_core.schema.metrics_config import MetricsReading
 
 pytestmark = pytest.mark.usefixtures("fresh")
 

@@ -9,13 +9,13 @@ import pytest
 from plans import RUN, P, created, numbers, of, sound
 from simulated import curve, job
 
-from podium.domain.actions import EndTrial, Plan, Requeue
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot
-from podium.planning.turnover import STAYS
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import NodeSpec, Scenario
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import EndTrial, Plan, Requeue
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Snapshot
+from podium_core.planning.slot_reclaim import STAYS
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import NodeSpec, Scenario
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 REQUEUE = 20.0  # seconds, until something is measured
 LONG_AGO = 1000.0 - STAYS * REQUEUE

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.readings import PlacedPod
-from podium.placement.victims import Occupant, Preemptor, Proposal, choose
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30

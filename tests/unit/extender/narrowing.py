@@ -9,13 +9,13 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from podium.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES
 from podium_cluster.watch import wait_all_synced
-from podium_extender.decide import Judge
+from podium_extender.verbs.decisions import Judge
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
-from podium_extender.verbs import Verbs
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.handlers import Verbs
 
 Json = dict[str, Any]
 Caches = Callable[..., Telemetry]

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from podium.placement.charge import charge
-from podium.placement.needs import BadPodError, need_of
-from podium.placement.readings import PlacedPod, Reported, gpus_now
-from podium.placement.views import GpuReading, PodNeed
-from podium.schema.pod import Pod
-from podium_extender.telemetry import Heartbeats
+from podium_core.placement.gpu_choice import charge
+from podium_core.placement.needs import BadPodError, need_of
+from podium_core.placement.node_parser import PlacedPod, Reported, gpus_now
+from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.schema.pod import Pod
+from podium_extender.state.node_cache import Heartbeats
 
 
 def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:

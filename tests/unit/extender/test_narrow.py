@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from narrowing import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
 
-from podium.placement.registry import POLICIES
+from podium_core.placement.registry import POLICIES
 from podium_cluster.resources import GPUNODES, PODS
 
 

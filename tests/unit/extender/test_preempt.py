@@ -13,8 +13,8 @@ import pytest
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.announcements import Announcements
-from podium_extender.bodies import Door, RequestError
+from podium_extender.verbs.events import Announcements
+from podium_extender.server.limits import Door, RequestError
 from podium_extender.metrics import Metrics
 
 Json = Mapping[str, Any]

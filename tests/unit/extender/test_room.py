@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 from live_caches import Live
 
-from podium.placement.cpus import Machine, Seat, machine_of, others_selector, seat_of
-from podium.placement.readings import PlacedPod
-from podium.placement.views import PodNeed
+from podium_core.placement.free_cpus import Machine, Seat, machine_of, others_selector, seat_of
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.views import PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.room import Room
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.state.free_cpus import Room
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
 
 Json = dict[str, Any]
 NOW = 1_800_000_000.0

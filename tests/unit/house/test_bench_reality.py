@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.pools import draw
-from podium.simulation.recorded import bundled
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import Method, PodFacts, Scenario
-from podium.simulation.system.searches import even_nodes, search
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.replay.samples import draw
+from podium_simulator.traces.trace import bundled
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import Method, PodFacts, Scenario
+from podium_simulator.system.searches import even_nodes, search
 from podium_cli.samples import search_at
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"

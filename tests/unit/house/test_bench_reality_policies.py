@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from podium.policies.registry import NAMES, create
-from podium.simulation.recorded import RecordedTrial, lines
+from podium_core.policies.registry import NAMES, create
+from podium_simulator.traces.trace import RecordedTrial, lines
 from podium_cli import main
 from podium_cli.samples import search_at
 from podium_devcluster.shell import CommandError

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from podium.schema.manifests import parse_manifests
-from podium.schema.validation import problems
+from podium_core.schema.manifests import parse_manifests
+from podium_core.schema.validation import problems
 from podium_cli.main import parser
 
 ROOT = Path(__file__).parents[3]

@@ -6,14 +6,14 @@ from typing import Any
 
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
 
-from podium.domain.actions import Carry
-from podium.domain.carrying import METHOD
-from podium.schema.gpunode import GPUNode
-from podium.schema.trial import Carrying
-from podium_operator.carrying import carryings
-from podium_operator.observed import observe
-from podium_operator.seen import SeenPod, parse_pod
-from podium_operator.world import World, trial_key
+from podium_core.domain.actions import Carry
+from podium_core.domain.migration import METHOD
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.trial import Carrying
+from podium_operator.act.migration import carryings
+from podium_operator.observe.observation import observe
+from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.observe.cluster_state import World, trial_key
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'

@@ -11,7 +11,7 @@ from typing import Any
 
 from model_api import Object, Server, moment
 
-from podium_agent.pods import TrialPod
+from podium_agent.observe.pods import TrialPod
 from podium_cluster.resources import PODS
 
 MAX_STEPS = 12

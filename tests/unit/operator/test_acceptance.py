@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operator_builders import accepted, job_manifest, moment
 
-from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
 
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("policy setting", {"policy": {"name": "hermes", "settings": {"speed": 3}}}, ["spec.policy.settings", "speed"]),

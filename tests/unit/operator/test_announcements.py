@@ -11,7 +11,7 @@ from operator_builders import make_job, make_trial, moment
 
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_operator.announcements import Announcements
+from podium_operator.jobs.events import Announcements
 
 
 class Wire:

@@ -29,15 +29,15 @@ from carrying_builders import (
 )
 from operator_builders import NOW, make_job, make_node, make_world
 
-from podium.domain.actions import Carry, CreatePod
-from podium.domain.carrying import METHOD, CarryPhase
-from podium.planning.planner import plan
-from podium.planning.promises import promises
-from podium_operator.carrying import arrival, asks, carryings
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules, make_pod
-from podium_operator.snapshot import build_snapshot
-from podium_operator.world import World, trial_key
+from podium_core.domain.actions import Carry, CreatePod
+from podium_core.domain.migration import METHOD, CarryPhase
+from podium_core.planning.planner import plan
+from podium_core.planning.promised_slots import promises
+from podium_operator.act.migration import arrival, asks, carryings
+from podium_operator.observe.observation import observe
+from podium_operator.act.pod_manifest import PodRules, make_pod
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.cluster_state import World, trial_key
 
 NEW_POD = pod(1, carried=True)
 ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}

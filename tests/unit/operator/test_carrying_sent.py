@@ -16,23 +16,23 @@ from carrying_builders import (
 )
 from operator_builders import NOW, carry_out
 
-from podium.domain.actions import CreatePod, Order
-from podium.domain.carrying import CarryPhase
-from podium.domain.phase import TrialPhase
-from podium.schema.trial import Carrying
+from podium_core.domain.actions import CreatePod, Order
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.phase import TrialPhase
+from podium_core.schema.trial import Carrying
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
-from podium_operator.announcements import Announcements
-from podium_operator.carrying import carryings
+from podium_operator.act.actuator import Actuator
+from podium_operator.jobs.events import Announcements
+from podium_operator.act.migration import carryings
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
-from podium_operator.seen import SeenPod
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.observation import observe
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.observe.pod_state import SeenPod
 from podium_operator.settings import OperatorSettings
-from podium_operator.trial_status import trial_status
-from podium_operator.world import trial_key
+from podium_operator.report.trial_status import trial_status
+from podium_operator.observe.cluster_state import trial_key
 
 NEW_POD = pod(1, carried=True)
 
@@ -101,7 +101,7 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
 def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its trial must not fall back: both pods would be ended, and the image with them."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
@@ -117,7 +117,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
 
 def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.planning.gpu_leases import Pool
-from podium_operator.lease_pod import LEASE_LABEL, Manifest, make_lease_pod
+from podium_core.planning.gpu_reservations import Pool
+from podium_operator.reservations.reservation_pod import LEASE_LABEL, Manifest, make_lease_pod
 
 
 def made(pool: Pool, grace: int = 60) -> Manifest:

@@ -29,8 +29,8 @@ from model_node import MAX_STEPS, Folders, Node, Process
 from model_operator import Clock, Operator
 from operator_builders import NOW, accepted, job_manifest
 
-from podium.domain.phase import FINAL
-from podium.schema.trial import HyperParamTrial
+from podium_core.domain.phase import FINAL
+from podium_core.schema.trial import HyperParamTrial
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_cluster.resources import NODES as KUBE_NODES
 

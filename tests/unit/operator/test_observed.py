@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
 
-from podium.domain.observe import retry_delay
-from podium.domain.phase import TrialPhase
-from podium_operator.observed import STUCK_SECONDS, Sight, observe
-from podium_operator.seen import parse_pod
-from podium_operator.world import trial_key
+from podium_core.domain.observe import retry_delay
+from podium_core.domain.phase import TrialPhase
+from podium_operator.observe.observation import STUCK_SECONDS, Sight, observe
+from podium_operator.observe.pod_state import parse_pod
+from podium_operator.observe.cluster_state import trial_key
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}

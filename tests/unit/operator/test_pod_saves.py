@@ -10,7 +10,7 @@ from operator_builders import make_job, moment
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium_operator.pods import make_pod
+from podium_operator.act.pod_manifest import make_pod
 
 
 @pytest.mark.parametrize(

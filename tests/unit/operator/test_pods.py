@@ -10,9 +10,9 @@ from operator_builders import make_job, make_node
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium.schema.reading import READING_ANNOTATION, MetricsReading
-from podium_operator.alone import whole_gpu
-from podium_operator.pods import PodRules, WholeGpu, make_pod, make_trial
+from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_operator.act.memory_retry import whole_gpu
+from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_pod, pod_payload
 
-from podium.domain.observe import PodFacts
-from podium_operator.seen import parse_pod
+from podium_core.domain.observe import PodFacts
+from podium_operator.observe.pod_state import parse_pod
 
 PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 QUIET = {"waiting": {"reason": "PodInitializing"}}

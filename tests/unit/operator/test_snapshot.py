@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import CreatePod, CreateTrial
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
-from podium.planning.planner import plan
-from podium.schema.gpunode import GpuStatus
-from podium.schema.job import HyperParamJob
-from podium_operator.observed import observe
-from podium_operator.snapshot import build_snapshot
+from podium_core.domain.actions import CreatePod, CreateTrial
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.schema.gpunode import GpuStatus
+from podium_core.schema.job import HyperParamJob
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 

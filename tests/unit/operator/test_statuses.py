@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.curves.final_value import Forecast
-from podium.domain.actions import EndJob, EndTrial, Place
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, TrialKey
-from podium.planning.eta import Eta
-from podium.schema.job import HyperParamJob
-from podium_operator.job_status import job_status
-from podium_operator.observed import observe
-from podium_operator.seen_trial import SeenTrial
-from podium_operator.trial_status import trial_status
-from podium_operator.world import trial_key
+from podium_core.curves.final_value import Forecast
+from podium_core.domain.actions import EndJob, EndTrial, Place
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.planning.eta import Eta
+from podium_core.schema.job import HyperParamJob
+from podium_operator.report.job_status import job_status
+from podium_operator.observe.observation import observe
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.trial_status import trial_status
+from podium_operator.observe.cluster_state import trial_key
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
 PLACE = Place(KEY, 2, "Rank", "Second of two.")

@@ -11,16 +11,16 @@ from unittest.mock import AsyncMock
 import pytest
 from operator_builders import make_job, make_trial, make_world
 
-from podium.domain.actions import CreateTrial
-from podium.schema.job import HyperParamJob
-from podium_operator.actuator import Actuator
+from podium_core.domain.actions import CreateTrial
+from podium_core.schema.job import HyperParamJob
+from podium_operator.act.actuator import Actuator
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
-from podium_operator.searchers.shown import shown
+from podium_operator.searchers.results import shown
 from podium_operator.settings import OperatorSettings
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}

@@ -10,20 +10,20 @@ import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
-from podium.domain.snapshot import JobKey
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium_core.domain.snapshot import JobKey
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
+from podium_operator.act.actuator import Actuator
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.observation import observe
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.settings import OperatorSettings
-from podium_operator.settling import Settling
-from podium_operator.snapshot import build_snapshot
-from podium_operator.statuses import Statuses
-from podium_operator.world import World, trial_key
+from podium_operator.act.awaiting_final_report import Settling
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.report.status_writer import Statuses
+from podium_operator.observe.cluster_state import World, trial_key
 
 
 class Wire:
@@ -147,7 +147,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
 
 def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write to a pod wakes the next cycle: without one it would be told to go twenty times a second."""
-    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
     world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room")
