@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from bench_demo import FINAL, ROOT, calibrated, demo_module, freezer_of, is_frozen, percentile
 
-from podium_core.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import JOBS, PODS, TRIALS
 from podium_cluster.settings import ClusterSettings
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench-agent.md"

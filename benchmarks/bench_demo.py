@@ -29,10 +29,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from podium_core.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES
 from podium_cluster.settings import ClusterSettings
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]

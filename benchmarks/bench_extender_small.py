@@ -20,17 +20,17 @@ from typing import Any, cast
 import uvicorn
 from fastapi import Response
 
-from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
+from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
-from podium_extender.verbs.decisions import Judge
+from podium_extender.metrics import Metrics
 from podium_extender.server.endpoint import Front
 from podium_extender.server.fast_path import lane
-from podium_extender.metrics import Metrics
 from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
 
 NODES = ("node-a", "node-b")
 NAGLE_MS = 40.0

@@ -28,17 +28,17 @@ from control_plane import open_world
 from extender_world import World, now
 from openb_replay import Arrival, Trace, arrivals, read_trace
 
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, NODES, PODS
 from podium_core.placement.base import Question
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.gpu_fragments import WHOLE
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
-from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_extender.verbs.decisions import Judge
 from podium_extender.state.node_cache import parse_gpunode
 from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-openb-cluster.md"

@@ -26,15 +26,15 @@ from typing import TypeVar
 import numpy as np
 
 from podium_core.policies.registry import NAMES, create
-from podium_simulator.replay.statistics import geometric_mean, summary
-from podium_simulator.replay.samples import Machine, Pool, draw
-from podium_simulator.traces.trace import RecordedTrial, Recording, bundled, load
+from podium_core.testing.builders import make_job
 from podium_simulator.replay.engine import replay
+from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.statistics import geometric_mean, summary
 from podium_simulator.system.comparison import Place, contest
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
-from podium_core.testing.builders import make_job
+from podium_simulator.traces.trace import RecordedTrial, Recording, bundled, load
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-simulation.md"

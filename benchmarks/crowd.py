@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from podium_core.placement.free_cpus import machine_of, seat_of
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
+from podium_core.placement.free_cpus import machine_of, seat_of
 from podium_extender.main import PAGE
 from podium_extender.state.free_cpus import Room
 

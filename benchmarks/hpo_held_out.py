@@ -15,8 +15,8 @@ from hpo_report import BASES, FAMILIES, floor_costs, measured, rounded, slowdown
 from hpo_runs import DEFAULT_RULES, ENTRANTS, LONG, SHORT, Entrant, Job, Run, run_all
 from hpo_until_won import entrant
 
-from podium_simulator.replay.statistics import geometric_mean, ratios
 from podium_simulator.replay.samples import Machine
+from podium_simulator.replay.statistics import geometric_mean, ratios
 
 OURS, NO_FLOOR, SHIPPED = "envelope", "envelope_no_floor", "envelope as shipped"
 
@@ -150,7 +150,8 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
     return {metric: geometric_mean(found) for metric, found in pairs.items() if found}
 
 
-LEGEND = """Each fold: the table of final values (`core/podium_core/curves/final_value.py`) is fitted, and one setting of the
+LEGEND = """Each fold: the table of final values (`core/podium_core/curves/final_value.py`) is fitted, and one setting
+of the
 grid chosen, on the tasks that are not held out, with that table. The choice is the setting whose bar nearest to failing
 is kept farthest (measured / bar, of the bars on (a), (b) and (c) against fifo, each replay ended at the best trial); it
 is then replayed to its end on the held-out tasks. `envelope` is that choice, a different one for each fold; `envelope

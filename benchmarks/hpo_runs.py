@@ -23,13 +23,13 @@ from podium_core.policies.median_stop import MedianStop
 from podium_core.policies.pop import Pop
 from podium_core.policies.round_robin import RoundRobin
 from podium_core.policies.slaq import Slaq
-from podium_simulator.replay.statistics import RunKey
+from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
 from podium_simulator.replay.oracle import Oracle
 from podium_simulator.replay.samples import Machine, Pool, draw
-from podium_simulator.traces.trace import Recording, bundled, load_all
-from podium_simulator.replay.engine import replay
 from podium_simulator.replay.state import DEFAULT_RULES, Rules
+from podium_simulator.replay.statistics import RunKey
+from podium_simulator.traces.trace import Recording, bundled, load_all
 
 SHORT, LONG = Costs(4.0, 4.0), Costs(30.0, 30.0)
 BARE = Rules(bare_rank=True)

@@ -21,9 +21,9 @@ from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.policies.base import Policy, Ranked
 from podium_core.policies.envelope import Envelope
 from podium_core.policies.fifo import Fifo
-from podium_simulator.replay.statistics import RunKey, by_task, ratios
 from podium_simulator.replay.samples import Machine
 from podium_simulator.replay.state import DEFAULT_RULES
+from podium_simulator.replay.statistics import RunKey, by_task, ratios
 
 NAME = "envelope"
 

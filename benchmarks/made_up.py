@@ -134,7 +134,8 @@ class _Wire(asyncio.Transport):
 
 
 class Connection:
-    """One that kube-scheduler keeps, from the bytes that come to the bytes that go (`podium_extender.server.fast_path`)."""
+    """One that kube-scheduler keeps, from the bytes that come to the bytes that go
+    (`podium_extender.server.fast_path`)."""
 
     def __init__(self, front: Front) -> None:
         kind = lane(front)

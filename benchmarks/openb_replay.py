@@ -22,8 +22,8 @@ from podium_core.placement.gpu_fragments import WHOLE
 from podium_core.placement.scores import favoured, rank
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
-from podium_extender.verbs.decisions import Judge
 from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import Judge
 
 SHARES = 10**6  # never what a pod lacks
 NOW = 0.0

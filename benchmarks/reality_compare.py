@@ -20,6 +20,8 @@ from reality_pods import PodTimes, first_pods
 from reality_starts import end_of, starts, stopped, usual_gap
 from scipy.stats import kendalltau
 
+from podium_cli.job_picture import JobPicture
+from podium_cli.objects import picture_of, saved_at
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
 from podium_core.planning.job_view import job_view
@@ -27,8 +29,6 @@ from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
-from podium_cli.objects import picture_of, saved_at
-from podium_cli.job_picture import JobPicture
 
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 BEGINS_A_TURN = frozenset({"starting", "resuming"})

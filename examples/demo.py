@@ -60,7 +60,9 @@ class Place:
     def environment(self) -> Mapping[str, str]:
         """Every command speaks to this cluster and to no other, whatever $KUBECONFIG says."""
         rooms = [
-            str(path) for path in (ROOT / room for room in ("core", "cluster", "cli", "devcluster")) if path.is_dir()
+            str(path)
+            for path in (ROOT / room for room in ("sdk", "core", "simulator", "cluster", "cli", "devcluster"))
+            if path.is_dir()
         ]
         return os.environ | {
             "KUBECONFIG": str(self.kubeconfig),

@@ -7,35 +7,35 @@ from __future__ import annotations
 
 import asyncio
 
-from podium_core.placement.needs import EXCLUSIVE_RESOURCE
-from podium_core.schema.gpunode import GPUNode
-from podium_agent.observe import pods as trial_pods
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.node_reconciler import Conductor
-from podium_agent.deviceplugin.reserved import LeasedShares
-from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.deviceplugin.exclusive import WholeGpus
-from podium_agent.schedule.exclusive_gpus import UrgentPod
-from podium_agent.observe.other_pods import Guests
-from podium_agent.reservations.reserved_gpus import Placeholder
-from podium_agent.reservations.controller import LEASE_LABEL, Leases, parse_placeholder
+from podium_agent.deviceplugin.plugin import DevicePlugin
+from podium_agent.deviceplugin.reserved import LeasedShares
+from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.metrics import Metrics
-from podium_agent.migration.departures import Departures
 from podium_agent.migration.checkpointing import Tools
+from podium_agent.migration.departures import Departures
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe import pods as trial_pods
 from podium_agent.observe.observer import Observer
+from podium_agent.observe.other_pods import Guests
 from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_writer import TrialWriter
+from podium_agent.reservations.controller import LEASE_LABEL, Leases, parse_placeholder
+from podium_agent.reservations.reserved_gpus import Placeholder
 from podium_agent.schedule.exclusive_allocations import Reservations, parse_pod
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.factory import Opening
 from podium_agent.suspension.processes import CudaProcesses
-from podium_agent.observe.telemetry import Telemetry
-from podium_agent.report.trial_writer import TrialWriter
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.placement.needs import EXCLUSIVE_RESOURCE
+from podium_core.schema.gpunode import GPUNode
 
 
 class Watches:

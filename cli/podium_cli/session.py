@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from podium_cli.exit_codes import CliError, Exit
-from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
+from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.kubeconfig import Told, kubeconfigs, look
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource

@@ -9,8 +9,8 @@ import time
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from podium_extender.server.limits import RequestError, read
 from podium_extender.server.endpoint import JSON, Front
+from podium_extender.server.limits import RequestError, read
 from podium_extender.server.openapi import DescribedApi, words_of
 from podium_extender.verbs.handlers import VERBS
 

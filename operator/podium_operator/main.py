@@ -16,18 +16,18 @@ import kopf
 from podium_cluster import health
 from podium_cluster.client import connect
 from podium_cluster.startup import read_settings
-from podium_operator.jobs import handlers
 from podium_operator.act.actuator import Actuator
-from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.reconciler import Cycle
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.reservations.controller import Leasing
-from podium_operator.act.rebalancing import Leveller
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.settings import OperatorSettings
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.jobs import handlers
+from podium_operator.metrics import Metrics
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
 from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
+from podium_operator.settings import OperatorSettings
 
 STUCK_SECONDS = 120.0
 log = logging.getLogger(__name__)

@@ -16,25 +16,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from podium_cluster.garbage_collection import settle_memory
 from podium_core.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.promised_slots import promises
-from podium_cluster.garbage_collection import settle_memory
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.migration import carryings
+from podium_operator.act.rebalancing import Leveller
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.guarded_plan import Decided, decide, predict
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.reservations.controller import Leasing
-from podium_operator.act.rebalancing import Leveller
 from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
+from podium_operator.observe.cluster_state import World
+from podium_operator.observe.final_log_read import LastWords
 from podium_operator.observe.observation import Sight, observe
 from podium_operator.observe.requeue_costs import RequeueCosts
-from podium_operator.settings import OperatorSettings
 from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
 from podium_operator.report.status_writer import Statuses
-from podium_operator.observe.cluster_state import World
+from podium_operator.reservations.controller import Leasing
+from podium_operator.settings import OperatorSettings
 
 SHORTEST_SLEEP = 0.05
 log = logging.getLogger(__name__)

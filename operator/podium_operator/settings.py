@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_cluster.settings import ClusterSettings
+from podium_core.domain.observe import AGENT_STALE_SECONDS
 
 
 class OperatorSettings(ClusterSettings):

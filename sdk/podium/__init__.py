@@ -1,3 +1,3 @@
-"""Podium's decision core: pure functions and data, used by operator, extender, agent, command line and simulator."""
+"""Podium for training scripts: `from podium import trial` reads parameters, reports metrics and saves checkpoints."""
 
 __version__ = "0.1.0"

@@ -24,7 +24,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("core", "cluster", "operator")
+ROOMS = ("sdk", "core", "cluster", "operator")
 SECONDS = 30.0
 
 

@@ -22,8 +22,8 @@ from held_wire import HeldWire
 
 from podium_cluster.client import Api
 from podium_cluster.resources import EVENTS, Resource
-from podium_extender.verbs.top_k import SCORED
 from podium_extender.requeue.wakeups import ROOM_ANNOTATION
+from podium_extender.verbs.top_k import SCORED
 
 pytestmark = pytest.mark.integration
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")

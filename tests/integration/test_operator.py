@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from operator_stage import OperatorProcess, Play, Stage, running
 
-from podium_core.schema.job import HyperParamJob
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
+from podium_core.schema.job import HyperParamJob
 from podium_operator.searchers.random import RandomSearcher
 
 pytestmark = pytest.mark.integration

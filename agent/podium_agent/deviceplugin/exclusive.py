@@ -11,14 +11,14 @@ from typing import Any
 
 import grpc
 
-from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Announcer, allocation
 from podium_agent.deviceplugin.slots import Device, uuid_of
-from podium_agent.schedule.exclusive_gpus import prefer, whole
-from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError
-from podium_agent.settings import AgentSettings
 from podium_agent.observe.telemetry import Telemetry
+from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError
+from podium_agent.schedule.exclusive_gpus import prefer, whole
+from podium_agent.schedule.node_reconciler import Conductor
+from podium_agent.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 

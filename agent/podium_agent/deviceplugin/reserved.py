@@ -6,10 +6,10 @@ from typing import Any
 
 from podium_agent.deviceplugin.servicer import Asker, Servicer
 from podium_agent.deviceplugin.slots import Device, RefusedError
-from podium_agent.reservations.reserved_gpus import announced
-from podium_agent.reservations.controller import Leases
-from podium_agent.settings import AgentSettings
 from podium_agent.observe.telemetry import Telemetry
+from podium_agent.reservations.controller import Leases
+from podium_agent.reservations.reserved_gpus import announced
+from podium_agent.settings import AgentSettings
 
 
 class LeasedShares(Servicer):

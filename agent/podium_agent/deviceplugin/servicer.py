@@ -12,13 +12,13 @@ from typing import Any
 
 import grpc
 
-from podium_core.placement.views import GpuReading, PodNeed
 from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.slots import Device, RefusedError, check, devices, prefer
-from podium_agent.settings import AgentSettings
 from podium_agent.observe.telemetry import Telemetry
+from podium_agent.settings import AgentSettings
+from podium_core.placement.views import GpuReading, PodNeed
 
 log = logging.getLogger(__name__)
 MOUNT_POINT = "/podium"

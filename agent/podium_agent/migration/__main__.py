@@ -1,4 +1,5 @@
-"""`python -m podium_agent.migration NAMESPACE POD CONTAINER [TARGET]`, experimental: a container of this node becomes an
+"""`python -m podium_agent.migration NAMESPACE POD CONTAINER [TARGET]`, experimental: a container of this node becomes
+an
 image. Run by hand in the agent of its node; prints one line of JSON, `{"image": ..., ...}` or `{"refused": CODE, ...}`.
 
 The container is left frozen. A pod like its own that names the image instead of its own goes on from there; when that
@@ -20,11 +21,11 @@ from dataclasses import asdict
 
 from pydantic import ValidationError
 
-from podium_agent.observe.cgroups import Freezer, find_containers
-from podium_agent.migration.kubelet import Container
 from podium_agent.migration.checkpointing import Tools, leave, pod_of
+from podium_agent.migration.kubelet import Container
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe.cgroups import Freezer, find_containers
 from podium_agent.suspension.capability import read_facts, why_not_mapped
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -35,7 +36,9 @@ from podium_cluster.client import ApiError, connect
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="podium_agent.migration", description="Make an image of a container that runs.")
+    parser = argparse.ArgumentParser(
+        prog="podium_agent.migration", description="Make an image of a container that runs."
+    )
     parser.add_argument("namespace")
     parser.add_argument("pod")
     parser.add_argument("container")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from podium_core.domain.snapshot import TrialKey
 from podium_agent.migration.kubelet import Container
 from podium_agent.notes import Notes
 from podium_agent.observe.pods import TrialPod
+from podium_core.domain.snapshot import TrialKey
 
 
 class Trace(BaseModel):

@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration.facts import Node, Pod
 from podium_agent.migration.gpu_state import OffGpus
 from podium_agent.migration.kubelet import Container, Kubelet
@@ -18,6 +17,7 @@ from podium_agent.migration.open_files import opened_by
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.registry import Registry
 from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked_memory import Arrival, Parked

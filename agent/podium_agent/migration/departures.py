@@ -14,21 +14,21 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
 
+from podium_agent.migration import archive
+from podium_agent.migration.artifacts import Traces
+from podium_agent.migration.checkpointing import Tools, leave, pod_of
+from podium_agent.migration.garbage_collection import Sweeping, remove
+from podium_agent.migration.kubelet import Container
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.trial_record import Book
+from podium_cluster.client import Api, ApiError
 from podium_core.domain.migration import METHOD
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import Departure
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.migration import archive
-from podium_agent.migration.kubelet import Container
-from podium_agent.migration.checkpointing import Tools, leave, pod_of
-from podium_agent.migration.refusal import MoveError
-from podium_agent.migration.settings import MoveSettings
-from podium_agent.migration.garbage_collection import Sweeping, remove
-from podium_agent.migration.artifacts import Traces
-from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.pod_records import Record
-from podium_cluster.client import Api, ApiError
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5

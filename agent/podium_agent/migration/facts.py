@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_agent.migration.eligibility import Place, Subject
 from podium_agent.migration.open_files import Opened
+from podium_core.schema.base import ObjectMeta, StatusModel
 
 
 class _Volume(StatusModel):

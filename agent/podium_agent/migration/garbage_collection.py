@@ -12,18 +12,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from podium_core.domain.migration import OPEN
-from podium_core.schema.trial import HyperParamTrial
-from podium_agent.report.trial_record import Book
 from podium_agent.migration import archive
-from podium_agent.migration.kubelet import Container
+from podium_agent.migration.artifacts import Trace, Traces
 from podium_agent.migration.checkpointing import registry_of
+from podium_agent.migration.kubelet import Container
 from podium_agent.migration.move import REPOSITORY
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
-from podium_agent.migration.artifacts import Trace, Traces
+from podium_agent.report.trial_record import Book
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
+from podium_core.domain.migration import OPEN
+from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import time
 from types import TracebackType
 
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration.refusal import MoveError
-from podium_agent.suspension.driver_calls import GivenUpError
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda import ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError
 from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 

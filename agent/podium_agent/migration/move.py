@@ -1,6 +1,7 @@
 """One container leaves this node: judged, checkpointed, stopped, made an image, pushed; and undone if a step fails.
 
-Called by `python -m podium_agent.migration`, and by whoever moves trials. The order keeps two promises. Nothing is lost:
+Called by `python -m podium_agent.migration`, and by whoever moves trials. The order keeps two promises. Nothing is
+lost:
 whatever fails, the container is left as it was found, at work or frozen. Nothing stays: no archive outlives the call.
 What the container does between the checkpoint and the stop is done again by the one that goes on from it; the caller
 ends the stopped one only after the other works, or brings it back (`Freeze.resume`) if that fails.
@@ -16,13 +17,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration import archive, image
-from podium_agent.migration.gpu_state import OffGpus
 from podium_agent.migration.eligibility import Place, Subject, why_not
+from podium_agent.migration.gpu_state import OffGpus
 from podium_agent.migration.kubelet import Container, Kubelet
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.registry import Registry
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.freeze import Freeze
 

@@ -16,21 +16,21 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_core.placement.needs import moves_memory
-from podium_core.schema.gpunode import TrialState
 from podium_agent.observe.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
-from podium_agent.schedule.gate import Gates
-from podium_agent.observe.prestop_hooks import hook_waits
-from podium_agent.schedule.admissions import Passages
+from podium_agent.observe.pod_records import Hint, Record, orphan
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
 from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.pod_records import Hint, Record, orphan
-from podium_agent.settings import AgentSettings
+from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.state_table import derive, reason
+from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
+from podium_core.placement.needs import moves_memory
+from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 0.5

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from podium_core.placement.views import PodNeed
 from podium_agent.deviceplugin.slots import uuid_of
-from podium_agent.schedule.exclusive_gpus import UrgentPod
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
+from podium_agent.schedule.exclusive_gpus import UrgentPod
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import Key, WatchCache
+from podium_core.placement.views import PodNeed
 
 log = logging.getLogger(__name__)
 SOON_SECONDS = 0.2  # between two questions to the kubelet while the GPUs of a pod are not known

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
 from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.report.lost_work import Said
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import Acting, Work
+from podium_agent.report.lost_work import Said
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from podium_agent.suspension.parked_memory import Arrival
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
-from podium_core.schema.quantity import to_thousandths
 from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
-from podium_agent.suspension.parked_memory import Arrival
+from podium_core.schema.quantity import to_thousandths
 
 TRIAL_LABEL = "podium.dev/trial"
 ATTEMPT_LABEL = "podium.dev/attempt"

@@ -13,11 +13,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from podium_core.schema.gpunode import TrialState
-from podium_agent.report.trial_record import Book
 from podium_agent.observe.cgroups import Container
-from podium_agent.report.lost_work import Mark
 from podium_agent.report.checkpoints import Folder
+from podium_agent.report.lost_work import Mark
+from podium_agent.report.trial_record import Book
+from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
 

@@ -10,17 +10,17 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from podium_core.schema.gpunode import GpuNodeStatus
-from podium_agent.schedule.node_reconciler import Conductor, View
-from podium_agent.observe.other_pods import Guest
 from podium_agent.metrics import Metrics
-from podium_agent.report.node_status import build, decisive, moved, to_json
-from podium_agent.settings import AgentSettings
-from podium_agent.suspension.choice import Methods
+from podium_agent.observe.other_pods import Guest
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import LocalTrial
+from podium_agent.report.node_status import build, decisive, moved, to_json
+from podium_agent.schedule.node_reconciler import Conductor, View
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.choice import Methods
 from podium_cluster.client import Api, ApiError, Manifest
 from podium_cluster.resources import GPUNODES, NODES
+from podium_core.schema.gpunode import GpuNodeStatus
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"

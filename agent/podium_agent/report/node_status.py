@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, GuestOnGpu, Holder, TrialOnGpu, TrialState
 from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import Guest
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
+from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, GuestOnGpu, Holder, TrialOnGpu, TrialState
 
 USE_STEP = 5.0  # percent points
 MEMORY_STEP = 0.02  # of the total

@@ -11,16 +11,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from podium_agent.observe.cgroups import Container
+from podium_agent.observe.logs.tail import Batch, Position
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.usage_ledger import Account, Cost, fell_back, follow, resumed, saw, suspended
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import Departure
-from podium_agent.report.usage_ledger import Account, Cost, fell_back, follow, resumed, saw, suspended
-from podium_agent.observe.cgroups import Container
-from podium_agent.observe.logs.tail import Batch, Position
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.observe.pods import TrialPod
 
 
 @dataclass(eq=False, slots=True)

@@ -8,6 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_agent.observe.logs.tail import Position
+from podium_agent.report.lost_work import Loss, Losses, Save
+from podium_agent.report.trial_record import Book
+from podium_agent.report.usage_ledger import Account, Cost, Hold
 from podium_core.curves import additional_metrics as observations
 from podium_core.curves.growing_curve import Curve
 from podium_core.domain.snapshot import Point
@@ -25,10 +29,6 @@ from podium_core.schema.trial import (
 from podium_core.schema.trial import (
     Losses as LossesStatus,
 )
-from podium_agent.report.usage_ledger import Account, Cost, Hold
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.logs.tail import Position
-from podium_agent.report.lost_work import Loss, Losses, Save
 
 MINE = {
     "curve",

@@ -15,21 +15,21 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from podium_agent.metrics import Metrics
+from podium_agent.observe.logs.tail import Tail
+from podium_agent.observe.pods import GATE_CONTAINER
+from podium_agent.report.checkpoint_watch import SaveWatch
+from podium_agent.report.checkpoints import said_in_log
+from podium_agent.report.pod_conditions import patch as condition_patch
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import taken_over
+from podium_agent.settings import AgentSettings
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import PODS, TRIALS
 from podium_core.curves.line_readers import Reader, reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.trial import HyperParamTrial
-from podium_agent.report.usage_ledger import taken_over
-from podium_agent.report.trial_record import Book
-from podium_agent.report.pod_conditions import patch as condition_patch
-from podium_agent.observe.logs.tail import Tail
-from podium_agent.metrics import Metrics
-from podium_agent.observe.pods import GATE_CONTAINER
-from podium_agent.report.checkpoints import said_in_log
-from podium_agent.report.checkpoint_watch import SaveWatch
-from podium_agent.settings import AgentSettings
-from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import PODS, TRIALS
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from podium_core.schema.gpunode import TrialState
-from podium_agent.report.lost_work import Losses, Mark, Said, Save, count, further_back, going_on_from
 from podium_agent.observe.trials import OCCUPYING
+from podium_agent.report.lost_work import Losses, Mark, Said, Save, count, further_back, going_on_from
+from podium_core.schema.gpunode import TrialState
 
 MOST_HOLDS = 512
 MOST_RECENT = 32

@@ -18,15 +18,15 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_core.domain.gpu_reservation import LeaseState
-from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_agent.observe.cgroups import find_containers
-from podium_agent.schedule.node_reconciler import View
-from podium_agent.schedule.exclusive_gpus import UrgentPod
-from podium_agent.reservations.reserved_gpus import Given, LeasedGpu, Placeholder, believed, evacuated, leased_gpus
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
+from podium_agent.reservations.reserved_gpus import Given, LeasedGpu, Placeholder, believed, evacuated, leased_gpus
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.schema.base import ObjectMeta, StatusModel
 
 log = logging.getLogger(__name__)
 LEASE_LABEL = "podium.dev/lease"

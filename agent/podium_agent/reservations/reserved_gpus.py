@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
 from podium_agent.deviceplugin.slots import Device, devices, uuid_of
-from podium_agent.schedule.exclusive_gpus import blocked
 from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.exclusive_gpus import blocked
+from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from podium_core.schema.cpu_downsizing import PARKED
-from podium_agent.schedule.node_reconciler import View
 from podium_agent.metrics import Metrics
 from podium_agent.observe.pods import TrialPod
 from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.schema.cpu_downsizing import PARKED
 
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"

@@ -16,17 +16,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from podium_agent.notes import Notes
+from podium_agent.observe.cgroups import find_leftovers
+from podium_agent.observe.pod_resources import KubeletAwayError, gpus_of_pods
+from podium_agent.schedule.exclusive_gpus import Reservation, UrgentPod, advance, blocked
+from podium_agent.schedule.node_reconciler import View
+from podium_agent.settings import AgentSettings
+from podium_cluster.watch import WatchCache
 from podium_core.placement.needs import EXCLUSIVE_RESOURCE, TRIAL_LABEL, need_of
 from podium_core.placement.views import PodNeed
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.pod import Pod as PlacementPod
-from podium_agent.observe.cgroups import find_leftovers
-from podium_agent.schedule.node_reconciler import View
-from podium_agent.schedule.exclusive_gpus import Reservation, UrgentPod, advance, blocked
-from podium_agent.notes import Notes
-from podium_agent.observe.pod_resources import KubeletAwayError, gpus_of_pods
-from podium_agent.settings import AgentSettings
-from podium_cluster.watch import WatchCache
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.2  # between two questions to the kubelet, only while something is reserved

@@ -10,20 +10,20 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 
-from podium_core.schema.gpunode import NO_MEMORY
-from podium_agent.report.usage_ledger import Cost
-from podium_agent.schedule.memory_admission import Admission
-from podium_agent.schedule.local_scheduler import Grant, Resume, Step, Suspend, Wait
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.schedule.gate import Gates
 from podium_agent.metrics import Metrics
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
-from podium_agent.schedule.admissions import Passages
 from podium_agent.observe.pod_records import Record
+from podium_agent.observe.trials import Acting
+from podium_agent.report.trial_record import Book
+from podium_agent.report.usage_ledger import Cost
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.local_scheduler import Grant, Resume, Step, Suspend, Wait
+from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.choice import Methods
-from podium_agent.observe.trials import Acting
+from podium_core.schema.gpunode import NO_MEMORY
 
 log = logging.getLogger(__name__)
 MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.observe.cgroups import peer_of
-from podium_agent.report.lost_work import Said
 from podium_agent.report.checkpoints import said_in_hello
+from podium_agent.report.lost_work import Said
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"

@@ -31,9 +31,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from podium_agent.observe.trials import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import NO_MEMORY, TrialState
-from podium_agent.observe.trials import Gate, LocalTrial
 
 LAST_CALL_SECONDS = 10.0
 LAST_CALL_PART = 1 / 3  # of a short grace period: before that, others that end have the GPU, or the holder makes room

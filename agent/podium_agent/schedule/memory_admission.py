@@ -12,13 +12,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_core.schema.gpunode import TrialState
-from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
 from podium_agent.observe.pod_records import Record
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
+from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
 Judge = Callable[[Footprint, Iterable[Footprint], Mapping[str, int]], Shortfall | None]

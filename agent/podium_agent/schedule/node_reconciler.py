@@ -13,19 +13,19 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import GPUNode
-from podium_agent.schedule.local_scheduler import Entry, Orders, Step, Wait, decide, newer
+from podium_agent.metrics import Metrics
+from podium_agent.observe.observer import Observer
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import Book
 from podium_agent.schedule.executor import Carrier
 from podium_agent.schedule.gate import Gates
-from podium_agent.metrics import Metrics
-from podium_agent.observe.observer import Observer
-from podium_agent.observe.pods import TrialPod
-from podium_agent.observe.pod_records import Hint
+from podium_agent.schedule.local_scheduler import Entry, Orders, Step, Wait, decide, newer
 from podium_agent.settings import AgentSettings
-from podium_agent.observe.trials import LocalTrial
 from podium_cluster.watch import WatchCache
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import GPUNode
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from podium_core.schema.gpunode import TrialState
 from podium_agent.observe.trials import Acting, Gate, Work
+from podium_core.schema.gpunode import TrialState
 
 G, S, R = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
 OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING

@@ -18,16 +18,16 @@ from contextlib import suppress
 from dataclasses import replace
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.restores import Arrivals
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_maps import pairs, restored
 from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
 from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import LOOK_SECONDS, LOST, CudaProcesses, Step, Trouble
 from podium_agent.suspension.refusals import Refusals
+from podium_agent.suspension.restores import Arrivals
 
 log = logging.getLogger(__name__)
 

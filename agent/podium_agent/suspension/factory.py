@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from podium_agent.observe.cgroups import names_of_cgroups
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.capability import read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from podium_agent.observe.cgroups import Freezer
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
 LOST = "CudaFailed"  # code: nothing that it computed since its last save can be had any more

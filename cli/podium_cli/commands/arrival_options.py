@@ -7,13 +7,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from podium_simulator.traces.trace import Recording
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.output import show
+from podium_cli.views import arrivals as arrivals_view
+from podium_cli.views import formatting as texts
 from podium_simulator.system.arrivals import Arrivals, contest
 from podium_simulator.system.comparison import Place
 from podium_simulator.system.scenario import SimulationError
-from podium_cli.views import arrivals as arrivals_view, formatting as texts
-from podium_cli.exit_codes import CliError, Exit
-from podium_cli.output import show
+from podium_simulator.traces.trace import Recording
 
 MOST_JOBS = 100  # a plan looks at each: time goes by more than their number
 MOST_TRIALS = 10_000  # of all jobs: Podium's own bound on trials

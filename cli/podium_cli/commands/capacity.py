@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podium_simulator.traces.trace import open_text
-from podium_cli.views import formatting as texts
-from podium_cli.commands.base import Commands, command
 from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.views import formatting as texts
+from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import Plan

@@ -15,20 +15,20 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_core.domain.migration import METHOD, OPEN, PASSING, CarryPhase
-from podium_core.domain.relocation import carriable, movable
-from podium_core.domain.phase import FINAL
-from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.checkpointing import can_save, carries, saves_at
-from podium_core.schema.trial import HyperParamTrial
-from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command, seconds
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS
+from podium_core.domain.migration import METHOD, OPEN, PASSING, CarryPhase
+from podium_core.domain.phase import FINAL
+from podium_core.domain.relocation import carriable, movable
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
 
 DRAINER = "podium-cli-drain"  # not that of `podium thaw`, whose next apply would take this field away
 TRIAL_LABEL = "podium.dev/trial"

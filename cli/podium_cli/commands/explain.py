@@ -7,19 +7,20 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
+from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
+from podium_cli.commands.explain_pod import explain_pod
+from podium_cli.exit_codes import Exit
+from podium_cli.job_picture import JobPicture
+from podium_cli.objects import parse_job, parse_node, parse_trial
+from podium_cli.output import show
+from podium_cli.session import Session, carry_out, fetch, gpu_nodes
+from podium_cli.views import additional_metrics as observed
+from podium_cli.views import formatting as texts
+from podium_cluster.resources import JOBS, TRIALS
 from podium_core.domain.phase import TrialPhase
 from podium_core.placement.registry import DEFAULT, POLICIES, placement_policy
 from podium_core.schema.trial import Carrying, HyperParamTrial
-from podium_cli.views import additional_metrics as observed, formatting as texts
-from podium_cli.commands.base import Commands, command
-from podium_cli.commands.explain_pod import explain_pod
-from podium_cli.command_table import SAYS
-from podium_cli.exit_codes import Exit
-from podium_cli.objects import parse_job, parse_node, parse_trial
-from podium_cli.output import show
-from podium_cli.job_picture import JobPicture
-from podium_cli.session import Session, carry_out, fetch, gpu_nodes
-from podium_cluster.resources import JOBS, TRIALS
 
 LAST_TURNS = 8
 OWN_GPUS = (

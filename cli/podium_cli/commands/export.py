@@ -14,19 +14,19 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 
+from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
+from podium_cli.commands.report import picture, source
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
+from podium_cli.output import write
+from podium_cli.views import formatting as texts
 from podium_core.curves import additional_metrics as observations
 from podium_core.curves.non_finite import to_wire
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import CurvePoint, HoldInterval, HyperParamTrial
-from podium_simulator.traces.trace import RecordedTrial, Recording, lines
 from podium_simulator.traces.sources import reads_as_lines
-from podium_cli.views import formatting as texts
-from podium_cli.commands.base import Commands, command
-from podium_cli.commands.report import picture, source
-from podium_cli.command_table import SAYS
-from podium_cli.exit_codes import CliError, Exit
-from podium_cli.output import write
-from podium_cli.job_picture import JobPicture
+from podium_simulator.traces.trace import RecordedTrial, Recording, lines
 
 LITTLE = 0.01  # of its training a record may lack; values that come in so little of the usual time came at once
 

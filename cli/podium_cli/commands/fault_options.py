@@ -9,8 +9,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from podium_simulator.system.scenario import Drain, Faults, NodeSpec
 from podium_cli.exit_codes import CliError, Exit
+from podium_simulator.system.scenario import Drain, Faults, NodeSpec
 
 OPTIONS = ("node_fails", "pod_fails", "crashes", "agent_silent", "drain")
 LATEST = 1e10  # seconds, three centuries: from 1e15 on a clock would not tell a trial's steps apart

@@ -9,17 +9,18 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from podium_core.schema.trial import HyperParamTrial
-from podium_cli.views import additional_metrics as observed, formatting as texts
-from podium_cli.commands.base import Commands, command
 from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import parse_node
 from podium_cli.output import show
-from podium_cli.job_picture import JobPicture
 from podium_cli.session import Session, carry_out
+from podium_cli.views import additional_metrics as observed
+from podium_cli.views import formatting as texts
 from podium_cli.views.watch import HEALTH_STYLE, utilization, why
 from podium_cluster.resources import GPUNODES
+from podium_core.schema.trial import HyperParamTrial
 
 Order = Callable[[JobPicture], tuple[HyperParamTrial, ...]]
 ORDERS: dict[str, Order] = {

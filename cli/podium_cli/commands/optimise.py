@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from podium_simulator.traces.trace import check_ends
-from podium_cli.views import optimise as optimise_view
-from podium_cli.commands.base import Commands, command
 from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
+from podium_cli.views import optimise as optimise_view
+from podium_simulator.traces.trace import check_ends
 
 MISSING = "OptimisersNotInstalled"
 ALL = "all"

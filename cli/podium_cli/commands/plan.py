@@ -8,23 +8,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from podium_core.domain.snapshot import JobView
-from podium_core.planning.job_view import job_view
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.checkpointing import SAVES_ITSELF
-from podium_core.schema.search_space import grid_points
-from podium_simulator.system import switch_times as methods
-from podium_simulator.system.forecast import forecast
-from podium_simulator.system.switch_times import KEEPS_MEMORY
-from podium_simulator.system.scenario import Method, SimulationError
-from podium_cli.views import plan as plan_view
+from podium_cli.command_table import SAYS
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.validate import problems
-from podium_cli.command_table import SAYS
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 from podium_cli.output import show
+from podium_cli.views import plan as plan_view
+from podium_core.domain.snapshot import JobView
+from podium_core.planning.job_view import job_view
+from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.search_space import grid_points
+from podium_simulator.system import switch_times as methods
+from podium_simulator.system.forecast import forecast
+from podium_simulator.system.scenario import Method, SimulationError
+from podium_simulator.system.switch_times import KEEPS_MEMORY
 
 DAY = 86_400.0  # a longer step would be simulated for hours
 

@@ -7,15 +7,15 @@ from datetime import timedelta
 from pathlib import Path
 
 from podium_cli import samples
-from podium_cli.views import summary
-from podium_cli.commands.base import Commands, command
 from podium_cli.command_table import SAYS
+from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import picture_of, read_folder, saved_at
 from podium_cli.output import write
-from podium_cli.job_picture import JobPicture
 from podium_cli.report import model, page
 from podium_cli.session import Session, carry_out
+from podium_cli.views import summary
 
 SAMPLE_SECONDS = 600.0  # longer than the made-up search takes
 

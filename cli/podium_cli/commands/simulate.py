@@ -12,28 +12,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podium_core.domain.migration import METHOD as CARRIES
-from podium_core.domain.snapshot import Costs
-from podium_core.policies.registry import NAMES, PolicyError
-from podium_core.policies.policy_text import read
-from podium_core.schema.quantity import to_bytes
-from podium_core.schema.checkpointing import SAVES_ITSELF
-from podium_simulator.replay.comparison import contest
-from podium_simulator.replay.samples import Machine
-from podium_simulator.traces.trace import Recording, RecordingError, bundled
-from podium_simulator.traces.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
-from podium_simulator.system import comparison as system_contest
-from podium_simulator.system import switch_times as methods
-from podium_simulator.system.switch_times import KEEPS_MEMORY
-from podium_simulator.system.scenario import Method, SimulationError, Timing
-from podium_simulator.system.searches import even_nodes
-from podium_cli.views import simulate as simulate_view, system as system_view, formatting as texts
-from podium_cli.commands import fault_options as accidents, arrival_options as arrivals
-from podium_cli.commands.base import Commands, command
 from podium_cli.command_table import SAYS
+from podium_cli.commands import arrival_options as arrivals
+from podium_cli.commands import fault_options as accidents
+from podium_cli.commands.base import Commands, command
 from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.report import simulation
+from podium_cli.views import formatting as texts
+from podium_cli.views import simulate as simulate_view
+from podium_cli.views import system as system_view
+from podium_core.domain.migration import METHOD as CARRIES
+from podium_core.domain.snapshot import Costs
+from podium_core.policies.policy_text import read
+from podium_core.policies.registry import NAMES, PolicyError
+from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.quantity import to_bytes
+from podium_simulator.replay.comparison import contest
+from podium_simulator.replay.samples import Machine
+from podium_simulator.system import comparison as system_contest
+from podium_simulator.system import switch_times as methods
+from podium_simulator.system.scenario import Method, SimulationError, Timing
+from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.switch_times import KEEPS_MEMORY
+from podium_simulator.traces.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
+from podium_simulator.traces.trace import Recording, RecordingError, bundled
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = (

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from podium_cli.job_picture import JobPicture
+from podium_cli.views import additional_metrics as observed
 from podium_core.curves.non_finite import diverged
 from podium_core.schema.job import HyperParamJob, Scalar
 from podium_core.schema.trial import HyperParamTrial
-from podium_cli.views import additional_metrics as observed
-from podium_cli.job_picture import JobPicture
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
 

@@ -6,9 +6,9 @@ there are is said by the job; a trial that has not printed one yet shows a dash.
 
 from __future__ import annotations
 
+from podium_cli.views import formatting as texts
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import HyperParamTrial, Observation
-from podium_cli.views import formatting as texts
 
 
 def names(job: HyperParamJob) -> tuple[str, ...]:

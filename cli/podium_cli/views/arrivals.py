@@ -10,9 +10,9 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_simulator.system.arrivals import ArrivalsContest, ArrivedJob, Round
 from podium_cli.views import formatting as texts
 from podium_cli.views.system import NEVER, drained, switch
+from podium_simulator.system.arrivals import ArrivalsContest, ArrivedJob, Round
 
 COLUMNS = (
     "POLICY",

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from podium_cli.views import formatting as texts
 from podium_cli.report import svg
 from podium_cli.report.markup import Markup, element, words
 from podium_cli.report.page import page_head
+from podium_cli.views import formatting as texts
 
 if TYPE_CHECKING:
     from podium_optimisers.makespan.instance import Instance

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 
 from rich.table import Table
 
+from podium_cli.views import formatting as texts
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobView
 from podium_simulator.system.comparison import Searched, SearchScore
 from podium_simulator.system.forecast import Forecast, spread
-from podium_cli.views import formatting as texts
 
 Figure = Callable[[SearchScore], float | None]
 HOUR = 3600.0

@@ -8,8 +8,8 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_simulator.replay.comparison import Contest
 from podium_cli.views import formatting as texts
+from podium_simulator.replay.comparison import Contest
 
 
 def heading(contest: Contest) -> str:

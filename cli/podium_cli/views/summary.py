@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podium_cli.views import formatting as texts
 from podium_cli.report.model import JobReport
+from podium_cli.views import formatting as texts
 
 
 def last_line(report: JobReport, written_to: str) -> str:

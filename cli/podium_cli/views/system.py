@@ -8,13 +8,13 @@ from statistics import fmean, median
 
 from rich.table import Table
 
+from podium_cli.views import formatting as texts
 from podium_core.schema.checkpointing import SAVES_ITSELF
-from podium_simulator.replay.statistics import geometric_mean
 from podium_simulator.replay.metrics import goal_of, near_best
 from podium_simulator.replay.samples import Pool
+from podium_simulator.replay.statistics import geometric_mean
 from podium_simulator.system.comparison import BASE, Place, Searched, SearchScore, SystemContest
 from podium_simulator.system.scenario import Method
-from podium_cli.views import formatting as texts
 
 NEVER = "never"
 COLUMNS = (

@@ -10,11 +10,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from podium_cli.job_picture import JobPicture
+from podium_cli.views import additional_metrics as observed
+from podium_cli.views import formatting as texts
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.gpunode import GPUNode, GpuStatus, TrialState
 from podium_core.schema.trial import HyperParamTrial
-from podium_cli.views import additional_metrics as observed, formatting as texts
-from podium_cli.job_picture import JobPicture
 
 PHASE_STYLE = {
     TrialPhase.RUNNING: "bold green",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from podium_cli.views import formatting as texts
 from podium_cli.job_picture import JobPicture
+from podium_cli.views import formatting as texts
 from podium_cli.views.watch import why
 
 

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.curves.curve_table import Board, Floats, Movable, moved
-from podium_core.curves.thinning import same_until
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.thinning import same_until
 from podium_core.domain.snapshot import Point
 
 PER_DOUBLING = 8

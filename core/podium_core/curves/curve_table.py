@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from podium_core.curves.thinning import evaluations, same_until
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.thinning import evaluations, same_until
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, Floats
 from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, middle
+from podium_core.curves.curve_table import Board, Floats
 from podium_core.domain.snapshot import TrialKey
 
 LEVELS = (0.025, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.975)

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from podium_core.curves.additional_metrics import Observed, observe
 from podium_core.curves.line_readers import Reader, Seen
-from podium_core.curves.thinning import Grid, thin
 from podium_core.curves.non_finite import to_wire
+from podium_core.curves.thinning import Grid, thin
 from podium_core.domain.snapshot import Point
 
 

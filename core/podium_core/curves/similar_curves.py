@@ -23,8 +23,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, Floats, moved
 from podium_core.curves.aligned_curves import PER_DOUBLING, RUNGS, EqualTraining
+from podium_core.curves.curve_table import Board, Floats, moved
 
 LEAST = 4  # completed trials before anything is said
 MOST = 64  # completed trials that are asked, evenly spaced over their final ranks

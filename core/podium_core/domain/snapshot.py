@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from podium_core.domain.migration import OPEN, CarryPhase
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
 
 Scalar = str | bool | int | float
 SavesAt = Literal["nowhere", "node", "anywhere"]  # where a later pod finds the saves of an earlier one

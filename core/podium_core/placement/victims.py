@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from podium_core.placement.fit import STALE_AFTER, refuse
-from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.load_terms import turns_ahead
+from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
 
 _NOBODY = -(2**31)  # below every priority

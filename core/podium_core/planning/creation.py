@@ -13,8 +13,8 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.completion import Closing
-from podium_core.planning.ranking import Standing
 from podium_core.planning.pod_quota import Allotment
+from podium_core.planning.ranking import Standing
 
 RESERVE = 4  # GPUs for each trial of a searcher that learns that is made before it is wanted
 _BEFORE_WORK = frozenset({TrialPhase.PENDING, TrialPhase.GATED})

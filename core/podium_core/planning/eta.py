@@ -10,8 +10,8 @@ from statistics import median
 
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import FINAL, TrialPhase
-from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.domain.phrases import count
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
 from podium_core.planning.pod_quota import CPU_ONLY_PARALLEL
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from podium_core.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
-from podium_core.domain.relocation import begun
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
+from podium_core.domain.relocation import begun
 from podium_core.domain.snapshot import Snapshot, TrialKey
-from podium_core.planning.migration import leaves
 from podium_core.planning.completion import close
+from podium_core.planning.migration import leaves
 from podium_core.planning.ranking import Standing, standings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from podium_core.domain.snapshot import JobKey, JobView
 from podium_core.placement.needs import moves_memory
+from podium_core.schema.checkpointing import can_save, carries, saves_at
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.quantity import to_bytes
-from podium_core.schema.checkpointing import can_save, carries, saves_at
 from podium_core.schema.search_settings import learns
 
 

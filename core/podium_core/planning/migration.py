@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podium_core.domain.actions import Carry, CreatePod, Requeue
-from podium_core.domain.migration import HELD, CarryPhase
 from podium_core.domain.fitting import fits
-from podium_core.domain.relocation import carriable, movable
+from podium_core.domain.migration import HELD, CarryPhase
 from podium_core.domain.phase import FINAL
+from podium_core.domain.relocation import carriable, movable
 from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.promised_slots import promise, promises, room
 from podium_core.planning.ranking import Standing

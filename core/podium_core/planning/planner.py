@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterator, Mapping
 
 from podium_core.domain.actions import EndTrial, Place, Places, Plan
 from podium_core.domain.snapshot import Snapshot, TrialKey
-from podium_core.planning.migration import carry, leaves
 from podium_core.planning.completion import close
 from podium_core.planning.creation import create
 from podium_core.planning.early_stopping import cut, release
-from podium_core.planning.requeue import leave
-from podium_core.planning.rebalancing import level
-from podium_core.planning.run_queue import order
-from podium_core.planning.ranking import Standing, standings
+from podium_core.planning.migration import carry, leaves
 from podium_core.planning.pod_quota import allot
+from podium_core.planning.ranking import Standing, standings
+from podium_core.planning.rebalancing import level
+from podium_core.planning.requeue import leave
+from podium_core.planning.run_queue import order
 from podium_core.planning.slot_reclaim import turn_over
 
 

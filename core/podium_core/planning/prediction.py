@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from podium_core.curves.curve_table import board
 from podium_core.curves.aligned_curves import equal_training
+from podium_core.curves.curve_table import board
 from podium_core.curves.final_value import Forecast, forecasts
 from podium_core.domain.phase import FINAL
 from podium_core.domain.snapshot import JobView, Snapshot, TrialKey

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from podium_core.domain.migration import CarryPhase
 from podium_core.domain.fitting import fits
+from podium_core.domain.migration import CarryPhase
 from podium_core.domain.phase import FINAL
 from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from podium_core.domain.actions import Action, Carry, CreatePod, CreateTrial, Requeue
-from podium_core.domain.migration import OPEN
 from podium_core.domain.fitting import fits
+from podium_core.domain.migration import OPEN
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.phrases import count
 from podium_core.domain.rebalancing import LEVELLING, MARGIN, WORTH
 from podium_core.domain.relocation import begun, carriable, movable
-from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
-from podium_core.domain.phrases import count
 from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 

@@ -18,8 +18,8 @@ from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.relocation import begun, movable
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
-from podium_core.planning.run_queue import Ordering
 from podium_core.planning.ranking import Standing
+from podium_core.planning.run_queue import Ordering
 from podium_core.planning.slot_reclaim import Turnover
 
 REST = 30.0  # seconds that a pod is left on a GPU whose health may come back

@@ -15,11 +15,11 @@ from itertools import groupby
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
-from podium_core.domain.relocation import begun, movable
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.relocation import begun, movable
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
-from podium_core.planning.ranking import Standing
 from podium_core.planning.pod_quota import Allotment
+from podium_core.planning.ranking import Standing
 
 STAYS = 20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
 

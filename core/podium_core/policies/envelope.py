@@ -28,16 +28,16 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.similar_curves import alike
-from podium_core.curves.curve_table import Board, Floats, board
 from podium_core.curves.aligned_curves import EqualTraining, equal_training, middle
+from podium_core.curves.curve_table import Board, Floats, board
 from podium_core.curves.final_value import width
 from podium_core.curves.similar_configurations import company
+from podium_core.curves.similar_curves import alike
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.base import OVERDUE, Ranking, shortest_turn
+from podium_core.policies.newcomers import Newcomers, Scale
 from podium_core.policies.starvation_guard import overdue
 from podium_core.policies.trial_length import horizon
-from podium_core.policies.newcomers import Newcomers, Scale
 
 LOOK, RANKED = 0, 1
 SHORTEST_TURN = 2.0  # seconds

@@ -19,8 +19,8 @@ from podium_core.curves.curve_table import Board, board
 from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
 from podium_core.policies.asynchronous_halving import asynchronous
 from podium_core.policies.base import OnCut, Ranking, shortest_turn
-from podium_core.policies.trial_length import horizon
 from podium_core.policies.rungs import UNOPENED, Climb, Halving, check_halving, climb, ranked, rung_steps, stand, top
+from podium_core.policies.trial_length import horizon
 
 
 @dataclass(frozen=True, slots=True)

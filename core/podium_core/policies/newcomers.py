@@ -13,8 +13,8 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Floats
 from podium_core.curves.aligned_curves import RUNGS, EqualTraining, Standings
+from podium_core.curves.curve_table import Floats
 
 _TINY = 1e-12
 _CELLS = 8192  # that are compared at once: larger copies would be new pages each time

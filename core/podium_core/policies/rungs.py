@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from podium_core.curves.curve_table import Board
-from podium_core.curves.thinning import came_at
 from podium_core.curves.non_finite import diverged
+from podium_core.curves.thinning import came_at
 from podium_core.domain.snapshot import JobView, Point
 from podium_core.policies.base import Admission, Ranking
 

@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import Literal
 
 from podium_core.domain.migration import CarryPhase
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import (
     Costs,
     GpuView,

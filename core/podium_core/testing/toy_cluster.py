@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import FINAL, TrialPhase, check
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan

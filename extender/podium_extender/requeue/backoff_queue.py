@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from podium_core.placement.victims import Preemptor
 from podium_core.placement.views import GpuReading
-from podium_extender.state.views import Views
 from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, PodName
+from podium_extender.state.views import Views
 
 
 @dataclass(frozen=True, slots=True)

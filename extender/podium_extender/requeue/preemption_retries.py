@@ -19,10 +19,10 @@ from typing import Any
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
-from podium_extender.verbs.preempt import Evictor
-from podium_extender.state.node_cache import Telemetry
 from podium_extender.requeue.unschedulable_queue import PodName
 from podium_extender.requeue.wakeups import MANAGER, ROOM_ANNOTATION, changes_for
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.preempt import Evictor
 
 TRIES = 3
 log = logging.getLogger(__name__)

@@ -10,14 +10,14 @@ import logging
 import time
 from collections.abc import Sized
 
-from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.victims import Preemptor
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.victims import Preemptor
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.backoff_queue import Parked, ParkingLot
-from podium_extender.state.node_cache import Telemetry
 from podium_extender.requeue.unschedulable_queue import PodName, WaitingRoom
+from podium_extender.state.node_cache import Telemetry
 
 ROOM_ANNOTATION = "podium.dev/room-appeared"
 MANAGER = "podium-extender"

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import logging
 
-from podium_extender.server.limits import Door
-from podium_extender.verbs.decisions import Judge
-from podium_extender.verbs.top_k import SCORED
 from podium_extender.metrics import Metrics
-from podium_extender.verbs.preempt import Evictor
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.handlers import VERBS, Verbs
 from podium_extender.requeue.unschedulable_queue import WaitingRoom
+from podium_extender.server.limits import Door
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.handlers import VERBS, Verbs
+from podium_extender.verbs.preempt import Evictor
+from podium_extender.verbs.top_k import SCORED
 from podium_extender.verbs.wire import Trouble
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from podium_extender.server.limits import RequestError, too_large
 from podium_extender.server.endpoint import Front
+from podium_extender.server.limits import RequestError, too_large
 from podium_extender.verbs.handlers import VERBS
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from podium_core.placement.node_parser import PlacedPod
 from podium_cluster.watch import Key
+from podium_core.placement.node_parser import PlacedPod
 from podium_extender.state.affinity_index import FiledTerms
 
 LONGEST = 30.0  # seconds until a pod that was never seen bound is no more counted

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.free_cpus import Machine, Seat
 from podium_core.placement.node_parser import PlacedPod
-from podium_cluster.watch import Key, WatchCache
 
 # A watch that is whole is heard with every event, and with a bookmark of the API server's about once a minute.
 LONGEST_SILENCE = 300.0

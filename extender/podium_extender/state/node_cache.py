@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.node_parser import (
     LEASE_PREFIX,
     PlacedPod,
@@ -30,10 +31,9 @@ from podium_core.placement.victims import Occupant
 from podium_core.placement.views import PodNeed
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.pod import Pod
-from podium_cluster.watch import Key, WatchCache
 from podium_extender.state.assumptions import Assumed
-from podium_extender.state.soft_preferences import Preferences
 from podium_extender.state.free_cpus import Room
+from podium_extender.state.soft_preferences import Preferences
 from podium_extender.state.trials import SeenTrial
 from podium_extender.state.views import Views
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.affinity import AffinityTerm
 from podium_core.placement.free_cpus import Machine
 from podium_core.schema.pod import Pod
-from podium_cluster.watch import Key, WatchCache
 from podium_extender.state.affinity_index import FiledTerms
 
 

@@ -17,8 +17,8 @@ from podium_core.placement.base import Policy, Question
 from podium_core.placement.fit import FULL, refuse_believed
 from podium_core.placement.scores import Ranking, costs_of, favoured, rank
 from podium_core.placement.views import NodeView, PodNeed
-from podium_extender.verbs.node_results import Findings
 from podium_extender.state.views import Views
+from podium_extender.verbs.node_results import Findings
 
 # Whose findings are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
 # until it is asked for; the first pod of a kind that is not kept costs a look at every node.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from podium_core.domain.unsaved_work import LEAVES, Unsaved
-from podium_core.placement.victims import Eviction
 from podium_cluster.client import Api
 from podium_cluster.events import emit
 from podium_cluster.resources import TRIALS
+from podium_core.domain.unsaved_work import LEAVES, Unsaved
+from podium_core.placement.victims import Eviction
 
 COMPONENT = "podium-extender"
 

@@ -20,18 +20,18 @@ from podium_core.placement.node_parser import PlacedPod, placed
 from podium_core.placement.scores import MIDDLE
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
-from podium_extender.verbs.request import Asked, Reader, write_names
-from podium_extender.server.limits import RequestError, parse
-from podium_extender.verbs.decisions import Filtered, Judge, refused
-from podium_extender.verbs.top_k import SCORED
 from podium_extender.metrics import Metrics
+from podium_extender.requeue.unschedulable_queue import WaitingRoom
+from podium_extender.server.limits import RequestError, parse
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import Filtered, Judge, refused
+from podium_extender.verbs.failed_nodes import Tried
 from podium_extender.verbs.node_selection import Handed, narrowed, others_say
 from podium_extender.verbs.preempt import Evictor
+from podium_extender.verbs.request import Asked, Reader, write_names
 from podium_extender.verbs.response_rows import Rows
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.failed_nodes import Tried
-from podium_extender.state.views import Views
-from podium_extender.requeue.unschedulable_queue import WaitingRoom
+from podium_extender.verbs.top_k import SCORED
 from podium_extender.verbs.wire import FilterResult, NodeList, PreemptArgs
 
 VERBS = ("filter", "prioritize", "preempt")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from podium_core.placement.needs import prefers
 from podium_core.placement.scores import Ranking
 from podium_core.schema.pod import Pod
-from podium_extender.verbs.top_k import head
 from podium_extender.state.node_cache import Telemetry
 from podium_extender.state.views import Views
+from podium_extender.verbs.top_k import head
 
 
 @dataclass(frozen=True, slots=True, eq=False)

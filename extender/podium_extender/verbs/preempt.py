@@ -1,6 +1,7 @@
 """The verb `preempt`: kube-scheduler's proposal in either form, what is known of its pods, and the answer.
 
-Called by `verbs`; the decision itself is `podium_core.placement.victims`. Not "no" while the proposal can be used, but for
+Called by `verbs`; the decision itself is `podium_core.placement.victims`. Not "no" while the proposal can be used, but
+for
 what `restraint` says: a pod that was told so waits until some pod is deleted, up to five minutes, or `parked` says that
 another try is worth it.
 """
@@ -15,12 +16,20 @@ from dataclasses import replace
 from podium_core.placement.needs import BadPodError, need_of, place_matters
 from podium_core.placement.node_parser import placed
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
-from podium_extender.verbs.events import Announcements
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
-from podium_extender.verbs.preemption_limits import Guard, Limits, budget_free_at, over_budget, remember, spare, standing
-from podium_extender.state.node_cache import Telemetry
 from podium_extender.requeue.unschedulable_queue import Budget
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.events import Announcements
+from podium_extender.verbs.preemption_limits import (
+    Guard,
+    Limits,
+    budget_free_at,
+    over_budget,
+    remember,
+    spare,
+    standing,
+)
 from podium_extender.verbs.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
 log = logging.getLogger(__name__)

@@ -12,27 +12,27 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import UnionType
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
 from podium_core.schema.search_settings import learns
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
-from podium_operator.act.memory_retry import exceeded, whole_gpu
-from podium_operator.jobs.events import emit
-from podium_operator.act.migration import arrival, asks, takes
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
+from podium_operator.act.awaiting_final_report import Settling
 from podium_operator.act.back_off import HeldBackError, Refusal, refused
+from podium_operator.act.memory_retry import exceeded, whole_gpu
+from podium_operator.act.migration import arrival, asks, takes
 from podium_operator.act.pod_manifest import CARRY_ANNOTATION, PodRules, make_pod, make_trial, pod_name
 from podium_operator.act.requeue import INVALID, Requeues
+from podium_operator.jobs.events import emit
+from podium_operator.metrics import Metrics
+from podium_operator.observe.cluster_state import World, job_key
+from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.watch_caches import Mirror
 from podium_operator.searchers.base import Tried
 from podium_operator.searchers.registry import SEARCHERS
 from podium_operator.searchers.results import shown
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.act.awaiting_final_report import Settling
-from podium_operator.observe.cluster_state import World, job_key
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16

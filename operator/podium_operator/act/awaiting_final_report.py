@@ -9,8 +9,8 @@ in the same patch, so a hold that is still open means that more is to come. Neve
 from __future__ import annotations
 
 from podium_core.domain.observe import LAST_WORDS_SECONDS
-from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.observe.cluster_state import World
+from podium_operator.observe.trial_state import SeenTrial
 
 
 class Settling:

@@ -10,8 +10,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from podium_core.schema.base import ObjectMeta
-from podium_core.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
 from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.job import Checkpoint, CheckpointVolume, HyperParamJob
 from podium_core.schema.trial import HyperParamTrial
 from podium_operator.act.substitution import Substitution
 

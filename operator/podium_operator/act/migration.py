@@ -22,14 +22,14 @@ from podium_core.domain.migration import (
     CarryPhase,
     follow,
 )
-from podium_core.domain.rebalancing import LEVELLING
 from podium_core.domain.phase import FINAL
+from podium_core.domain.rebalancing import LEVELLING
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import Carrying, Departure
+from podium_operator.observe.cluster_state import World, trial_key
 from podium_operator.observe.observation import Sight
 from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.cluster_state import World, trial_key
 
 ENDED = ("Succeeded", "Failed")
 GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help

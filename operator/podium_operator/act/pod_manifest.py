@@ -13,14 +13,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
-from podium_core.schema.quantity import to_bytes
-from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
 from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.quantity import to_bytes
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import Carrying, HyperParamTrial
-from podium_operator.act import checkpoint_volume as checkpoints, cpu_downsizing as parking
+from podium_operator.act import checkpoint_volume as checkpoints
+from podium_operator.act import cpu_downsizing as parking
 from podium_operator.act.environment import environment
 from podium_operator.act.host_memory import METHOD as MOVES_MEMORY
 from podium_operator.act.host_memory import make_room, moved_bytes

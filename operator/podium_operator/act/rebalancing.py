@@ -11,20 +11,20 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import NODES, PODS
 from podium_core.domain.actions import Action, Carry, Requeue
 from podium_core.domain.migration import OPEN
-from podium_core.domain.rebalancing import LEVELLING, Levelling
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import LEVELLING, Levelling
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Levelled
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import NODES, PODS
-from podium_operator.observe.observation import Sight
+from podium_operator.observe.cluster_state import World, job_key, trial_key
 from podium_operator.observe.node_fit import Node, no_room
+from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.settings import OperatorSettings
-from podium_operator.observe.cluster_state import World, job_key, trial_key
 
 AGAIN_SECONDS = 10.0  # until a node without room is asked again
 ECHO_SECONDS = 5.0  # in which the cache surely shows a move: until then no other trial is moved in its stead

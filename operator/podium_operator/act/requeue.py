@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
 from podium_core.domain.snapshot import TrialKey
 from podium_core.domain.unsaved_work import LEAVES
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import PODS, TRIALS
-from podium_operator.jobs.events import emit
 from podium_operator.act.back_off import HeldBackError, Refusal, refused
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
-from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.jobs.events import emit
 from podium_operator.observe.cluster_state import World
+from podium_operator.observe.pod_state import SeenPod, parse_pod
 
 INVALID = 422
 

@@ -38,7 +38,13 @@ def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | No
             {
                 "name": "remove",
                 "image": image,
-                "command": ["python3", "-m", "podium_operator.cleanup.remove_folder", MOUNT, folder_of_job(job.metadata)],
+                "command": [
+                    "python3",
+                    "-m",
+                    "podium_operator.cleanup.remove_folder",
+                    MOUNT,
+                    folder_of_job(job.metadata),
+                ],
                 "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for the Event
                 "resources": {"requests": {"cpu": "50m", "memory": "48Mi"}, "limits": {"memory": "256Mi"}},
                 "securityContext": _of_container(template),

@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable
 
 from pydantic import Field
 
-from podium_core.domain.snapshot import JobKey
-from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.checkpointing import saves_at
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS
-from podium_operator.jobs.events import emit
+from podium_core.domain.snapshot import JobKey
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.checkpointing import saves_at
+from podium_core.schema.job import HyperParamJob
 from podium_operator.act.checkpoint_volume import folder_of_job
-from podium_operator.jobs.finalizers import ORPHAN, release, waits
 from podium_operator.act.pod_manifest import JOB_UID_LABEL
 from podium_operator.cleanup.removal import Removal
+from podium_operator.jobs.events import emit
+from podium_operator.jobs.finalizers import ORPHAN, release, waits
+from podium_operator.observe.cluster_state import World, job_key, of_its_job
 from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.cluster_state import World, job_key, of_its_job
 
 LONGEST = 60.0  # seconds, for all of it
 ENDING = 20.0  # of these, for the trials' pods: one on a node that is dead never goes

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import Field
 
-from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.job import HyperParamJob
 from podium_operator.cleanup.cleanup_pod import CLEANUP_LABEL, make_cleanup_pod
 
 MANAGER = "podium-operator"

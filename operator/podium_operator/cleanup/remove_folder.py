@@ -1,4 +1,5 @@
-"""What the clean-up pod runs: `python -m podium_operator.cleanup.remove_folder ROOT FOLDER` removes one folder of a volume.
+"""What the clean-up pod runs: `python -m podium_operator.cleanup.remove_folder ROOT FOLDER` removes one folder of a
+volume.
 
 FOLDER is one name, not a path, and links are removed, never followed: the trials wrote what is in it.
 """

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from podium_core.policies.registry import PolicyError, create
 from podium_core.schema.base import StatusModel
-from podium_core.schema.job import HyperParamJob
 from podium_core.schema.checkpointing import SAVES_ITSELF, can_save
+from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, check, notes, parse_job
 
 ACCEPTED_MESSAGE = "The search can be run."

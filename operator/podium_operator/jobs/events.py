@@ -9,14 +9,14 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+from podium_cluster import events
+from podium_cluster.client import Api
+from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_core.domain.migration import NO_TROUBLE, CarryPhase
 from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Losses, LossRecord
-from podium_cluster import events
-from podium_cluster.client import Api
-from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.observe.trial_state import SeenTrial
 
 COMPONENT = "podium-operator"

@@ -1,6 +1,7 @@
 """The finalizer on jobs whose folders are to be removed with them, set before the first pod and taken off at the end.
 
-Used by the handlers and by `cleanup`. `python -m podium_operator.jobs.finalizers` takes it off every job: the chart's hook
+Used by the handlers and by `cleanup`. `python -m podium_operator.jobs.finalizers` takes it off every job: the chart's
+hook
 runs it before an uninstallation, since without an operator a job could not be deleted any more.
 """
 
@@ -9,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from podium_core.schema.base import ObjectMeta
-from podium_core.schema.job import JobSpec
-from podium_core.schema.checkpointing import outlives_pod
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import JOBS
 from podium_cluster.settings import ClusterSettings
 from podium_cluster.startup import read_settings
+from podium_core.schema.base import ObjectMeta
+from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.job import JobSpec
 
 FINALIZER = "podium.dev/checkpoints"
 ORPHAN = "orphan"  # Kubernetes' own, of `kubectl delete --cascade=orphan`, until its children are taken from it

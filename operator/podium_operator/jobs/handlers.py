@@ -15,12 +15,12 @@ from typing import Any
 
 import kopf
 
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.validation import parse_job
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.kubeconfig import look
 from podium_cluster.resources import CLAIMS, JOBS
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.validation import parse_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
 from podium_operator.jobs.unreadable import release_unreadable

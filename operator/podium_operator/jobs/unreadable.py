@@ -10,12 +10,12 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from podium_core.schema.base import ObjectMeta
-from podium_core.schema.validation import Refusal, parse_job
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS
-from podium_operator.jobs.events import emit
+from podium_core.schema.base import ObjectMeta
+from podium_core.schema.validation import Refusal, parse_job
 from podium_operator.act.checkpoint_volume import folder_of_job
+from podium_operator.jobs.events import emit
 from podium_operator.jobs.finalizers import ORPHAN, release, waits
 
 LONGEST_PAUSE = 30.0

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import TRIALS
 from podium_core.curves import additional_metrics as observations
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.line_readers import reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_core.schema.trial import CurvePoint, HyperParamTrial
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import TRIALS
-from podium_operator.observe.observation import waits_for_log
 from podium_operator.act.pod_manifest import reading_of
-from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.cluster_state import World, job_key
+from podium_operator.observe.observation import waits_for_log
+from podium_operator.observe.pod_state import SeenPod
 
 MANAGER = "podium-operator-reader"
 TRIES = 5

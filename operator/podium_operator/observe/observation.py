@@ -16,10 +16,10 @@ from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Disruptions
+from podium_operator.observe.cluster_state import World, job_key, trial_key
 from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.observe.unreported_ends import unwritten
-from podium_operator.observe.cluster_state import World, job_key, trial_key
 
 SAME_MOMENT_SECONDS = 2.0  # what the kubelet and the agent call a container's end: one in whole seconds
 LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import TrialKey
+from podium_operator.observe.cluster_state import World
 from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.cluster_state import World
 
 SAMPLES = 32
 LONGEST = 3600.0  # a journey that takes longer met something else: it is not counted

@@ -11,7 +11,12 @@ from pydantic import Field
 
 from podium_core.planning.gpu_reservations import Pool
 from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_operator.reservations.reservation_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, QUEUE_LABEL, UNNEEDED_ANNOTATION
+from podium_operator.reservations.reservation_pod import (
+    LEASE_LABEL,
+    PRODUCTS_ANNOTATION,
+    QUEUE_LABEL,
+    UNNEEDED_ANNOTATION,
+)
 
 
 class _Condition(StatusModel):

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from podium_core.domain.migration import HELD, METHOD
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import FINAL
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium_core.planning.job_view import job_view
@@ -16,11 +16,11 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.act.migration import standing
 from podium_operator.act.rebalancing import bound_for
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.node_fit import wants_room
-from podium_operator.searchers.registry import SEARCHERS
-from podium_operator.observe.trial_state import SeenTrial
 from podium_operator.observe.cluster_state import World, job_key, trial_key
+from podium_operator.observe.node_fit import wants_room
+from podium_operator.observe.observation import Sight
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.searchers.registry import SEARCHERS
 
 ACCEPTED = "Accepted"
 FREEZE = "freeze"  # every agent's that owns its GPUs

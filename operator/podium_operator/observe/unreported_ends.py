@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from podium_core.domain.observe import PodEnd, classify_end, vanished
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_operator.observe.cluster_state import World
 from podium_operator.observe.pod_state import SeenPod
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.cluster_state import World
 
 
 def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...]:

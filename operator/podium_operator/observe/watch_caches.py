@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
+from podium_cluster.watch import Key, WatchCache, wait_all_synced
 from podium_core.domain.snapshot import JobKey
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, parse_job
-from podium_cluster.client import Api
-from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
-from podium_cluster.watch import Key, WatchCache, wait_all_synced
-from podium_operator.reservations.reservation_pod import LEASE_LABEL
 from podium_operator.act.pod_manifest import TRIAL_LABEL
+from podium_operator.observe.cluster_state import World, of_its_job
+from podium_operator.observe.holder_times import Turns
 from podium_operator.observe.pod_state import SeenPod, parse_pod
 from podium_operator.observe.reservation_state import SeenLease, parse_lease
 from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.reservations.reservation_pod import LEASE_LABEL
 from podium_operator.settings import OperatorSettings
-from podium_operator.observe.holder_times import Turns
-from podium_operator.observe.cluster_state import World, of_its_job
 
 LEASE_PREFIX = "podium-agent-"
 # longer than a watch that works lags: after this the order is taken to be the one that the cache shows, and written

@@ -13,12 +13,12 @@ from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point, TrialKey
 from podium_core.planning.eta import Eta
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_operator.reservations.condition import Leased
-from podium_operator.observe.observation import Sight
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
-from podium_operator.report.trial_status import timestamp
 from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import Sight
+from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.trial_status import timestamp
+from podium_operator.reservations.condition import Leased
 
 Manifest = dict[str, Any]
 END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python's, and RFC 3339's years have four digits

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_core.curves.final_value import Forecast
 from podium_core.domain.actions import EndJob, EndTrial, Place
 from podium_core.domain.phase import REQUEUES, TrialPhase
@@ -18,16 +20,14 @@ from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import estimate
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import Carrying, Levelled
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import JOBS, TRIALS, Resource
 from podium_operator.jobs.events import Announcements
-from podium_operator.report.job_status import job_status
-from podium_operator.reservations.condition import Leased
 from podium_operator.metrics import Metrics
+from podium_operator.observe.cluster_state import World, job_key, trial_key
 from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.job_status import job_status
 from podium_operator.report.trial_status import trial_status
-from podium_operator.observe.cluster_state import World, job_key, trial_key
+from podium_operator.reservations.condition import Leased
 
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16

@@ -13,20 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_core.domain.gpu_reservation import LeaseState
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.snapshot import JobKey, Snapshot
 from podium_core.planning.gpu_reservations import Ask, Evicted, GiveBack, Lease, Mark, Pool, plan_leases
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_operator.jobs.events import emit
-from podium_operator.reservations.demand import Wish, asks_for_gpus, leases_of, pool_of, wishes
-from podium_operator.reservations.condition import Leased, leased
-from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, make_lease_pod
 from podium_operator.metrics import Metrics
-from podium_operator.observe.reservation_state import SeenLease
-from podium_operator.settings import OperatorSettings
 from podium_operator.observe.cluster_state import World
+from podium_operator.observe.reservation_state import SeenLease
+from podium_operator.reservations.condition import Leased, leased
+from podium_operator.reservations.demand import Wish, asks_for_gpus, leases_of, pool_of, wishes
+from podium_operator.reservations.reservation_pod import UNNEEDED_ANNOTATION, make_lease_pod
+from podium_operator.settings import OperatorSettings
 
 MANAGER = "podium-operator"
 GRACE_MARGIN = 10  # seconds beyond the longest grace period of a trial: it is told to go a moment after the lease

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
-from podium_core.domain.relocation import begun
 from podium_core.domain.phase import FINAL
+from podium_core.domain.relocation import begun
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
 from podium_core.planning.gpu_reservations import Demand, Lease, Pool
 from podium_core.schema.gpunode import GPUNode, GpuStatus

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_operator.searchers.base import Tried
 from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.searchers.base import Tried
 
 
 def shown(job: HyperParamJob, trials: Iterable[SeenTrial]) -> Sequence[Tried]:

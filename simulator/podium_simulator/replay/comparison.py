@@ -8,11 +8,11 @@ from statistics import median
 
 from podium_core.policies.fifo import Fifo
 from podium_core.policies.policy_text import read
-from podium_simulator.replay.statistics import METRICS, RunKey, geometric_mean, ratios
+from podium_simulator.replay.engine import replay
 from podium_simulator.replay.metrics import Score, score
 from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.statistics import METRICS, RunKey, geometric_mean, ratios
 from podium_simulator.traces.trace import Recording, RecordingError
-from podium_simulator.replay.engine import replay
 
 BASE = Fifo.name
 MOST_SLICES = 1_000_000  # of a pool; many evaluations may ask for more, ten times as many as they are at most

@@ -1,4 +1,5 @@
-"""What a node's agent does next: the rules of `podium_agent.schedule.local_scheduler` on the truth of one simulated node. Pure.
+"""What a node's agent does next: the rules of `podium_agent.schedule.local_scheduler` on the truth of one simulated
+node. Pure.
 
 Kept apart from the real agent, which core may not import; what they share is stated there: a trial holds all of its
 GPUs or none, claims go in one global order, the next is let in only when the one before is off.

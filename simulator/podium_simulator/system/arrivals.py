@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from podium_core.domain.snapshot import JobKey
 from podium_core.policies.policy_text import read
 from podium_simulator.replay.samples import Pool, draw
-from podium_simulator.traces.trace import Recording
 from podium_simulator.system.comparison import BASE, Place, Searched, alone, patience, searched, there
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.fairness import UserShare, jain, shares
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Scenario, SimJob
 from podium_simulator.system.searches import search
+from podium_simulator.traces.trace import Recording
 
 STRIDE = 10_000  # between the seeds of two pools of one round: more than rounds, so that no pool is drawn twice
 

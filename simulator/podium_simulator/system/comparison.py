@@ -1,6 +1,7 @@
 """Every policy on the same searches in the simulated system, fifo always among them. Called by `podium simulate`.
 
-Unlike the replay (`podium_simulator.replay.comparison`) nothing is revived: what a policy ended stays ended, so the time to the
+Unlike the replay (`podium_simulator.replay.comparison`) nothing is revived: what a policy ended stays ended, so the
+time to the
 best may be never, and the best value that was found is a result of its own.
 """
 
@@ -17,11 +18,11 @@ from podium_core.policies.policy_text import read
 from podium_simulator.replay.history import Reached
 from podium_simulator.replay.metrics import first_at, goal_of, near_best, regret
 from podium_simulator.replay.samples import Pool, draw
-from podium_simulator.traces.trace import Recording
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import TRAINING, Outcome
 from podium_simulator.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, SimJob, Timing
 from podium_simulator.system.searches import search
+from podium_simulator.traces.trace import Recording
 
 BASE = Fifo.name
 PATIENCE = 20.0

@@ -4,19 +4,19 @@ the scenario's seed, equal times are settled by the order in which things were s
 
 from __future__ import annotations
 
-from podium_core.domain.snapshot import GpuView
 from podium_core.domain.phrases import count
+from podium_core.domain.snapshot import GpuView
+from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.faults import Chance
 from podium_simulator.system.nodes import Nodes
 from podium_simulator.system.operator import Operator
 from podium_simulator.system.outcome import JobEnd, Outcome, TrialEnd
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import NodeSpec, Scenario, SimulationError
-from podium_simulator.system.telemetry import Telemetry
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.telemetry import Telemetry
 
 
 def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:

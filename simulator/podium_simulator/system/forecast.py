@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 from podium_core.domain.snapshot import JobView
 from podium_simulator.replay.samples import draw
-from podium_simulator.traces.trace import MOST_SECONDS, RecordedTrial, Recording
 from podium_simulator.system.comparison import BASE, Place, Searched, patience, searched, there
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.operator import steps_of
 from podium_simulator.system.scenario import Faults, Method, SimJob, SimulationError
+from podium_simulator.traces.trace import MOST_SECONDS, RecordedTrial, Recording
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """Live trials on their way from one simulated node to another (`container-checkpoint`): the operator's part of it, by
 the very table of the cluster (`domain.carrying`). Called by `operator`, once a cycle before it plans.
 
-The counterpart of `podium_operator.act.migration`. What the nodes do (suspend it, make its image, restore it) is in `agent`
+The counterpart of `podium_operator.act.migration`. What the nodes do (suspend it, make its image, restore it) is in
+`agent`
 and `pods`. A difference: the old pod is gone in the moment in which the new one is made.
 """
 
@@ -23,11 +24,11 @@ from podium_core.domain.migration import (
     CarryPhase,
     follow,
 )
-from podium_core.domain.rebalancing import LEVELLING
 from podium_core.domain.phase import FINAL
+from podium_core.domain.rebalancing import LEVELLING
 from podium_core.domain.snapshot import TrialKey
-from podium_simulator.system.pods import Pods
 from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.pods import Pods
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.state import Node, Trial, Way
 

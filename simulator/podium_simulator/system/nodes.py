@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 from podium_core.domain.observe import AGENT_STALE_SECONDS
 from podium_core.placement.fit import STALE_AFTER
+from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.faults import Chance
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Drain, Timing
-from podium_simulator.system.telemetry import Telemetry
 from podium_simulator.system.state import Node, State
 from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.telemetry import Telemetry
 
 
 class Nodes:

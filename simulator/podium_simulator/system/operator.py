@@ -1,6 +1,7 @@
 """The operator of a simulated system: the real `plan` on what the API says, and its actions carried out.
 
-The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. Called by the engine.
+The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. Called by the
+engine.
 """
 
 from __future__ import annotations
@@ -12,24 +13,34 @@ from operator import attrgetter
 from types import MappingProxyType
 
 from podium_core.curves.best_value import best_point, reached
-from podium_core.domain.actions import Action, Carry, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Requeue
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.actions import (
+    Action,
+    Carry,
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Order,
+    Requeue,
+)
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import mean_costs
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
 from podium_core.planning.ranking import policy_of
-from podium_simulator.traces.trace import RecordedTrial
+from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.migration import Carrying
 from podium_simulator.system.outcome import Decision
 from podium_simulator.system.pods import Pods
-from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import SimJob, Timing
 from podium_simulator.system.state import Gpu, Job, Node, Trial
 from podium_simulator.system.status_writer import Writer
+from podium_simulator.traces.trace import RecordedTrial
 
 SHORTEST_SLEEP = 0.05
 

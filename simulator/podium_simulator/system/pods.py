@@ -12,15 +12,15 @@ from podium_core.domain.observe import LAST_WORDS_SECONDS, retry_delay
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_simulator.system.agent import Step, decide, unsettled
+from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.faults import Chance
 from podium_simulator.system.outcome import Span, Value
-from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.reports import Reports
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.scheduler import place
-from podium_simulator.system.telemetry import Telemetry
 from podium_simulator.system.state import OCCUPIES, USES, Node, State, Trial, Way
 from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.telemetry import Telemetry
 
 _CAN_CRASH = frozenset({State.STARTING, State.LOADING, State.RUNNING, State.SAVING})
 

@@ -13,8 +13,8 @@ from podium_core.domain.phase import TrialPhase, check
 from podium_core.domain.snapshot import GpuView
 from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.scenario import Timing
-from podium_simulator.system.telemetry import kept
 from podium_simulator.system.state import PHASES, Gpu, Node, State, Trial
+from podium_simulator.system.telemetry import kept
 
 _ON_THE_WAY = frozenset(
     {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}

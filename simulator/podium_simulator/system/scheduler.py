@@ -12,8 +12,8 @@ from podium_core.placement.base import Question
 from podium_core.placement.fit import STALE_AFTER, refuse, usable
 from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
-from podium_simulator.system.telemetry import kept, work
 from podium_simulator.system.state import Gpu, Job, Node, Trial
+from podium_simulator.system.telemetry import kept, work
 
 
 def place(trial: Trial, nodes: Sequence[Node]) -> tuple[Gpu, ...]:

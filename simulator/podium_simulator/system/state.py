@@ -16,9 +16,9 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.domain.switch_costs import Ways, mean_switch
 from podium_core.policies.base import Policy
-from podium_simulator.traces.trace import RecordedTrial
 from podium_simulator.system.outcome import TRAINING
 from podium_simulator.system.scenario import NodeSpec, SimJob
+from podium_simulator.traces.trace import RecordedTrial
 
 
 class State(Enum):

@@ -1,4 +1,5 @@
-"""When a trial's agent writes its status: the rules of `podium_agent.report.trial_writer` on virtual time. Called by `pods`.
+"""When a trial's agent writes its status: the rules of `podium_agent.report.trial_writer` on virtual time. Called by
+`pods`.
 
 A writer looks at its log every `Timing.log` seconds, and at once when the trial's state changes. A look that finds
 something new writes it, but not within `Timing.report` of the write before; the first write is made when the pod's

@@ -18,27 +18,27 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine, key, pod
 
+import podium_agent.observe.observer
 import podium_agent.schedule.executor
 import podium_agent.schedule.node_reconciler
-import podium_agent.observe.observer
 import podium_agent.suspension.freeze
-from podium_core.schema.gpunode import GPUNode, TrialState
-from podium_agent.schedule.memory_admission import Admission
-from podium_agent.schedule.local_scheduler import LAST_CALL_PART, LAST_CALL_SECONDS
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.executor import Carrier
-from podium_agent.observe.cgroups import Freezer
-from podium_agent.schedule.node_reconciler import Conductor
-from podium_agent.schedule.gate import Gates
 from podium_agent.metrics import Metrics
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.observer import Observer
-from podium_agent.schedule.admissions import Passages
 from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.local_scheduler import LAST_CALL_PART, LAST_CALL_SECONDS
+from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode, TrialState
 
 TURN_SECONDS = 0.1
 POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for

@@ -10,9 +10,9 @@ import pytest
 from agent_builders import pod
 
 import podium_agent.schedule.memory_admission
-from podium_agent.schedule.memory_admission import Admission
 from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import Record
+from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
-from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
-from podium_agent.observe.trials import Gate, LocalTrial
 
 GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
 OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING

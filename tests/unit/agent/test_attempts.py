@@ -11,9 +11,9 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, kill, reader_of
 
-from podium_core.schema.gpunode import TrialState
-from podium_agent.report.usage_ledger import Cost
 from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.usage_ledger import Cost
+from podium_core.schema.gpunode import TrialState
 
 RUNNING = TrialState.RUNNING
 

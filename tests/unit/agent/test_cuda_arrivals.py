@@ -9,12 +9,13 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, carried, together, trial
 
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration import __main__ as by_hand
 from podium_agent.migration.gpu_state import OffGpus
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.settings import MoveSettings
-from podium_agent.suspension import restores as arrivals, cuda_checkpoint
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension import cuda_checkpoint
+from podium_agent.suspension import restores as arrivals
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.freeze import Freeze

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from podium_agent.suspension.driver_calls import GivenUpError
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError
 from podium_agent.suspension.processes import CudaProcesses, Step
 
 OPERATING_SYSTEM, HANGS, GONE = 304, -1, -2

@@ -12,13 +12,13 @@ from agent_builders import TrialServer, pod, pod_uid
 from agent_writing import Writing, begun, kill
 from departing import LATE, MINE, Scene, answered, settled
 
-from podium_core.schema.gpunode import TrialState
-from podium_core.schema.trial import Departure
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration.departures import AGAIN_SECONDS
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.observe.pods import TrialPod
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.freeze import Freeze
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import Departure
 
 
 def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:

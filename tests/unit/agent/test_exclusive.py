@@ -8,12 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import TrialState
-from podium_agent.schedule.local_scheduler import Entry, Orders, Step, decide
-from podium_agent.schedule.exclusive_gpus import ADMISSION_SECONDS, Reservation, UrgentPod, advance, blocked, prefer, whole
 from podium_agent.observe.gpu_health import Gpu, Health, Sample
 from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.schedule.exclusive_gpus import (
+    ADMISSION_SECONDS,
+    Reservation,
+    UrgentPod,
+    advance,
+    blocked,
+    prefer,
+    whole,
+)
+from podium_agent.schedule.local_scheduler import Entry, Orders, Step, decide
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
 
 GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
 OUT, OFF = TrialState.SUSPENDING, TrialState.SUSPENDED

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.schedule.gate import Gates
 from podium_agent.report.lost_work import Mark, Said
+from podium_agent.schedule.gate import Gates
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 

@@ -12,20 +12,20 @@ import pytest
 from agent_builders import Machine
 
 import podium_agent.observe.other_pods
-from podium_core.placement.gpu_choice import fullest, places
-from podium_core.placement.node_parser import reading
-from podium_core.placement.views import GpuReading, PodNeed
-from podium_core.schema.gpunode import GuestOnGpu
 from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Servicer
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
 from podium_agent.observe.other_pods import Guest, Guests
-from podium_agent.report.node_status import build, decisive
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
-from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.node_status import build, decisive
+from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_cluster.watch import Key, WatchCache
+from podium_core.placement.gpu_choice import fullest, places
+from podium_core.placement.node_parser import reading
+from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.schema.gpunode import GuestOnGpu
 
 NEED = PodNeed(1, memory=30, packed=True)
 READINGS = tuple(

@@ -14,26 +14,26 @@ import pytest
 from agent_builders import Machine, key, pod
 
 import podium_agent.reservations.controller
-from podium_core.domain.gpu_reservation import LeaseState
-from podium_core.schema.gpunode import TrialState
-from podium_agent.schedule.local_scheduler import Entry, Orders, decide
-from podium_agent.schedule.node_reconciler import View
 from podium_agent.deviceplugin.reserved import LeasedShares
 from podium_agent.deviceplugin.slots import RefusedError
-from podium_agent.schedule.exclusive_gpus import UrgentPod
 from podium_agent.observe.gpu_health import Gpu, Reading, Sample
-from podium_agent.reservations.reserved_gpus import Placeholder, announced, evacuated, leased_gpus
-from podium_agent.reservations.controller import Leases, parse_placeholder
-from podium_agent.report.node_status import build
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName
-from podium_agent.schedule.exclusive_allocations import parse_pod
-from podium_agent.suspension.choice import Methods
-from podium_agent.suspension.freeze import Freeze
 from podium_agent.observe.telemetry import Telemetry
 from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.report.node_status import build
+from podium_agent.reservations.controller import Leases, parse_placeholder
+from podium_agent.reservations.reserved_gpus import Placeholder, announced, evacuated, leased_gpus
+from podium_agent.schedule.exclusive_allocations import parse_pod
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.node_reconciler import View
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.schema.gpunode import TrialState
 
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
 NAME = ("lab", "podium-lease-0")

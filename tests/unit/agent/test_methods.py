@@ -16,14 +16,14 @@ import podium_agent.suspension.factory
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import Standing
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.suspension.factory import Opening
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.factory import Opening
 from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from moving_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
 
-from podium_agent.observe.cgroups import Freezer
 from podium_agent.migration import kubelet as kubelets
 from podium_agent.migration.eligibility import Place, Subject
 from podium_agent.migration.kubelet import Container, Kubelet, refused
@@ -23,6 +22,7 @@ from podium_agent.migration.move import Departed, Mover
 from podium_agent.migration.open_files import Opened
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.registry import Registry
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
 from podium_devcluster import pki
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.migration.facts import Node, Pod
 from podium_agent.migration.eligibility import Place, Subject, why_not
+from podium_agent.migration.facts import Node, Pod
 from podium_agent.migration.open_files import Opened, opened_by
 from podium_agent.migration.refusal import MoveError
 from podium_agent.migration.runtimes import Runtime, parse, why_not_restored, why_not_written

@@ -13,17 +13,17 @@ from agent_builders import pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.curves.growing_curve import Curve, extend
+from podium_agent.observe.logs.cri import LogLine
+from podium_agent.observe.logs.tail import Batch, Position
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import curve_from, position_from, to_status
+from podium_agent.report.usage_ledger import Account
 from podium_core.curves.additional_metrics import Extreme, Observed, from_status
+from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader, reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.metrics_config import MetricsReading
 from podium_core.schema.trial import TrialStatus
-from podium_agent.report.usage_ledger import Account
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.logs.cri import LogLine
-from podium_agent.observe.logs.tail import Batch, Position
-from podium_agent.report.trial_status import curve_from, position_from, to_status
 
 GRID = Grid(maximize=True)
 NAMES = ("loss", "f1")

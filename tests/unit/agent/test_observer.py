@@ -14,22 +14,22 @@ import pytest
 from agent_builders import key, pod
 from agent_node import Node, order
 
-from podium_core.schema.gpunode import GPUNode, TrialState
-from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.cgroups import Container, Freezer
-from podium_agent.report.pod_conditions import patch
-from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.cgroups import Container, Freezer
 from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.trials import Acting
+from podium_agent.report.pod_conditions import patch
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.parked_memory import Arrival
-from podium_agent.observe.trials import Acting
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode, TrialState
 
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 

@@ -21,11 +21,11 @@ import pytest
 from agent_builders import key, pod
 from agent_node import Node, order
 
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.schedule.local_scheduler import ORPHAN_SECONDS
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
-from podium_agent.schedule.local_scheduler import ORPHAN_SECONDS
-from podium_agent.observe.pods import TrialPod, parse
-from podium_agent.observe.pod_records import Hint
 
 TRAIN = "ab" * 32
 

@@ -11,17 +11,17 @@ import pytest
 from agent_builders import key, pod, pod_uid
 from agent_node import Node, order
 
-from podium_core.schema.gpunode import GPUNode
-from podium_agent.schedule.local_scheduler import decide
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.schedule.admissions import Passages
-from podium_agent.observe.pods import parse
 from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import parse
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.local_scheduler import decide
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode
 
 TRAIN = "ab" * 32
 

@@ -11,15 +11,15 @@ import pytest
 from agent_builders import Machine, key, pod
 
 import podium_agent.schedule.exclusive_allocations
-from podium_core.schema.gpunode import TrialState
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError, parse_pod
 from podium_agent.schedule.local_scheduler import Orders
 from podium_agent.schedule.node_reconciler import View
-from podium_agent.observe.pod_resources import KubeletAwayError, PodName
-from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError, parse_pod
-from podium_agent.observe.trials import LocalTrial
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import TrialState
 
 POD = ("prod", "urgent")
 

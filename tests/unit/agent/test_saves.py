@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_agent.observe.cgroups import Container
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
 from podium_agent.report.checkpoint_watch import Looker
+from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
+from podium_agent.report.lost_work import Mark, Said
 
 TRAIN = "ab" * 32
 PATH = "/data/ckpt"

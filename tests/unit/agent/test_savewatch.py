@@ -9,10 +9,10 @@ from typing import Any
 from agent_builders import FIRST_PID, TrialServer, pod
 from agent_writing import Writing, begun, end, kill
 
-from podium_core.schema.gpunode import TrialState
-from podium_agent.report.usage_ledger import Cost
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.lost_work import Said
+from podium_agent.report.usage_ledger import Cost
+from podium_core.schema.gpunode import TrialState
 
 TRAIN = "ab" * 32
 RUNNING, SUSPENDED = TrialState.RUNNING, TrialState.SUSPENDED

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.single_instance import NodeLock
-from podium_agent.settings import AgentSettings
 from podium_agent.deviceplugin.trial_folder import install
+from podium_agent.settings import AgentSettings
+from podium_agent.single_instance import NodeLock
 
 
 def test_the_share_is_filled_in_one_step_a_file(tmp_path: Path) -> None:

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
+from podium_agent.observe.gpu_health import Reading, Sample, merge
+from podium_agent.observe.logs.tail import Position
+from podium_agent.observe.pods import parse
+from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_agent.report.lost_work import Loss, Losses, Mark, Said
+from podium_agent.report.node_status import build, decisive, moved
+from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import Account, Cost, follow, resumed, saw, suspended, taken_over
+from podium_agent.schedule.state_table import EDGES, derive, reason
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.freeze import Freeze
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.line_readers import Seen
 from podium_core.curves.thinning import Grid
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import TrialStatus
-from podium_agent.report.usage_ledger import Account, Cost, follow, resumed, saw, suspended, taken_over
-from podium_agent.report.trial_record import Book
-from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
-from podium_agent.observe.gpu_health import Reading, Sample, merge
-from podium_agent.observe.logs.tail import Position
-from podium_agent.report.lost_work import Loss, Losses, Mark, Said
-from podium_agent.report.node_status import build, decisive, moved
-from podium_agent.observe.pods import parse
-from podium_agent.schedule.state_table import EDGES, derive, reason
-from podium_agent.suspension.choice import Methods
-from podium_agent.suspension.freeze import Freeze
-from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
 
 R, OFF = TrialState.RUNNING, TrialState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")

@@ -13,9 +13,9 @@ from agent_builders import key
 from departing import LATE, MINE, Scene, settled
 from moving_servers import DUMP
 
-from podium_core.schema.trial import Departure
 from podium_agent.migration.garbage_collection import Sweeping
 from podium_cluster.client import Api
+from podium_core.schema.trial import Departure
 
 OTHERS = "sha256:of-another-node"
 SOON, LATER = 0.0, 3600.0

@@ -12,14 +12,14 @@ from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, end, kill, reader_of
 
 import podium_agent.report.trial_writer
+from podium_agent.observe.logs.tail import CHUNK
+from podium_agent.report.checkpoint_watch import SaveWatch
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.trial_record import Book
+from podium_agent.report.usage_ledger import Cost
 from podium_core.curves.line_readers import Seen
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.metrics_config import MetricsReading
-from podium_agent.report.usage_ledger import Cost
-from podium_agent.report.trial_record import Book
-from podium_agent.observe.logs.tail import CHUNK
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.report.checkpoint_watch import SaveWatch
 
 TEXT = MetricsReading.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}

@@ -15,17 +15,17 @@ import certifi
 import pytest
 from kubernetes.aio.config import incluster_config
 
-from podium_core.domain.migration import CarryPhase
-from podium_core.schema.trial import Carrying
 from podium_cli import samples
+from podium_cli.command_table import SAYS
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import frozen
-from podium_cli.command_table import SAYS
 from podium_cli.exit_codes import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
 from podium_cluster import kubeconfig
+from podium_core.domain.migration import CarryPhase
+from podium_core.schema.trial import Carrying
 
 JOB = """
 apiVersion: podium.dev/v1alpha1

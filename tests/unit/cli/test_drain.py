@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
-from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial
 from podium_cli.commands import drain
 from podium_cli.commands.drain import _GpuNode, carries_from, cost_of, leaves_by, left
 from podium_cli.exit_codes import CliError, Exit
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
 
 AT = "2026-01-02T03:04:05Z"
 CLAIM = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}, "suspension": {"methods": ["app-checkpoint"]}}

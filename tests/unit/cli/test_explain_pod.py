@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium_core.placement.node_parser import placed
-from podium_core.placement.registry import POLICIES, placement_policy
-from podium_cli.views import formatting as texts
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
+from podium_cli.views import formatting as texts
+from podium_core.placement.node_parser import placed
+from podium_core.placement.registry import POLICIES, placement_policy
 
 NOW = 1_800_000_000.0
 FRESH, OLD = "2027-01-15T07:59:50Z", "2027-01-15T07:00:00Z"

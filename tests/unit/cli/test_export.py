@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from podium_simulator.traces.trace import load
-from podium_simulator.traces.sources import Reading, read_all
 from podium_cli import main
 from podium_cli.commands.export import recording_of
 from podium_cli.exit_codes import Exit
 from podium_cli.objects import picture_of
 from podium_cli.samples import BEGIN, search_at
+from podium_simulator.traces.sources import Reading, read_all
+from podium_simulator.traces.trace import load
 
 ENDED = search_at(600.0)
 

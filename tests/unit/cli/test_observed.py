@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium_core.curves.additional_metrics import Extreme, Observed
-from podium_simulator.traces.trace import RecordingError, lines, load, parse
-from podium_cli.views import summary
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.export import recording_of
 from podium_cli.commands.get import trials_table
 from podium_cli.job_picture import JobPicture
 from podium_cli.report import page
 from podium_cli.report.model import build
+from podium_cli.views import summary
 from podium_cli.views.watch import view
+from podium_core.curves.additional_metrics import Extreme, Observed
+from podium_simulator.traces.trace import RecordingError, lines, load, parse
 
 Picture = Callable[..., JobPicture]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from podium_cli.views import summary
 from podium_cli.job_picture import JobPicture
 from podium_cli.report import charts, page, svg
 from podium_cli.report.model import build, percentile
+from podium_cli.views import summary
 
 Picture = Callable[..., JobPicture]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"

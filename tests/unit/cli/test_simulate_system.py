@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_simulator.replay.samples import draw
-from podium_simulator.traces.trace import bundled
 from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.report.simulation import grades
+from podium_simulator.replay.samples import draw
+from podium_simulator.traces.trace import bundled
 
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
 

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from podium_cli.job_picture import JobPicture
-from podium_cli.views.watch_lines import changes
 from podium_cli.views.watch import view
+from podium_cli.views.watch_lines import changes
 
 Picture = Callable[..., JobPicture]
 

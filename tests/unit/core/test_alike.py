@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.similar_curves import LEAST, MOST, Answers, alike, columns
-from podium_core.curves.curve_table import Board
 from podium_core.curves.aligned_curves import equal_training
+from podium_core.curves.curve_table import Board
+from podium_core.curves.similar_curves import LEAST, MOST, Answers, alike, columns
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import TrialView
 from podium_core.policies.envelope import Envelope

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.curves.curve_table import Board, board
 from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, gains, running_best
+from podium_core.curves.curve_table import Board, board
+from podium_core.curves.non_finite import diverged
 from podium_core.curves.power_law import forecast
 from podium_core.curves.running_means import RunningMeans
-from podium_core.curves.non_finite import diverged
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Point, Snapshot, TrialView
 from podium_core.planning.eta import estimate

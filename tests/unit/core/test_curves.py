@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.curves.best_value import best_point, better, reached
-from podium_core.curves.thinning import Grid, came_at, thin
 from podium_core.curves.non_finite import diverged, to_wire
+from podium_core.curves.thinning import Grid, came_at, thin
 from podium_core.domain.snapshot import Point
 from podium_core.testing.builders import make_curve
 

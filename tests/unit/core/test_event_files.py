@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from podium_core.curves.non_finite import diverged
-from podium_simulator.traces.trace import RecordingError
 from podium_simulator.traces.sources import Reading, read_all
+from podium_simulator.traces.trace import RecordingError
 
 REAL = Path(__file__).parent / "event_files"
 Event = tuple[int, float, float]  # step, wall time, value

@@ -15,13 +15,13 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.planning.planner import plan
-from podium_core.policies.starvation_guard import between_values, overdue, places
 from podium_core.policies.min_time_slice import JOB_TURN, OVERHEAD
-from podium_simulator.traces.trace import RecordedTrial
+from podium_core.policies.starvation_guard import between_values, overdue, places
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.outcome import Outcome
 from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_simulator.traces.trace import RecordedTrial
 
 NOW = 1e6
 MIN_SHARE, GAP = 0.1, 10.0

@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.domain.gpu_reservation import EDGES, LeaseFacts, LeaseState, derive
-from podium_core.planning.gpu_reservations import LINGER, Ask, Demand, Evicted, GiveBack, Lease, LeasePlan, Mark, Pool, plan_leases
+from podium_core.planning.gpu_reservations import (
+    LINGER,
+    Ask,
+    Demand,
+    Evicted,
+    GiveBack,
+    Lease,
+    LeasePlan,
+    Mark,
+    Pool,
+    plan_leases,
+)
 
 S = LeaseState
 POOL = Pool("lab")

@@ -13,10 +13,10 @@ from simulated import curve
 
 from podium_core.policies.envelope import Envelope
 from podium_core.policies.fifo import Fifo
-from podium_simulator.replay.statistics import geometric_mean
+from podium_simulator.replay.engine import replay
 from podium_simulator.replay.history import History
 from podium_simulator.replay.samples import Machine, Pool
-from podium_simulator.replay.engine import replay
+from podium_simulator.replay.statistics import geometric_mean
 
 TRIALS, EVALUATIONS, SEEDS = 24, 50, range(6)
 MACHINE = Machine(gpus=4)

@@ -16,8 +16,8 @@ from podium_core.domain.actions import Action, Carry, Plan, Requeue
 from podium_core.domain.migration import CarryPhase
 from podium_core.domain.rebalancing import LEVELLING, MARGIN, Levelling
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
-from podium_core.planning.rebalancing import level
 from podium_core.planning.planner import plan
+from podium_core.planning.rebalancing import level
 from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
 from podium_core.testing.toy_cluster import World
 

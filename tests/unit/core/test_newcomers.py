@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium_core.curves.curve_table import Board, board, forgotten
 from podium_core.curves.aligned_curves import EqualTraining, equal_training
+from podium_core.curves.curve_table import Board, board, forgotten
 from podium_core.domain.snapshot import JobView, TrialView
 from podium_core.policies.newcomers import Newcomers, Scale
 from podium_core.testing.builders import make_job, make_snapshot, make_trial

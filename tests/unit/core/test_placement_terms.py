@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.placement.load_balance import table
-from podium_core.placement.scores import HIGHEST, load_balance
 from podium_core.placement.load_terms import TERMS, load_of, turns_ahead
+from podium_core.placement.scores import HIGHEST, load_balance
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from podium_core.domain.actions import Order
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.invariants import violations
 from podium_core.planning.planner import plan

@@ -23,14 +23,14 @@ from podium_core.policies.fifo import Fifo
 from podium_core.policies.median_stop import MedianStop
 from podium_core.policies.registry import NAMES, create
 from podium_core.policies.round_robin import RoundRobin
-from podium_simulator.replay.statistics import ratios, summary
+from podium_simulator.replay.engine import replay
 from podium_simulator.replay.history import History
 from podium_simulator.replay.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
 from podium_simulator.replay.oracle import Oracle
 from podium_simulator.replay.samples import Machine, Pool, draw
-from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
-from podium_simulator.replay.engine import replay
 from podium_simulator.replay.state import Rules
+from podium_simulator.replay.statistics import ratios, summary
+from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
 
 NO_COST = Costs(0.0, 0.0)
 BARE = Rules(bare_rank=True)

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import curve, job
 
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import SavesAt
 from podium_core.policies.registry import NAMES
 from podium_simulator.system.engine import simulate

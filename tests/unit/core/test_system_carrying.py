@@ -14,8 +14,9 @@ import pytest
 from simulated import AT_ONCE, curve
 
 from podium_core.domain.migration import CarryFacts, CarryPhase, Moved, follow
-from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
+from podium_core.testing.builders import make_job
 from podium_simulator.system import migration as carrying
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.faults import Chance
@@ -29,7 +30,6 @@ from podium_simulator.system.scenario import (
     SimulationError,
     Timing,
 )
-from podium_core.testing.builders import make_job
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))

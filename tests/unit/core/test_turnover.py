@@ -13,9 +13,9 @@ from podium_core.domain.actions import EndTrial, Plan, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
 from podium_core.planning.slot_reclaim import STAYS
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import NodeSpec, Scenario
-from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 REQUEUE = 20.0  # seconds, until something is measured
 LONG_AGO = 1000.0 - STAYS * REQUEUE

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
-from podium_core.placement.free_cpus import machine_of
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_extender.state.soft_preferences import Preferences
+from podium_core.placement.free_cpus import machine_of
 from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import Preferences
 from podium_extender.state.trials import parse_trial
 
 Json = Mapping[str, Any]

@@ -9,12 +9,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES
 from podium_cluster.watch import wait_all_synced
-from podium_extender.verbs.decisions import Judge
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.metrics import Metrics
 from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
 from podium_extender.verbs.handlers import Verbs
 
 Json = dict[str, Any]

@@ -15,9 +15,9 @@ from podium_core.placement.fit import refuse
 from podium_core.placement.registry import POLICIES, placement_policy
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.state.views import Views
 from podium_extender.verbs.decisions import KINDS_OF_PODS, Judge
 from podium_extender.verbs.node_results import Findings
-from podium_extender.state.views import Views
 
 STALE = 60.0
 NOW = 1000.0

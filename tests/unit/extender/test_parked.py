@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from podium_core.placement.victims import Preemptor
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
-from podium_extender.state.views import Views
 from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget
+from podium_extender.state.views import Views
 
 NOW = 1000.0
 

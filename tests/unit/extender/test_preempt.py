@@ -13,9 +13,9 @@ import pytest
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.verbs.events import Announcements
-from podium_extender.server.limits import Door, RequestError
 from podium_extender.metrics import Metrics
+from podium_extender.server.limits import Door, RequestError
+from podium_extender.verbs.events import Announcements
 
 Json = Mapping[str, Any]
 Ask = Callable[..., httpx.Response]

@@ -12,13 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
-from podium_core.placement.views import NodeView, PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
+from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.metrics import Metrics
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.preempt import Evictor
 from podium_extender.verbs.preemption_limits import (
     MINUTE,
@@ -31,8 +33,6 @@ from podium_extender.verbs.preemption_limits import (
     spare,
     standing,
 )
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.wire import PreemptArgs
 
 NOW = 1000.0

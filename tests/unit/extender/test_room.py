@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 from live_caches import Live
 
-from podium_core.placement.free_cpus import Machine, Seat, machine_of, others_selector, seat_of
-from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.views import PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
+from podium_core.placement.free_cpus import Machine, Seat, machine_of, others_selector, seat_of
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.views import PodNeed
 from podium_extender.state.free_cpus import Room
 from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial

@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_caches import Live
 
-from podium_core.placement.views import NodeView
 from podium_cluster import watch
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
-from podium_extender.state import node_cache as telemetry
+from podium_core.placement.views import NodeView
 from podium_extender.main import when_warm
+from podium_extender.state import node_cache as telemetry
 from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 

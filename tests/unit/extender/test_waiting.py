@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from podium_core.placement.fit import refuse_believed
 from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
-from podium_extender.state.views import Views
 from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
+from podium_extender.state.views import Views
 
 NOW = 1000.0
 ONE = PodNeed(1)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from podium_cli.samples import search_at
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.replay.samples import draw
-from podium_simulator.traces.trace import bundled
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import Method, PodFacts, Scenario
 from podium_simulator.system.searches import even_nodes, search
-from podium_cli.samples import search_at
+from podium_simulator.traces.trace import bundled
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 

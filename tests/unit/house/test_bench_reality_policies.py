@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from podium_core.policies.registry import NAMES, create
-from podium_simulator.traces.trace import RecordedTrial, lines
 from podium_cli import main
 from podium_cli.samples import search_at
+from podium_core.policies.registry import NAMES, create
 from podium_devcluster.shell import CommandError
+from podium_simulator.traces.trace import RecordedTrial, lines
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 BEGIN = datetime.fromisoformat("2026-01-15T09:30:00+00:00").timestamp()

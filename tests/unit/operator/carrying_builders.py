@@ -11,9 +11,9 @@ from podium_core.domain.migration import METHOD
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.trial import Carrying
 from podium_operator.act.migration import carryings
+from podium_operator.observe.cluster_state import World, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.pod_state import SeenPod, parse_pod
-from podium_operator.observe.cluster_state import World, trial_key
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'

@@ -12,22 +12,22 @@ from typing import Any
 from model_api import Object, Server, View, moment
 from model_node import Node, Process
 
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import taken_over
+from podium_agent.schedule.local_scheduler import Grant, Orders, Resume, Suspend, Wait, decide, newer
+from podium_agent.schedule.node_reconciler import orders_of
+from podium_agent.schedule.state_table import derive
+from podium_cluster.client import ApiError
+from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_core.curves.growing_curve import Line, extend
 from podium_core.curves.line_readers import Seen
 from podium_core.curves.thinning import Grid
 from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
 from podium_core.schema.trial import HyperParamTrial
-from podium_agent.report.usage_ledger import taken_over
-from podium_agent.schedule.local_scheduler import Grant, Orders, Resume, Suspend, Wait, decide, newer
-from podium_agent.report.trial_record import Book
-from podium_agent.schedule.node_reconciler import orders_of
-from podium_agent.report.lost_work import Mark, Said
-from podium_agent.observe.pods import TrialPod, parse
-from podium_agent.schedule.state_table import derive
-from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
-from podium_cluster.client import ApiError
-from podium_cluster.resources import GPUNODES, PODS, TRIALS
 
 MANAGER = "podium-agent"
 

@@ -9,26 +9,26 @@ from typing import Any, cast
 
 from model_api import KilledError, Server, View
 
-from podium_core.schema.gpunode import GPUNode
-from podium_core.schema.job import HyperParamJob
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
 from podium_operator.act import actuator as actuator_module
-from podium_operator.observe import watch_caches as mirror_module
 from podium_operator.act import back_off as pauses_module
 from podium_operator.act.actuator import Actuator
-from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.reconciler import Cycle
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.reservations.controller import Leasing
-from podium_operator.act.rebalancing import Leveller
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
 from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.metrics import Metrics
+from podium_operator.observe import watch_caches as mirror_module
+from podium_operator.observe.final_log_read import LastWords
 from podium_operator.observe.pod_state import parse_pod
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.settings import OperatorSettings
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
 from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
+from podium_operator.settings import OperatorSettings
 
 _METRICS = Metrics()
 _SETTINGS = OperatorSettings()

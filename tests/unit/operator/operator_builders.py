@@ -10,9 +10,9 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
+from podium_operator.observe.cluster_state import World
 from podium_operator.observe.pod_state import SeenPod, parse_pod
 from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.cluster_state import World
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"

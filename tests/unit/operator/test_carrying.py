@@ -34,10 +34,10 @@ from podium_core.domain.migration import METHOD, CarryPhase
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
 from podium_operator.act.migration import arrival, asks, carryings
-from podium_operator.observe.observation import observe
 from podium_operator.act.pod_manifest import PodRules, make_pod
-from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
 
 NEW_POD = pod(1, carried=True)
 ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}

@@ -16,23 +16,23 @@ from carrying_builders import (
 )
 from operator_builders import NOW, carry_out
 
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import Resource
 from podium_core.domain.actions import CreatePod, Order
 from podium_core.domain.migration import CarryPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Carrying
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import Resource
 from podium_operator.act.actuator import Actuator
-from podium_operator.jobs.events import Announcements
 from podium_operator.act.migration import carryings
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.observe.observation import observe
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.observe.pod_state import SeenPod
-from podium_operator.settings import OperatorSettings
-from podium_operator.report.trial_status import trial_status
+from podium_operator.jobs.events import Announcements
+from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.trial_status import trial_status
+from podium_operator.settings import OperatorSettings
 
 NEW_POD = pod(1, carried=True)
 

@@ -12,14 +12,15 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium_core.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS, Resource
-from podium_operator.cleanup import deleted_jobs as cleanup, removal
-from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_core.schema.job import HyperParamJob
+from podium_operator.cleanup import deleted_jobs as cleanup
+from podium_operator.cleanup import removal
 from podium_operator.cleanup.cleanup_pod import make_cleanup_pod
-from podium_operator.jobs.finalizers import FINALIZER, wanted
+from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.cleanup.remove_folder import main as remove_main
+from podium_operator.jobs.finalizers import FINALIZER, wanted
 from podium_operator.observe.cluster_state import World
 
 CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}

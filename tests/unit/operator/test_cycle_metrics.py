@@ -9,19 +9,19 @@ import pytest
 from operator_builders import make_job, make_node, make_trial, make_world
 
 import podium_operator.guarded_plan
-from podium_core.domain.actions import Place, Places
 from podium_cluster.client import Api
+from podium_core.domain.actions import Place, Places
 from podium_operator.act.actuator import Actuator
-from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.reconciler import Cycle
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.reservations.controller import Leasing
-from podium_operator.act.rebalancing import Leveller
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.settings import OperatorSettings
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.metrics import Metrics
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
 from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
+from podium_operator.settings import OperatorSettings
 
 
 class Server:

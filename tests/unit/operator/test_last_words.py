@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_job, make_pod, make_trial, make_world
 
-from podium_core.schema.trial import TrialStatus
 from podium_cluster.client import Api
+from podium_core.schema.trial import TrialStatus
 from podium_operator.observe.final_log_read import LastWords
 
 DONE = {"phase": "Succeeded", "gated": False, "main": ended(0)}

@@ -10,25 +10,25 @@ from typing import Any, cast
 import pytest
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment
 
-from podium_core.domain.migration import CarryPhase
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import Resource
 from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.migration import CarryPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey
 from podium_core.planning.gpu_reservations import LINGER, Demand, Lease, Pool
 from podium_core.schema.gpunode import GPUNode
 from podium_core.testing import builders as views
-from podium_cluster.client import Api, ApiError
-from podium_cluster.resources import Resource
-from podium_operator.reservations.demand import Wish, leases_of, wishes
-from podium_operator.reservations.condition import Leased, leased
-from podium_operator.reservations.reservation_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
-from podium_operator.reservations.controller import Leasing
 from podium_operator.metrics import Metrics
+from podium_operator.observe.cluster_state import World
 from podium_operator.observe.observation import observe
 from podium_operator.observe.reservation_state import SeenLease, parse_lease
-from podium_operator.settings import OperatorSettings
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.observe.cluster_state import World
+from podium_operator.reservations.condition import Leased, leased
+from podium_operator.reservations.controller import Leasing
+from podium_operator.reservations.demand import Wish, leases_of, wishes
+from podium_operator.reservations.reservation_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
+from podium_operator.settings import OperatorSettings
 
 POOL, JOB = Pool("lab"), JobKey("lab", "sweep")
 QUOTA = ApiError(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: gpus')

@@ -10,22 +10,22 @@ from typing import Any, cast
 import pytest
 from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
 
-from podium_core.domain.actions import Action, Carry, DeletePod, Requeue
-from podium_core.domain.rebalancing import LEVELLING
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
+from podium_core.domain.actions import Action, Carry, DeletePod, Requeue
+from podium_core.domain.rebalancing import LEVELLING
 from podium_operator.act.actuator import Actuator
-from podium_operator.act.rebalancing import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.observe.observation import observe
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.pod_manifest import make_pod as new_pod
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.settings import OperatorSettings
-from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.report.trial_status import trial_status
+from podium_operator.act.rebalancing import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
+from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.trial_status import trial_status
+from podium_operator.settings import OperatorSettings
 
 WORKS: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "9"}

@@ -10,17 +10,17 @@ from model_api import Server
 from model_operator import Clock, ModelMirror
 from operator_builders import NOW, ended, make_node, make_pod, make_trial, moment, pod_payload
 
-from podium_core.domain.actions import Order
-from podium_core.schema.gpunode import GpuNodeSpec, GpuOrder
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS
-from podium_operator.observe import watch_caches as mirror_module
+from podium_core.domain.actions import Order
+from podium_core.schema.gpunode import GpuNodeSpec, GpuOrder
 from podium_operator.act.actuator import Actuator
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.settings import OperatorSettings
+from podium_operator.metrics import Metrics
+from podium_operator.observe import watch_caches as mirror_module
 from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.settings import OperatorSettings
 
 
 @pytest.fixture

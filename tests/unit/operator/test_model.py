@@ -29,10 +29,10 @@ from model_node import MAX_STEPS, Folders, Node, Process
 from model_operator import Clock, Operator
 from operator_builders import NOW, accepted, job_manifest
 
-from podium_core.domain.phase import FINAL
-from podium_core.schema.trial import HyperParamTrial
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_cluster.resources import NODES as KUBE_NODES
+from podium_core.domain.phase import FINAL
+from podium_core.schema.trial import HyperParamTrial
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")

@@ -10,9 +10,9 @@ from operator_builders import NOW, ended, make_job, make_node, make_pod, make_tr
 
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.phase import TrialPhase
+from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import STUCK_SECONDS, Sight, observe
 from podium_operator.observe.pod_state import parse_pod
-from podium_operator.observe.cluster_state import trial_key
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}

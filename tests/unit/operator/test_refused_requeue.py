@@ -10,21 +10,21 @@ import pytest
 from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
 
 import podium_operator.guarded_plan
-from podium_core.domain.actions import Place, Places, Plan, Requeue
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
+from podium_core.domain.actions import Place, Places, Plan, Requeue
 from podium_operator.act.actuator import Actuator
-from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.reconciler import Cycle
-from podium_operator.observe.final_log_read import LastWords
-from podium_operator.reservations.controller import Leasing
-from podium_operator.act.rebalancing import Leveller
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
-from podium_operator.settings import OperatorSettings
-from podium_operator.report.status_writer import Statuses
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
+from podium_operator.settings import OperatorSettings
 
 
 @pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodKept")])
@@ -54,7 +54,9 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     mirror, key = Mirror(api, settings), trial_key(trial)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
     go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "KeepsGpu", "It keeps its GPU.")
-    monkeypatch.setattr(podium_operator.guarded_plan, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None))
+    monkeypatch.setattr(
+        podium_operator.guarded_plan, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None)
+    )
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
     cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)

@@ -13,11 +13,11 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.planning.eta import Eta
 from podium_core.schema.job import HyperParamJob
-from podium_operator.report.job_status import job_status
+from podium_operator.observe.cluster_state import trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.job_status import job_status
 from podium_operator.report.trial_status import trial_status
-from podium_operator.observe.cluster_state import trial_key
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
 PLACE = Place(KEY, 2, "Rank", "Second of two.")

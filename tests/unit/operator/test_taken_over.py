@@ -9,18 +9,18 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world
 
+from podium_cluster.client import Api
+from podium_cluster.resources import Resource
 from podium_core.domain.actions import Order, Place
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
-from podium_cluster.client import Api
-from podium_cluster.resources import Resource
 from podium_operator.act.actuator import Actuator
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.observe.observation import observe
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.settings import OperatorSettings
+from podium_operator.metrics import Metrics
+from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.settings import OperatorSettings
 
 
 class Server:

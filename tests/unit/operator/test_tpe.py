@@ -14,9 +14,9 @@ from operator_builders import make_job, make_trial, make_world
 from podium_core.domain.actions import CreateTrial
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
 from podium_operator.observe.watch_caches import Mirror
-from podium_operator.act.pod_manifest import PodRules
 from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS

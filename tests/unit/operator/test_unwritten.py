@@ -13,11 +13,11 @@ from operator_builders import ended, make_job, make_pod, make_trial, make_world
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.metrics import Metrics
+from podium_operator.observe.cluster_state import World, trial_key
 from podium_operator.observe.observation import Sight, observe
 from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.report.status_writer import Statuses
 from podium_operator.observe.unreported_ends import unwritten
-from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.report.status_writer import Statuses
 
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]

@@ -10,20 +10,20 @@ import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
-from podium_core.domain.snapshot import JobKey
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
-from podium_operator.metrics import Metrics
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.observe.observation import observe
-from podium_operator.act.pod_manifest import PodRules
-from podium_operator.settings import OperatorSettings
 from podium_operator.act.awaiting_final_report import Settling
-from podium_operator.observe.snapshot import build_snapshot
-from podium_operator.report.status_writer import Statuses
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.status_writer import Statuses
+from podium_operator.settings import OperatorSettings
 
 
 class Wire:
