@@ -221,7 +221,7 @@ async def play(cluster: Cluster, api: Api, name: str, options: argparse.Namespac
     found = Run(
         lines,
         weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}-*")), options.epochs),
-        status.get("losses", {}).get("steps", 0),
+        status.get("lostWork", {}).get("steps", 0),
         tuple(frozen),
         tuple(out),
         tuple(back),

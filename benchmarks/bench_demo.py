@@ -233,7 +233,7 @@ async def _switch(api: Api, first: Started, second: Started) -> float:
         {"namespace": t.namespace, "trial": t.trial, "uid": t.uid, "reason": "Benchmark", "message": "bench-demo"}
         for t in (first, second)
     ]
-    spec = {"epoch": node["spec"]["epoch"] + 1, "gpus": [{"uuid": first.gpu, "order": places}]}
+    spec = {"epoch": node["spec"]["epoch"] + 1, "gpus": [{"uuid": first.gpu, "runQueue": places}]}
     await api.apply(GPUNODES, {"metadata": {"name": first.node}, "spec": spec}, manager="podium-operator")
     begun = time.perf_counter()
     while not (second.frozen() and not first.frozen()):

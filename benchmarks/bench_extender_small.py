@@ -41,7 +41,7 @@ class TwoNodes:
     """Lists two GPUNodes and nothing else; its watch stays silent."""
 
     async def list(self, resource: Resource, namespace: str | None = None, **_: Any) -> Mapping[str, Any]:
-        gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "shares": 4, "memoryTotal": 2**36}
+        gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "slots": 4, "memoryTotal": 2**36}
         nodes = [{"metadata": {"name": name}, "status": {"gpus": [gpu]}} for name in NODES]
         return {"metadata": {"resourceVersion": "1"}, "items": nodes if resource is GPUNODES else []}
 

@@ -64,7 +64,7 @@ class Outcome:
 
 def gpunode(node: NodeView) -> dict[str, Any]:
     """`memoryTotal` in thousandths, as the trace has them: bytes to Podium."""
-    gpu = {"product": "G", "memoryTotal": WHOLE, "health": "Healthy", "shares": SHARES}
+    gpu = {"product": "G", "memoryTotal": WHOLE, "health": "Healthy", "slots": SHARES}
     gpus = [gpu | {"uuid": f"{node.name}-{i}", "index": i} for i in range(len(node.gpus))]
     return {"metadata": {"name": node.name}, "status": {"updatedAt": now(), "gpus": gpus}}
 

@@ -78,7 +78,7 @@ def gpunode(chance: np.random.Generator, name: str, trials: int) -> Json:
             "smUtilization": float(chance.uniform(0, 100)),
             "temperature": float(chance.uniform(40, 85)),
             "health": "Unhealthy" if chance.random() < 0.01 else "Healthy",
-            "shares": SHARES,
+            "slots": SHARES,
             "trials": dealt[g],
         }
         for g in range(GPUS)

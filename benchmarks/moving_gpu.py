@@ -74,7 +74,7 @@ class Gpus:
         return {
             "PODIUM_FAKE_DRIVER_STATE": str(self._folder(node) / "state"),
             "LD_LIBRARY_PATH": str(self._built),
-            "PODIUM_PARKED_DIR": str(self._parked(node)),
+            "PODIUM_GPU_STATE_DIR": str(self._parked(node)),
         }
 
     def uuid(self, node: str) -> str:

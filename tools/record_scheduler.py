@@ -135,7 +135,7 @@ def preempting(world: World, pod: str) -> Json:
     """Three trials have all shares; of the last two one has just saved."""
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+        world.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
         world.add_pod(name, on="idle")
         world.bound(name)
     settled(world)

@@ -86,7 +86,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         seen = Watches(api, settings.node_name)
         reservations, guests = Reservations(settings, seen.everyone), Guests(settings, seen.everyone)
-        leases = Leases(settings, seen.placeholders, seen.everyone) if settings.gpu_source == "leases" else None
+        leases = Leases(settings, seen.placeholders, seen.everyone) if settings.gpu_mode == "reservations" else None
         conductor = make_conductor(settings, api, metrics, tasks, seen, reservations, leases)
         shares, plugins = make_plugins(settings, telemetry, seen, conductor, reservations, guests, leases)
         gates = Gates(settings.proc, conductor.wake)

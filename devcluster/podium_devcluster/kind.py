@@ -153,7 +153,7 @@ class Kind:
 
 def chart_values(project: Path, leases: bool) -> list[str]:
     """helm's arguments."""
-    source = ["--set", "gpus.source=leases"] if leases else []
+    source = ["--set", "gpus.mode=reservations"] if leases else []
     return ["--values", str(project / "examples" / "demo-values.yaml"), *source]
 
 
@@ -167,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
     parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
     parser.add_argument("--no-example", action="store_true", help="install Podium, apply no job")
-    parser.add_argument("--leases", action="store_true", help="Podium borrows the GPUs from another plugin")
+    parser.add_argument("--reservations", action="store_true", help="Podium borrows the GPUs from another plugin")
     options = parser.parse_args(argv)
     cache, progress = Cache.default(), Progress()
     kind = Kind(cache, progress, paths.project_dir())
@@ -179,9 +179,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         kind.create()
         kind.load()
-        kind.install(options.leases)
+        kind.install(options.reservations)
         if not options.no_example:
-            kind.example(options.leases)
+            kind.example(options.reservations)
     except KeyboardInterrupt:
         sys.exit(130)
     except (RuntimeError, OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 STOPPED = 143  # 128 + SIGTERM
-MARKER = "podium-save.json"
+MARKER = "podium-checkpoint.json"
 stop_asked = False
 
 

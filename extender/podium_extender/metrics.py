@@ -54,8 +54,8 @@ class Metrics:
             "podium_extender_rejections", "nodes refused by filter, by code", ["code"], registry=self.registry
         )
         self.handed_on = Counter(
-            "podium_extender_handed_on",
-            "answers to filter: the best nodes, all that fit and why (few, wish, no_favourite), or none",
+            "podium_extender_filter_answers",
+            "answers to filter: the best nodes, all that fit and why (few, preference, no_favourite), or none",
             ["nodes"],
             registry=self.registry,
         )

@@ -46,7 +46,7 @@ async def serve(settings: OperatorSettings) -> None:
         actuator = Actuator(api, mirror, rules, metrics)
         statuses = Statuses(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, mirror.world, settings.image)
-        leases, leasing = settings.gpu_source == "leases", Leasing(api, settings, metrics)
+        leases, leasing = settings.gpu_mode == "reservations", Leasing(api, settings, metrics)
         leveller = Leveller(api, settings)
         cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
 
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if settings.context is not None:
         sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")
-    if settings.gpu_source == "leases" and settings.image is None:
-        sys.exit("podium-operator: PODIUM_GPU_SOURCE=leases needs PODIUM_IMAGE: the image of the placeholder pods")
+    if settings.gpu_mode == "reservations" and settings.image is None:
+        sys.exit("podium-operator: PODIUM_GPU_MODE=reservations needs PODIUM_IMAGE: the image of the placeholder pods")
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
     asyncio.run(serve(settings))

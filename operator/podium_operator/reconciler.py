@@ -86,7 +86,7 @@ class Cycle:
             await self._sleep(wake_at)
 
     async def _sleep(self, wake_at: float | None) -> None:
-        longest = self._settings.cycle_seconds
+        longest = self._settings.reconcile_seconds
         if wake_at is not None:
             longest = min(longest, max(SHORTEST_SLEEP, wake_at - time.time()))
         try:
@@ -107,7 +107,7 @@ class Cycle:
             self._requeue_costs.look(world, sights)
             snapshot = self._snapshot(world, sights)
             decided = self._decide(snapshot)
-        with self._metrics.cycle.labels("order").time():
+        with self._metrics.cycle.labels("run_queues").time():
             actions = await self._leveller.admit(world, sights, decided.plan.actions, self._actuator.rests())
             decided = replace(decided, plan=replace(decided.plan, actions=actions))
             await self._actuator.order(world, actions)
@@ -175,7 +175,7 @@ class Cycle:
             crowded_out = promises(snapshot).broken
             carrying = carryings(world, sights, asked, self._actuator.uncarried(), self._actuator.sent(), crowded_out)
             leased, self._lease_wake = await self._leasing.once(world, snapshot)
-        with self._metrics.cycle.labels("tell").time():  # ranks are sentences once they are read
+        with self._metrics.cycle.labels("describe").time():  # ranks are sentences once they are read
             places = {place.trial: place for place in plan.ranks}
             predicted, unpredicted = predict(snapshot)
             self._metrics.errors.inc(unpredicted)

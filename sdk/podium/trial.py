@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 __all__ = ["STOPPED", "Save", "load", "mark", "params", "report", "save", "should_save", "stopping"]
 
 STOPPED = 143  # what a script that SIGTERM ended exits with: 128 + 15
-MARKER = "podium-save.json"
-REQUEST = "podium-save-request"
+MARKER = "podium-checkpoint.json"
+REQUEST = "podium-checkpoint-request"
 MARKER_BYTES = 4096
 ASIDE = ".new"
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}

@@ -115,7 +115,7 @@ class Site:
 
     def level(self, enabled: bool) -> None:
         """Whether trials change nodes so that GPUs have about equally many."""
-        self.upgrade(f"operator.levelling.enabled={str(enabled).lower()}", "operator.levelling.staySeconds=2")
+        self.upgrade(f"operator.rebalancing.enabled={str(enabled).lower()}", "operator.rebalancing.minStaySeconds=2")
 
     def work(self) -> list[Any]:
         """The fake drivers' record of both nodes."""

@@ -28,7 +28,7 @@ def test_who_waits_at_a_rung_gives_its_place_and_goes_on_from_its_save(scene: Sc
     ended = {name: (status["phase"], status["reason"]) for name, status in trials.items()}
     assert [phase for phase, _ in ended.values()].count("Succeeded") >= 1, f"the one that was promoted: {ended}"
     assert "PlaceNeeded" not in [reason for _, reason in ended.values()], f"nobody is ended for a place: {ended}"
-    assert all(status.get("losses", {}).get("steps", 0) == 0 for status in trials.values()), trials
+    assert all(status.get("lostWork", {}).get("steps", 0) == 0 for status in trials.values()), trials
     for name in trials:
         steps = [step for points in witness.printed(name).values() for step, _ in points]
         assert steps == list(range(1, steps[-1] + 1)), f"{name} printed every step once: {steps}"

@@ -200,7 +200,7 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
 def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, lastStep=4, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+        world.add_trial(name, lastStep=4, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
     for name in ("first", "second", "third"):
         world.add_pod(name, on="idle")
         assert world.bound(name) == "idle"

@@ -348,7 +348,7 @@ def test_a_trial_without_gpu_needs_no_agent(perform: Callable[[Play], None]) -> 
 
 
 def test_metrics_and_a_clean_end(operator: OperatorProcess) -> None:
-    assert "podium_operator_cycle_seconds_count" in operator.page("/metrics")
-    assert "podium_operator_cycle_errors_total 0.0" in operator.page("/metrics")
+    assert "podium_operator_reconcile_seconds_count" in operator.page("/metrics")
+    assert "podium_operator_reconcile_errors_total 0.0" in operator.page("/metrics")
     assert operator.page("/healthz") == "ok\n"
     assert operator.terminate() == 0

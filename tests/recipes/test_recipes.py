@@ -23,7 +23,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples/recipes"
 SCRIPTS = Path(__file__).parent / "scripts"
-MARKER = "podium-save.json"
+MARKER = "podium-checkpoint.json"
 STOPPED = 143
 SECONDS = 600.0  # libraries of gigabytes are slow to import on a busy machine
 
@@ -117,7 +117,7 @@ class Trial:
     def ask(self, _: object) -> None:
         """What the hook does: make the request, wait until another marker is there."""
         before = self.marker()
-        (self.folder / "podium-save-request").touch()
+        (self.folder / "podium-checkpoint-request").touch()
         deadline = time.monotonic() + SECONDS
         while self.marker() == before:
             assert time.monotonic() < deadline, "the request was not answered"
@@ -143,7 +143,7 @@ def test_asked_ended_and_killed_it_goes_on_bit_for_bit(recipe: Recipe, tmp_path:
     assert code == STOPPED, trial.errors.read_text()
     assert trial.answered["onRequest"] is True
     assert trial.marker()["step"] == first[-1][0] > trial.answered["step"], "SIGTERM: the last step is saved"
-    assert not (trial.folder / "podium-save-request").exists()
+    assert not (trial.folder / "podium-checkpoint-request").exists()
 
     second, code = trial.attempt(trial.ask, send(signal.SIGKILL))
     assert code == -signal.SIGKILL

@@ -25,7 +25,7 @@ class LeasedShares(Servicer):
 
     def devices(self) -> tuple[Device, ...]:
         gpus = self._telemetry.reading.gpus
-        return announced(gpus, self._settings.shares, self._leases.held, self._leases.given)
+        return announced(gpus, self._settings.slots_per_gpu, self._leases.held, self._leases.given)
 
     def give(self, uuids: tuple[str, ...]) -> Any:
         """A share of a GPU whose lease has just ended may still be asked for."""

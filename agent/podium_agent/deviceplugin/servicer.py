@@ -110,7 +110,7 @@ class Servicer(Announcer):
         self.gpus: Callable[[], Sequence[GpuReading]] = tuple
 
     def devices(self) -> tuple[Device, ...]:
-        return devices(self._telemetry.reading.gpus, self._settings.shares)
+        return devices(self._telemetry.reading.gpus, self._settings.slots_per_gpu)
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         gpus = self._telemetry.reading.gpus

@@ -6,7 +6,7 @@ The container is left frozen. A pod like its own that names the image instead of
 works, delete the old pod. `--undo` lets the old one go on instead. SIGTERM and SIGINT undo what was begun.
 
 One that the driver had moved off its GPUs (`"arrives": {...}` is printed too) waits in its new pod to be brought back
-onto GPUs: by the agent, if it is a trial's pod with that as its annotation `podium.dev/arrives`; else by `--arrives`.
+onto GPUs: by the agent, if it is a trial's pod with that as its annotation `podium.dev/gpu-state`; else by `--arrives`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
             message = f"{container} does not run on this node: run this in the agent of its node"
             raise MoveError("ContainerGone", message)
         (freezer,) = (one.freezer for one in found.values())
-        freeze, parked = Freeze(settings.freeze_timeout), Parked(settings.parked_dir)
+        freeze, parked = Freeze(settings.freeze_timeout), Parked(settings.gpu_state_dir)
         if asked.undo:
             outcome = await freeze.resume((freezer,))
             return {"undone": outcome.ok, "code": outcome.code, "message": outcome.message}

@@ -1,9 +1,9 @@
 """The agent's task that makes live trials images when the operator asks for it, and removes images that are done with.
 
-Asked by the annotation `podium.dev/carry` on a trial's pod; begun when the trial is suspended; the answer goes into the
-trial's status with the last lines of its log (`book.departure`). The annotation taken away is the end of it: what is
-under way is undone, the image removed, and the trial goes on here when its order says so. What an agent that died left
-half-done is done again from its beginning: the container stands as it was found then.
+Asked by the annotation `podium.dev/migrate` on a trial's pod; begun when the trial is suspended; the answer goes into
+the trial's status with the last lines of its log (`book.departure`). The annotation taken away is the end of it: what
+is under way is undone, the image removed, and the trial goes on here when its order says so. What an agent that died
+left half-done is done again from its beginning: the container stands as it was found then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from podium_agent.report.trial_record import Book
 from podium_cluster.client import Api, ApiError
 from podium_core.domain.migration import METHOD
 from podium_core.schema.gpunode import TrialState
-from podium_core.schema.trial import Departure
+from podium_core.schema.trial import ContainerCheckpoint
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5
@@ -108,7 +108,7 @@ class Departures:
         if pod.carry and departure is not None and departure.image and works:
             text = "It was let work again after its image was made: it goes on here."
             log.warning("%s: %s", pod.name, text)
-            departure = Departure(pod_uid=pod.uid, code="WorksAgain", message=text)
+            departure = ContainerCheckpoint(pod_uid=pod.uid, code="WorksAgain", message=text)
             book.depart(departure)
         record.imaged = departure is not None and bool(departure.image)
 
@@ -121,10 +121,10 @@ class Departures:
             self._not_before[pod.uid] = self._looked + AGAIN_SECONDS  # it may have taken minutes
             return
         except MoveError as refused:
-            answer = Departure(pod_uid=pod.uid, code=refused.code, message=refused.message)
+            answer = ContainerCheckpoint(pod_uid=pod.uid, code=refused.code, message=refused.message)
         except Exception as error:  # it has to be answered, or the trial stands still until the operator gives up
             log.exception("%s does not leave", pod.name)
-            answer = Departure(pod_uid=pod.uid, code="Crashed", message=repr(error))
+            answer = ContainerCheckpoint(pod_uid=pod.uid, code="Crashed", message=repr(error))
         said = answer.image or f"{answer.code}: {answer.message}"
         log.info("%s is to be carried to %s: %s", pod.name, pod.carry, said)
         if any(one.uid == pod.uid and one.deadline is not None for one in self._pods()):
@@ -132,7 +132,7 @@ class Departures:
         book.depart(answer)
         self._note(pod, book)
 
-    async def _answer(self, pod: TrialPod) -> Departure:
+    async def _answer(self, pod: TrialPod) -> ContainerCheckpoint:
         if METHOD not in pod.methods:
             raise MoveError("NotAllowed", f"the job of {pod.name} does not name {METHOD} in suspension.methods")
         record = self._record_of(pod.uid)
@@ -148,7 +148,7 @@ class Departures:
             self._settings, self._api, self._tools, container, found.freezer, seen, pod.carry, noted
         )
         arrives = "" if arrival is None else arrival.model_dump_json()
-        return Departure(pod_uid=pod.uid, image=departed.reference, arrives=arrives)
+        return ContainerCheckpoint(pod_uid=pod.uid, image=departed.reference, gpu_state=arrives)
 
     async def _stand_still(self, freezer: Freezer) -> None:
         """An agent before this one died over it: thawed for the checkpoint, it waits at its next CUDA call."""

@@ -89,7 +89,7 @@ class Sweeping:
             if not error.not_found:
                 raise
             return frozenset()
-        way, answer = trial.status.carrying, trial.status.departure
+        way, answer = trial.status.migration, trial.status.container_checkpoint
         if trial.metadata.uid != trace.uid or way is None or way.phase not in OPEN:
             return frozenset()
         told = answer.image if answer is not None and answer.pod_uid == way.pod_uid else ""

@@ -20,7 +20,9 @@ class MoveSettings(ClusterSettings):
     restore_switched_on: bool = Field(False, description="containerd's enable_experimental_restore_via_create is set")
     move_seconds: float = Field(300.0, gt=0, le=3600, description="for a checkpoint, and for a push")
     freeze_timeout: float = Field(10.0, gt=0, le=120, description="a freeze that takes longer is undone")
-    parked_dir: Path = Field(Path("/var/lib/podium/parked"), description="the agent's notes of what was moved off GPUs")
+    gpu_state_dir: Path = Field(
+        Path("/var/lib/podium/parked"), description="the agent's notes of what was moved off GPUs"
+    )
     traces_dir: Path = Field(Path("/var/lib/podium/leaving"), description="the agent's notes of what moving left")
     cuda_lock_seconds: float = Field(10.0, gt=0, le=600, description="as the agent's")
     cuda_copy_seconds: float = Field(120.0, gt=0, le=3600, description="as the agent's: GPU memory moved, either way")

@@ -20,9 +20,9 @@ from podium_agent.observe.cgroups import Container, peer_of
 from podium_agent.observe.logs.tail import Position, Tail
 from podium_agent.report.lost_work import Mark, Said
 
-MARKER = "podium-save.json"
+MARKER = "podium-checkpoint.json"
 MARKER_BYTES = 4096
-HELLO, HELLO_END = b'gate {"saved": ', b"}"
+HELLO, HELLO_END = b'gate {"checkpoint": ', b"}"
 LOG_WORD = "saved: "
 FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -59,13 +59,13 @@ class Loss:
 class Losses:
     """`count` and `recent` are of attempts that lost steps; `gpu_seconds` also holds what led to no further step.
 
-    `counted_to`: the trial's GPU-seconds at the last count, so that none is counted twice.
+    `accounted_gpu_seconds`: the trial's GPU-seconds at the last count, so that none is counted twice.
     """
 
     count: int = 0
     steps: float = 0.0
     gpu_seconds: float = 0.0
-    counted_to: float = 0.0
+    accounted_gpu_seconds: float = 0.0
     recent: tuple[Loss, ...] = ()
 
 
@@ -96,10 +96,12 @@ def count(losses: Losses, save: Save | None, attempt: int, reached: float | None
     trial's GPU-seconds so far."""
     step = 0.0 if reached is None else reached
     resumed_from = 0.0 if save is None else save.step
-    since = max(losses.counted_to, 0.0 if save is None else save.gpu_seconds)
+    since = max(losses.accounted_gpu_seconds, 0.0 if save is None else save.gpu_seconds)
     loss = Loss(attempt, now, step, resumed_from, max(0.0, step - resumed_from), max(0.0, spent - since))
     losses = replace(
-        losses, gpu_seconds=losses.gpu_seconds + loss.gpu_seconds, counted_to=max(spent, losses.counted_to)
+        losses,
+        gpu_seconds=losses.gpu_seconds + loss.gpu_seconds,
+        accounted_gpu_seconds=max(spent, losses.accounted_gpu_seconds),
     )
     if loss.steps <= 0.0:
         return losses
@@ -113,7 +115,7 @@ def further_back(losses: Losses, attempt: int, begun_at: float, steps: float, no
     """
     known = losses.recent[-1] if losses.recent and losses.recent[-1].attempt == attempt else None
     loss = known or Loss(attempt, now, begun_at, begun_at, 0.0, 0.0)
-    gpu_seconds = losses.counted_to * min(1.0, steps / loss.step)
+    gpu_seconds = losses.accounted_gpu_seconds * min(1.0, steps / loss.step)
     loss = replace(
         loss,
         resumed_from=loss.resumed_from - steps,

@@ -77,7 +77,7 @@ class Reporter:
             view.orders.epoch,
             lambda uuid: self._epochs.get(uuid, 0),
             self._held_since,
-            self._settings.shares,
+            self._settings.slots_per_gpu,
             self._methods.names,
             self._version,
             time.time(),

@@ -9,7 +9,7 @@ from typing import Any
 from podium_agent.observe.gpu_health import Gpu, Reading
 from podium_agent.observe.other_pods import Guest
 from podium_agent.observe.trials import OCCUPYING, LocalTrial
-from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, GuestOnGpu, Holder, TrialOnGpu, TrialState
+from podium_core.schema.gpunode import GpuNodeStatus, GpuStatus, Holder, OtherPod, TrialOnGpu, TrialState
 
 USE_STEP = 5.0  # percent points
 MEMORY_STEP = 0.02  # of the total
@@ -46,7 +46,7 @@ def build(
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",
         agent=agent,
         methods=list(methods),
-        source="owned" if leased is None else "leases",
+        mode="dedicated" if leased is None else "reservations",
         updated_at=_moment(now),
         gpus=gpus,
     )
@@ -75,7 +75,7 @@ def _gpu(
         memory_total=sample.memory_total,
         memory_used=sample.memory_used,
         memory_reserved=moved + sum(trial.memory for trial in here if not trial.moves),
-        memory_moved=moved,
+        memory_movable=moved,
         sm_utilization=round(gpu.sm_utilization, 1),
         temperature=sample.temperature,
         sm_clock=sample.sm_clock,
@@ -84,13 +84,13 @@ def _gpu(
         xid=sample.xid,
         health=gpu.health,
         health_reason=gpu.health_reason,
-        shares=shares,
+        slots=shares,
         epoch=epoch,
-        exclusive=exclusive,
-        lease=lease,
+        exclusive_pod=exclusive,
+        reservation=lease,
         holder=_holder(holders[0], held_since(holders[0])) if holders else None,
         trials=[_trial(trial) for trial in here],
-        guests=[_guest(guest) for guest in guests],
+        other_pods=[_guest(guest) for guest in guests],
     )
 
 
@@ -110,20 +110,29 @@ def _trial(trial: LocalTrial) -> TrialOnGpu:
     )
 
 
-def _guest(guest: Guest) -> GuestOnGpu:
+def _guest(guest: Guest) -> OtherPod:
     namespace, pod = guest.pod
-    return GuestOnGpu(namespace=namespace, pod=pod, pod_uid=guest.uid, memory=guest.need.memory or 0)
+    return OtherPod(namespace=namespace, pod=pod, pod_uid=guest.uid, memory=guest.need.memory or 0)
 
 
 def decisive(status: GpuNodeStatus) -> tuple[Any, ...]:
     """What must be known at once by those who decide: any change of it is written without delay."""
     return (
         status.observed_epoch,
-        (status.driver, status.source),
+        (status.driver, status.mode),
         tuple(
             (
-                *(gpu.uuid, gpu.health, gpu.health_reason, gpu.epoch, gpu.shares, gpu.xid, gpu.exclusive, gpu.lease),
-                *(gpu.holder, tuple(gpu.trials), tuple(gpu.guests)),
+                *(
+                    gpu.uuid,
+                    gpu.health,
+                    gpu.health_reason,
+                    gpu.epoch,
+                    gpu.slots,
+                    gpu.xid,
+                    gpu.exclusive_pod,
+                    gpu.reservation,
+                ),
+                *(gpu.holder, tuple(gpu.trials), tuple(gpu.other_pods)),
             )
             for gpu in status.gpus
         ),

@@ -20,7 +20,7 @@ from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader
 from podium_core.curves.thinning import Grid
 from podium_core.schema.gpunode import TrialState
-from podium_core.schema.trial import Departure
+from podium_core.schema.trial import ContainerCheckpoint
 
 
 @dataclass(eq=False, slots=True)
@@ -43,8 +43,8 @@ class Book:
     curve: Curve = field(default_factory=Curve)
     position: Position = field(default_factory=Position)
     announced_at: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
-    departure: Departure | None = None  # what came of its being asked to leave alive
-    told: Departure | None = None  # and what the next patch says of it
+    departure: ContainerCheckpoint | None = None  # what came of its being asked to leave alive
+    told: ContainerCheckpoint | None = None  # and what the next patch says of it
     owned: bool = False  # the status holds this pod's record: no other agent writes there any more
     version: int = 0
     urgent: asyncio.Event = field(default_factory=asyncio.Event)
@@ -91,7 +91,7 @@ class Book:
     def saw(self, mark: Mark, now: float) -> None:
         self._note(lambda account: saw(account, mark, self.node, self.pod.attempt, now))
 
-    def depart(self, answer: Departure | None) -> None:
+    def depart(self, answer: ContainerCheckpoint | None) -> None:
         """What the operator is to be told; None: it asks no more."""
         self.departure = answer
         self.urgent.set()

@@ -139,7 +139,7 @@ class TrialWriter:
         if trial is None:
             return
         book, pod, status = self._book, self._book.pod, trial.status
-        mine = status.reader is not None and status.reader.pod_uid == pod.uid
+        mine = status.log_cursor is not None and status.log_cursor.pod_uid == pod.uid
         if mine and book.account is not None:
             book.own()  # the operator wrote its part, or our answer was lost: what is in memory is newer
             return
@@ -148,11 +148,16 @@ class TrialWriter:
             return
         account, begins_at = account_from(status), None
         if book.left:
-            if not mine or status.reader is None or not status.holds or status.holds[-1].end is not None:
+            if (
+                not mine
+                or status.log_cursor is None
+                or not status.allocations
+                or status.allocations[-1].end is not None
+            ):
                 self._gone = True  # it wrote nothing, all was written, or another pod has begun since
                 return
             # how long it worked after its last report nobody knows
-            spent, self._said_of = status.gpu_seconds, status.reader.container
+            spent, self._said_of = status.gpu_seconds, status.log_cursor.container
             account = taken_over(account, None, book.node, pod.attempt, None, spent, time.time(), carried=True)
             book.touch()
         elif not mine:
@@ -168,8 +173,8 @@ class TrialWriter:
         book.load(account, curve_from(status, position, begins_at), position)
         if mine:
             book.own()
-            if status.departure is not None and status.departure.pod_uid == pod.uid:
-                book.departure = book.told = status.departure
+            if status.container_checkpoint is not None and status.container_checkpoint.pod_uid == pod.uid:
+                book.departure = book.told = status.container_checkpoint
         self._prepare()
 
     async def _get(self) -> HyperParamTrial | None:
@@ -241,7 +246,7 @@ class TrialWriter:
             return
         since = self._looked - self._last + ROUNDING
         held = book.held_since() is not None
-        if book.version == self._written and not (held and since >= self._settings.turn_report_seconds):
+        if book.version == self._written and not (held and since >= self._settings.holder_report_seconds):
             return
         due = max(self._settings.trial_report_seconds, self._pause)
         # a hold that opens for the last time is told before its pod is gone: a closed one says that nothing is to come

@@ -34,8 +34,8 @@ class Cost:
 
     method: str
     at: float
-    seconds_out: float
-    seconds_in: float | None = None
+    suspend_seconds: float
+    resume_seconds: float | None = None
     freed: int = 0
 
 
@@ -46,8 +46,8 @@ class Account:
     holds: tuple[Hold, ...] = ()
     settled: float = 0.0
     count: int = 0
-    seconds_out: float = 0.0
-    seconds_in: float = 0.0
+    suspend_seconds: float = 0.0
+    resume_seconds: float = 0.0
     recent: tuple[Cost, ...] = ()
     saved: Save | None = None
     losses: Losses = field(default_factory=Losses)
@@ -73,16 +73,16 @@ def suspended(account: Account, cost: Cost) -> Account:
     return replace(
         account,
         count=account.count + 1,
-        seconds_out=account.seconds_out + cost.seconds_out,
+        suspend_seconds=account.suspend_seconds + cost.suspend_seconds,
         recent=(*account.recent, cost)[-MOST_RECENT:],
     )
 
 
 def resumed(account: Account, seconds: float) -> Account:
     recent = account.recent
-    if recent and recent[-1].seconds_in is None:
-        recent = (*recent[:-1], replace(recent[-1], seconds_in=seconds))
-    return replace(account, seconds_in=account.seconds_in + seconds, recent=recent)
+    if recent and recent[-1].resume_seconds is None:
+        recent = (*recent[:-1], replace(recent[-1], resume_seconds=seconds))
+    return replace(account, resume_seconds=account.resume_seconds + seconds, recent=recent)
 
 
 def saw(account: Account, mark: Mark, node: str, attempt: int, now: float) -> Account:

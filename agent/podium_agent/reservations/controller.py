@@ -29,7 +29,7 @@ from podium_core.domain.gpu_reservation import LeaseState
 from podium_core.schema.base import ObjectMeta, StatusModel
 
 log = logging.getLogger(__name__)
-LEASE_LABEL = "podium.dev/lease"
+LEASE_LABEL = "podium.dev/gpu-reservation"
 LEASED_RESOURCE = "nvidia.com/gpu"
 SOON_SECONDS = 0.2  # between two questions to the kubelet while a placeholder comes or goes
 LATE_SECONDS = 5.0  # and while nothing is heard: the kubelet tells nobody of its own accord

@@ -20,7 +20,9 @@ from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A pod of this node with the label `podium.dev/lease`. `over`: it has ended; `leaving`: it was told to end;
+    """A pod of this node with the label `podium.dev/gpu-reservation`.
+
+    `over`: it has ended; `leaving`: it was told to end;
     `container`: id of its one container, empty until it was started.
     """
 

@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 ECHO_SECONDS = 5.0  # the watch shows what was written within this time, or it is written again
 RESIZE_MISSING = "ResizeMissing"
-RESIZE_CURE = "this API server has no pods/resize; it takes Kubernetes 1.35, or suspension.parkCpu: false in the job"
+RESIZE_CURE = (
+    "this API server has no pods/resize; it takes Kubernetes 1.35, or suspension.downsizeCpu: false in the job"
+)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 

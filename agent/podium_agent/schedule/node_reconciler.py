@@ -48,7 +48,8 @@ def orders_of(node: GPUNode) -> Orders:
     """The operator's order as the arbiter takes it."""
     gpus = {
         gpu.uuid: tuple(
-            Entry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message) for entry in gpu.order
+            Entry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message)
+            for entry in gpu.run_queue
         )
         for gpu in node.spec.gpus
     }

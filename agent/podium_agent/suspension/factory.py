@@ -57,7 +57,7 @@ class Opening:
         self.parked = Parked(settings.share_dir.parent / "parked")
         self.parked.tidy(names_of_cgroups(settings.proc))
         self.processes: CudaProcesses | None = None
-        leases, carries = settings.gpu_source == "leases", bool(settings.registry)
+        leases, carries = settings.gpu_mode == "reservations", bool(settings.registry)
         self.methods = Methods(self.freeze, parked=self.parked, leases=leases, carries=carries)
         self.why = f"{MISSING}: the driver has not been asked yet"
 

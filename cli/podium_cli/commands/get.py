@@ -96,7 +96,7 @@ async def _gpus(session: Session) -> Exit:
     async with session.api() as api:
         items = (await api.list(GPUNODES))["items"]
     now = datetime.now(UTC)
-    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SHARES", "TRIALS", "UUID"])
+    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SLOTS", "TRIALS", "UUID"])
     for node in (parse_node(item) for item in items):
         for gpu in node.status.gpus:
             holder = gpu.holder
@@ -108,7 +108,7 @@ async def _gpus(session: Session) -> Exit:
                 Text(texts.since(holder.since, now) if holder else texts.NOTHING),
                 utilization(gpu.sm_utilization),
                 Text(f"{texts.gibibytes(gpu.memory_used)}/{texts.gibibytes(gpu.memory_total)}"),
-                Text(str(gpu.shares)),
+                Text(str(gpu.slots)),
                 Text(str(len(gpu.trials))),
                 Text(gpu.uuid),
             )

@@ -40,7 +40,7 @@ from podium_simulator.traces.trace import Recording, RecordingError, bundled
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = (
-    *("memory", "method", "saves", "nodes", "shares", "load", "gpu_memory"),
+    *("memory", "method", "saves", "nodes", "slots", "load", "gpu_memory"),
     *accidents.OPTIONS,
     *("telemetry", "exact"),
 )
@@ -110,7 +110,7 @@ def machine(parser: argparse.ArgumentParser, switch: float) -> None:
 def place(parser: argparse.ArgumentParser) -> None:
     """Where the simulated system runs; read by `place_of`."""
     parser.add_argument("--nodes", type=int, metavar="N", help="that the GPUs are spread over (default: 1)")
-    parser.add_argument("--shares", type=int, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    parser.add_argument("--slots", type=int, metavar="N", help="slots of each GPU (default: 4, the chart's)")
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
     parser.add_argument("--load", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
@@ -191,7 +191,7 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
 def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
     method, timing = methods.timed(method, Timing() if arguments.load is None else Timing(load=arguments.load))
-    nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
+    nodes, shares, memory = arguments.nodes or 1, arguments.slots or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
         most = texts.count(given.gpus, "node")
@@ -259,7 +259,7 @@ def _bytes(option: str, size: str | None) -> int | None:
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
-    for name in ("gpus", "trials", "seeds", "nodes", "shares"):
+    for name in ("gpus", "trials", "seeds", "nodes", "slots"):
         number = getattr(arguments, name, None)
         if number is not None and number < 1:
             raise CliError(Exit.USAGE, "TooFew", f"--{name}: {number} is too few; give 1 or more")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from podium_cli.views import formatting as texts
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import HyperParamTrial, Observation
+from podium_core.schema.trial import AdditionalMetric, HyperParamTrial
 
 
 def names(job: HyperParamJob) -> tuple[str, ...]:
@@ -17,18 +17,18 @@ def names(job: HyperParamJob) -> tuple[str, ...]:
 
 def latest(trial: HyperParamTrial, metric: str) -> str:
     """The value that the trial printed last."""
-    found = next((one for one in trial.status.observations if one.metric == metric), None)
+    found = next((one for one in trial.status.additional_metrics if one.metric == metric), None)
     return texts.NOTHING if found is None else _shown(found.latest)
 
 
 def sentences(job: HyperParamJob, trial: HyperParamTrial) -> tuple[str, ...]:
     """One for each metric that the trial has printed, in the order of the job."""
-    known = {one.metric: one for one in trial.status.observations}
+    known = {one.metric: one for one in trial.status.additional_metrics}
     step = texts.clean(job.spec.metrics.step_key)
     return tuple(_sentence(known[name], step) for name in names(job) if name in known)
 
 
-def _sentence(one: Observation, step: str) -> str:
+def _sentence(one: AdditionalMetric, step: str) -> str:
     now = f"{texts.clean(one.metric)} {_shown(one.latest)} at {step} {texts.step(one.step)}"
     if one.min is None or one.max is None:
         return now

@@ -148,7 +148,7 @@ def _plain(contest: SystemContest) -> dict[str, object]:
         "searches": len(contest.pools),
         "gpus": place.gpus,
         "nodes": len(place.nodes),
-        "shares": place.nodes[0].shares,
+        "slots": place.nodes[0].shares,
         "method": place.method.name,
         "saves": place.method.saves or not place.method.stays,
         "suspendSeconds": place.method.suspend,

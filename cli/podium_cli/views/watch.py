@@ -137,7 +137,7 @@ def waiting(node: GPUNode, gpu: GpuStatus) -> Text:
         return Text("released by `podium thaw`: nothing is suspended here", style="yellow")
     if gpu.health == "Unhealthy":
         return Text(f"unhealthy: {texts.clean(gpu.health_reason) or 'no reason given'}", style="bold red")
-    order = next((entry.order for entry in node.spec.gpus if entry.uuid == gpu.uuid), [])
+    order = next((entry.run_queue for entry in node.spec.gpus if entry.uuid == gpu.uuid), [])
     place = {entry.uid: position for position, entry in enumerate(order)}
     others = [trial for trial in gpu.trials if gpu.holder is None or trial.uid != gpu.holder.uid]
     others.sort(key=lambda trial: (place.get(trial.uid, len(place)), trial.trial))

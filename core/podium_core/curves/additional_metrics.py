@@ -1,6 +1,7 @@
 """What a job's additional metrics came to: the latest, the lowest and the highest value of each, with steps. Pure.
 
-Called by `growing` for each value that a line held; agent and operator write the result as `status.observations`, and
+Called by `growing` for each value that a line held; agent and operator write the result as
+`status.additional_metrics`, and
 go on from what is written there. It takes the same room however long a trial prints. Whoever reads some lines again
 arrives at the same: steps do not go back, and an equal value is no new extreme.
 """
@@ -11,7 +12,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from podium_core.schema.trial import NonFinite, Observation
+from podium_core.schema.trial import AdditionalMetric, NonFinite
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +50,10 @@ def observe(before: Observed | None, metric: str, step: float, value: float) -> 
     return Observed(metric, step, value, low, high)
 
 
-def to_status(observed: Iterable[Observed]) -> list[Observation]:
+def to_status(observed: Iterable[Observed]) -> list[AdditionalMetric]:
     """As the trial's status has them."""
     return [
-        Observation(
+        AdditionalMetric(
             metric=one.metric,
             step=one.step,
             latest=one.latest if math.isfinite(one.latest) else _name(one.latest),
@@ -65,7 +66,7 @@ def to_status(observed: Iterable[Observed]) -> list[Observation]:
     ]
 
 
-def from_status(stored: Iterable[Observation]) -> tuple[Observed, ...]:
+def from_status(stored: Iterable[AdditionalMetric]) -> tuple[Observed, ...]:
     """Where a reader goes on that starts anew."""
     return tuple(
         Observed(

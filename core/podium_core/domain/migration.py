@@ -21,16 +21,16 @@ class CarryPhase(StrEnum):
     """`Asked`: it gets no turn, is suspended, and its agent makes the image; `Pushed`: the image is in the registry;
     `Created`: its new pod is there and the old one goes; `Arrived`: it has printed a value there."""
 
-    ASKED = "Asked"
-    PUSHED = "Pushed"
-    CREATED = "Created"
-    ARRIVED = "Arrived"
-    FELL_BACK = "FellBack"
+    REQUESTED = "Requested"
+    IMAGE_PUSHED = "ImagePushed"
+    POD_CREATED = "PodCreated"
+    RESTORED = "Restored"
+    FAILED = "Failed"
 
 
 # it may get no turn: what it computed after the checkpoint would be computed again
-HELD: frozenset[CarryPhase] = frozenset({CarryPhase.ASKED, CarryPhase.PUSHED})
-OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.CREATED}
+HELD: frozenset[CarryPhase] = frozenset({CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED})
+OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.POD_CREATED}
 NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be carried any more
 # codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
 PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
@@ -80,7 +80,7 @@ class Moved:
 
 
 _Rule = Callable[[CarryFacts], Moved | None]
-_BACK = CarryPhase.FELL_BACK
+_BACK = CarryPhase.FAILED
 
 
 def _back(code: str, message: str, when: Callable[[CarryFacts], bool]) -> _Rule:
@@ -96,7 +96,7 @@ def _drains(facts: CarryFacts) -> Moved | None:
     if facts.takes is not facts.waits:
         return None
     told = () if facts.takes else (DRAINS, "Its image waits for that node to take trials again.")
-    return Moved(CarryPhase.PUSHED, *told)
+    return Moved(CarryPhase.IMAGE_PUSHED, *told)
 
 
 def _refused(facts: CarryFacts) -> Moved | None:
@@ -135,20 +135,27 @@ _LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", l
 # the first rule that holds wins; none: the phase stands
 TABLE: Mapping[CarryPhase, tuple[_Rule, ...]] = MappingProxyType(
     {
-        CarryPhase.ASKED: (
+        CarryPhase.REQUESTED: (
             *(_OVER, _refused, _STAYS, _NO_TARGET, _FULL),
             # its agent lets it work no more from then on, whoever ends its pod
-            *(_to(CarryPhase.PUSHED, lambda f: f.pushed), _GONE, _SILENT),
+            *(_to(CarryPhase.IMAGE_PUSHED, lambda f: f.pushed), _GONE, _SILENT),
         ),
         # its old pod may be gone by now: the image is all that is needed
-        CarryPhase.PUSHED: (_to(CarryPhase.CREATED, lambda f: f.made), _OVER, _refused, _NO_TARGET, _FULL, _drains),
-        CarryPhase.CREATED: (
-            *(_to(CarryPhase.ARRIVED, lambda f: f.printed), _OVER),
-            # the image is as it was: another pod goes on from it (its agent was away for a moment, say)
-            *(_to(CarryPhase.PUSHED, lambda f: f.rejected), _LOST, _NOWHERE, _broken),
+        CarryPhase.IMAGE_PUSHED: (
+            _to(CarryPhase.POD_CREATED, lambda f: f.made),
+            _OVER,
+            _refused,
+            _NO_TARGET,
+            _FULL,
+            _drains,
         ),
-        CarryPhase.ARRIVED: (),
-        CarryPhase.FELL_BACK: (),
+        CarryPhase.POD_CREATED: (
+            *(_to(CarryPhase.RESTORED, lambda f: f.printed), _OVER),
+            # the image is as it was: another pod goes on from it (its agent was away for a moment, say)
+            *(_to(CarryPhase.IMAGE_PUSHED, lambda f: f.rejected), _LOST, _NOWHERE, _broken),
+        ),
+        CarryPhase.RESTORED: (),
+        CarryPhase.FAILED: (),
     }
 )
 

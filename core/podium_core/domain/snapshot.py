@@ -132,7 +132,7 @@ class GpuView:
     product: str = ""
     memory_total: int = 0
     memory_reserved: int = 0  # declared by all on it; of trials that are moved off it the largest only
-    memory_moved: int = 0  # by that largest one
+    memory_movable: int = 0  # by that largest one
     draining: bool = False  # its node is to become empty
     exclusive: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
     leased_by: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned

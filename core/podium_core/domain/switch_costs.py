@@ -15,16 +15,16 @@ class Ways(NamedTuple):
     """How often, and how many seconds in all: out, and in again."""
 
     suspended: int = 0
-    seconds_out: float = 0.0
+    suspend_seconds: float = 0.0
     resumed: int = 0
-    seconds_in: float = 0.0
+    resume_seconds: float = 0.0
 
 
 def mean_costs(trials: Iterable[Ways], requeue: float | None = None) -> Costs:
     """Of all trials. The default stands for what was not measured yet; `requeue`: None: that was not."""
     ways, usual = list(trials), Costs()
-    out = _mean(sum([one.seconds_out for one in ways]), sum([one.suspended for one in ways]))
-    back = _mean(sum([one.seconds_in for one in ways]), sum([one.resumed for one in ways]))
+    out = _mean(sum([one.suspend_seconds for one in ways]), sum([one.suspended for one in ways]))
+    back = _mean(sum([one.resume_seconds for one in ways]), sum([one.resumed for one in ways]))
     return Costs(
         usual.suspend if out is None else out,
         usual.resume if back is None else back,

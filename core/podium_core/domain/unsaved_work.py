@@ -25,12 +25,17 @@ class Unsaved:
 
 
 def unsaved(
-    *, last_step: float | None, saved_step: float, gpu_seconds: float, saved_gpu_seconds: float, counted_to: float
+    *,
+    last_step: float | None,
+    saved_step: float,
+    gpu_seconds: float,
+    saved_gpu_seconds: float,
+    accounted_gpu_seconds: float,
 ) -> Unsaved:
-    """`saved_...`: of its newest save, 0 without one; `counted_to`: gpuSeconds at its last loss, which is not lost
-    again.
+    """`saved_...`: of its newest save, 0 without one; `accounted_gpu_seconds`: gpuSeconds at its last loss, which is
+    not lost again.
     """
     return Unsaved(
         steps=max(0.0, (last_step or 0.0) - saved_step),
-        gpu_seconds=max(0.0, gpu_seconds - max(saved_gpu_seconds, counted_to)),
+        gpu_seconds=max(0.0, gpu_seconds - max(saved_gpu_seconds, accounted_gpu_seconds)),
     )

@@ -60,9 +60,9 @@ def _has_room(gpu: GpuReading, need: PodNeed) -> bool:
 
 
 def _with(gpu: GpuReading, need: PodNeed) -> GpuReading:
-    stays, moved, memory = gpu.memory_reserved - gpu.memory_moved, gpu.memory_moved, need.memory or 0
+    stays, moved, memory = gpu.memory_reserved - gpu.memory_movable, gpu.memory_movable, need.memory or 0
     if need.together:
         stays += memory
     else:
         moved = max(moved, memory)
-    return replace(gpu, trials=gpu.trials + 1, memory_reserved=stays + moved, memory_moved=moved)
+    return replace(gpu, trials=gpu.trials + 1, memory_reserved=stays + moved, memory_movable=moved)

@@ -199,10 +199,10 @@ def _gpu_without(gpu: GpuReading, gone: Mapping[str, PodNeed], known: Mapping[st
     leaving = [gone[uid] for uid in gpu.pods if uid in gone]
     if not leaving:
         return gpu
-    stays = gpu.memory_reserved - gpu.memory_moved - sum(need.memory or 0 for need in leaving if need.together)
-    moved = gpu.memory_moved
+    stays = gpu.memory_reserved - gpu.memory_movable - sum(need.memory or 0 for need in leaving if need.together)
+    moved = gpu.memory_movable
     rest = [known[uid].pod.need for uid in gpu.pods if uid not in gone and uid in known]
     # of what is moved off, the largest that is left counts; it is told where no trial of the GPU is a stranger
     if len(leaving) + len(rest) == gpu.trials:
         moved = min(moved, max((need.memory or 0 for need in rest if not need.together), default=0))
-    return replace(gpu, trials=gpu.trials - len(leaving), memory_reserved=max(0, stays) + moved, memory_moved=moved)
+    return replace(gpu, trials=gpu.trials - len(leaving), memory_reserved=max(0, stays) + moved, memory_movable=moved)

@@ -16,7 +16,7 @@ class GpuReading:
     product: str = ""
     memory_total: int = 0  # 0 = not known
     memory_reserved: int = 0  # declared by the trials that are on it; of those that are moved off it the largest only
-    memory_moved: int = 0  # by that one: a newcomer that is moved off as well need not fit beside it
+    memory_movable: int = 0  # by that one: a newcomer that is moved off as well need not fit beside it
     memory_used: int = 0
     sm_utilization: float = 0.0
     health: Literal["Healthy", "Unhealthy", "Unknown"] = "Unknown"
@@ -63,7 +63,7 @@ class PodNeed:
 
     def beside(self, gpu: GpuReading) -> int:
         """Bytes of others on this GPU that its own must fit beside."""
-        return gpu.memory_reserved - (0 if self.together and not self.exclusive else gpu.memory_moved)
+        return gpu.memory_reserved - (0 if self.together and not self.exclusive else gpu.memory_movable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class Lease:
 class Evicted:
     """How often in a row the pool lost a lease to others before its trials had made a step, and when it last did."""
 
-    in_a_row: int = 0
+    consecutive: int = 0
     last: float = 0.0
 
 
@@ -125,7 +125,7 @@ def _ask(
     actions: list[Ask | GiveBack | Mark],
     wakes: list[float],
 ) -> None:
-    again = evicted.last + retry_delay(evicted.in_a_row) if evicted.in_a_row else now
+    again = evicted.last + retry_delay(evicted.consecutive) if evicted.consecutive else now
     if again > now:
         wakes.append(again)
         return
@@ -140,7 +140,7 @@ def _name(pool: Pool, number: int) -> str:
     pod's own may be, so it is in the digest only.
     """
     digest = hashlib.sha256("\n".join((pool.queue, *pool.products)).encode()).hexdigest()[:8]
-    return f"podium-lease-{digest}-{number}"
+    return f"podium-reservation-{digest}-{number}"
 
 
 def _return(

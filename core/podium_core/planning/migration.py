@@ -43,13 +43,13 @@ def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Carried
         if trial.pod is None:
             continue
         # its old pod may be told to go by now, by a kubelet even that never ends it: the image is all that is needed
-        if trial.carrying is CarryPhase.PUSHED and leaves(trial):
+        if trial.carrying is CarryPhase.IMAGE_PUSHED and leaves(trial):
             if trial.key not in found.broken:  # else it falls back, and goes on where it is
                 text = "Its image is in the registry: it goes on from there."
                 told.append(CreatePod(trial.key, trial.attempt + 1, "Carried", text))
         elif trial.leaving:
             continue
-        elif trial.carrying is CarryPhase.FELL_BACK and trial.carried:
+        elif trial.carrying is CarryPhase.FAILED and trial.carried:
             text = "The pod that it was carried to does not go on: a new one begins from its save, or anew."
             told.append(Requeue(trial.key, "CarryFailed", text))
         elif trial.carrying is None and trial.node not in busy and _wanted(standing.job, trial, gpus):

@@ -17,7 +17,7 @@ from podium_core.domain.phase import FINAL
 from podium_core.domain.snapshot import GpuView, JobView, Snapshot, TrialKey, TrialView
 
 # who is furthest is served first: an image that is made is not to wait for one that is to be made
-_FURTHEST = (CarryPhase.CREATED, CarryPhase.PUSHED, CarryPhase.ASKED)
+_FURTHEST = (CarryPhase.POD_CREATED, CarryPhase.IMAGE_PUSHED, CarryPhase.REQUESTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +62,5 @@ def promise(uuids: Iterable[str], shares: dict[str, int]) -> None:
 
 
 def _furthest(trial: TrialView) -> tuple[int, TrialKey]:
-    phase = CarryPhase.CREATED if trial.carried else trial.carrying
-    return _FURTHEST.index(phase or CarryPhase.ASKED), trial.key
+    phase = CarryPhase.POD_CREATED if trial.carried else trial.carrying
+    return _FURTHEST.index(phase or CarryPhase.REQUESTED), trial.key

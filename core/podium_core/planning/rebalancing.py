@@ -211,7 +211,7 @@ class _Ground:
 
 
 def _has_memory(job: JobView, gpu: GpuView) -> bool:
-    beside = gpu.memory_reserved - (gpu.memory_moved if job.moves_memory else 0)
+    beside = gpu.memory_reserved - (gpu.memory_movable if job.moves_memory else 0)
     return gpu.memory_total == 0 or (job.memory or 0) + beside <= gpu.memory_total
 
 

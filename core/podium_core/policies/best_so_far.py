@@ -32,7 +32,7 @@ class BestSoFar:
 
     def __post_init__(self) -> None:
         if self.early < 0:
-            raise ValueError(f"early: {self.early} points cannot be asked for; give 0 or more")
+            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
 
     def turn(self, costs: Costs) -> float:
         return shortest_turn(costs, 2.0)

@@ -78,7 +78,7 @@ class Envelope:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.look <= 1.0:
-            raise ValueError(f"look: {self.look:g} is no share of a trial; give 0 to 1")
+            raise ValueError(f"warmup: {self.look:g} is no share of a trial; give 0 to 1")
         if not 0.0 <= self.hysteresis_ratio <= 10.0:
             raise ValueError(f"hysteresis: {self.hysteresis_ratio:g} is no ratio less 1; give 0 to 10")
         if not 0.0 <= self.min_share <= 0.5:

@@ -46,7 +46,7 @@ class Hermes:
 
     def __post_init__(self) -> None:
         if self.early < 0:
-            raise ValueError(f"early: {self.early} points cannot be asked for; give 0 or more")
+            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
         if not self.min_run >= 0.0:
             raise ValueError(f"minRun: {self.min_run:g} seconds is no time; give 0 or more")
         if not 0.0 <= self.hysteresis <= 1.0:

@@ -43,7 +43,7 @@ class Pop:
 
     def __post_init__(self) -> None:
         if self.early < 3:
-            raise ValueError(f"early: {self.early} points make no curve; give 3 or more")
+            raise ValueError(f"warmup: {self.early} points make no curve; give 3 or more")
         if not 0.0 <= self.poor < 1.0:
             raise ValueError(f"poor: {self.poor:g} is no probability below 1; give 0 to 1")
         if self.rounds < 1:

@@ -75,11 +75,11 @@ _ON_CUT = _Setting("on_cut", ("suspend", "stop"))
 _TABLE: Mapping[str, _Entry] = MappingProxyType(
     {
         "asha": _Entry(Asha, {"eta": _Setting("eta", float), "rungs": _Setting("rungs", int), "onCut": _ON_CUT}),
-        "best_so_far": _Entry(BestSoFar, {"early": _Setting("early", int)}),
+        "best_so_far": _Entry(BestSoFar, {"warmup": _Setting("early", int)}),
         "envelope": _Entry(
             Envelope,
             {
-                "look": _Setting("look", float),
+                "warmup": _Setting("look", float),
                 "hysteresis": _Setting("hysteresis_ratio", float),
                 "minShare": _Setting("min_share", float),
             },
@@ -88,7 +88,7 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
         "hermes": _Entry(
             Hermes,
             {
-                "early": _Setting("early", int),
+                "warmup": _Setting("early", int),
                 "minRun": _Setting("min_run", float),
                 "hysteresis": _Setting("hysteresis", float),
                 "start": _Setting("start", ("own", "pool")),
@@ -109,14 +109,14 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
         "pop": _Entry(
             Pop,
             {
-                "early": _Setting("early", int),
+                "warmup": _Setting("early", int),
                 "poor": _Setting("poor", float),
                 "rounds": _Setting("rounds", int),
                 "onCut": _ON_CUT,
             },
         ),
         "round_robin": _Entry(RoundRobin, {"quantum": _Setting("quantum", float)}),
-        "slaq": _Entry(Slaq, {"early": _Setting("early", int), "window": _Setting("window", int)}),
+        "slaq": _Entry(Slaq, {"warmup": _Setting("early", int), "window": _Setting("window", int)}),
     }
 )
 NAMES: tuple[str, ...] = tuple(sorted(_TABLE))

@@ -41,7 +41,7 @@ class Slaq:
 
     def __post_init__(self) -> None:
         if self.early < 0:
-            raise ValueError(f"early: {self.early} points cannot be asked for; give 0 or more")
+            raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
         if self.window < 4:
             raise ValueError(f"window: {self.window} points are too few for a fit; give 4 or more")
 

@@ -16,33 +16,40 @@ from podium_core.schema.base import ObjectMeta, StatusModel, TrialRef
 NO_MEMORY = "NoMemory"  # reason of a pod's conditions: it could be the trial's turn, but its GPU memory is not free
 
 
-class OrderEntry(StatusModel):
-    """A place in the order of one GPU: the first that is there holds it, the others follow. With the reason why."""
+class RunQueueEntry(StatusModel):
+    """An entry of the run queue of one GPU: the first trial that is there holds the GPU, the others follow."""
 
     namespace: str = Field(description="of the trial")
     trial: str = Field(description="its name")
-    uid: str = Field(description="its uid: a trial created anew under the same name is another trial")
-    reason: str = Field("", description="CamelCase word: why it has this place")
+    uid: str = Field(description="its uid: a trial created again under the same name is another trial")
+    reason: str = Field("", description="CamelCase word: why it has this position")
     message: str = Field("", description="the same as a sentence")
+    preempts: bool | None = Field(
+        None,
+        description="of the first entry only. true: it takes the GPU from the trial that held it when this was "
+        "decided; missing: a trial that was admitted because those before it could not run keeps its time slice",
+    )
 
 
-class GpuOrder(StatusModel):
-    """Who gets one GPU, in this order."""
+class GpuRunQueue(StatusModel):
+    """The run queue of one GPU."""
 
     uuid: str = Field(description="of the GPU")
-    order: list[OrderEntry] = Field(default_factory=list, max_length=64, description="first = holder")
-    taken_over: bool | None = Field(
-        None,
-        description="true: the first one is to take the GPU from a trial that worked on it when this was decided; "
-        "missing: who was let in because those before it could not work keeps its turn",
-    )
+    run_queue: list[RunQueueEntry] = Field(default_factory=list, max_length=64, description="first = holder")
+
+    @property
+    def preempts(self) -> bool | None:
+        """Return whether the first entry takes the GPU from the trial that held it; None where that is not stated."""
+        return self.run_queue[0].preempts if self.run_queue else None
 
 
 class GpuNodeSpec(StatusModel):
     """What the operator decided for this node."""
 
     epoch: int = Field(0, ge=0, description="grows with every order; an older one is ignored")
-    gpus: list[GpuOrder] = Field(default_factory=list, max_length=64, description="one entry a GPU that trials share")
+    gpus: list[GpuRunQueue] = Field(
+        default_factory=list, max_length=64, description="one entry a GPU that trials share"
+    )
     released: bool = Field(False, description="thaw everything and suspend nothing (set by `podium thaw`)")
     draining: bool = Field(False, description="trials that can save leave, and none comes (set by `podium drain`)")
 
@@ -73,7 +80,7 @@ class TrialOnGpu(TrialRef):
     since: datetime = Field(description="since when it stands there")
 
 
-class GuestOnGpu(StatusModel):
+class OtherPod(StatusModel):
     """A pod that has a share of the GPU and is no trial: it takes no turns."""
 
     namespace: str = Field(description="of the pod")
@@ -95,7 +102,7 @@ class GpuStatus(StatusModel):
         description="bytes declared by the trials that are on this GPU; of those that are moved off it when their turn "
         "is over (cuda-checkpoint without freeze) the largest only",
     )
-    memory_moved: int = Field(0, description="bytes of memoryReserved that were declared by that largest one")
+    memory_movable: int = Field(0, description="bytes of memoryReserved that were declared by that largest one")
     sm_utilization: float = Field(0.0, description="percent, smoothed")
     temperature: float | None = Field(None, description="degrees Celsius")
     sm_clock: int | None = Field(None, description="MHz")
@@ -106,27 +113,27 @@ class GpuStatus(StatusModel):
         "Unknown", description="no trial is placed on a GPU that is Unhealthy"
     )
     health_reason: str = Field("", description="why it is not Healthy")
-    shares: int = Field(0, description="how many trials may sit on this GPU at once")
+    slots: int = Field(0, description="how many trials may sit on this GPU at once")
     epoch: int = Field(0, description="of the order that this GPU follows now")
-    exclusive: str | None = Field(
+    exclusive_pod: str | None = Field(
         None,
         description="pod that has it for itself (`podium.dev/gpu-exclusive`), as namespace/name; empty: being admitted",
     )
-    lease: str | None = Field(
+    reservation: str | None = Field(
         None,
-        description="placeholder pod that holds it for Podium, as namespace/name, where `source` is leases; missing: "
-        "none does, and no trial works on it",
+        description="reservation pod that holds it for Podium, as namespace/name, where `mode` is reservations; "
+        "missing: none does, and no trial works on it",
     )
     holder: Holder | None = Field(None, description="who works on it now; missing: nobody")
     trials: list[TrialOnGpu] = Field(default_factory=list, description="all trials that have a share of it")
-    guests: list[GuestOnGpu] = Field(
+    other_pods: list[OtherPod] = Field(
         default_factory=list, description="pods that have a share of it and are no trials; not in memoryReserved"
     )
 
     @property
     def memory_claimed(self) -> int:
         """Bytes declared by all that is on it: what a guest has never leaves."""
-        return self.memory_reserved + sum(guest.memory for guest in self.guests)
+        return self.memory_reserved + sum(guest.memory for guest in self.other_pods)
 
 
 class GpuNodeSummary(StatusModel):
@@ -146,8 +153,9 @@ class GpuNodeStatus(StatusModel):
     driver: str = Field("", description="version of the driver")
     agent: str = Field("", description="version of the agent")
     methods: list[str] = Field(default_factory=list, description="suspension methods that work on this node")
-    source: Literal["owned", "leases"] = Field(
-        "owned", description="owned: all GPUs are Podium's; leases: those that placeholder pods hold (docs/leases.md)"
+    mode: Literal["dedicated", "reservations"] = Field(
+        "dedicated",
+        description="dedicated: all GPUs are Podium's; reservations: those that reservation pods hold (docs/leases.md)",
     )
     updated_at: datetime | None = Field(None, description="when this was written")
     gpus: list[GpuStatus] = Field(default_factory=list, description="one entry a GPU, by the driver's number")

@@ -58,8 +58,8 @@ class Objective(SpecModel):
     additional_metrics: list[MetricName] = Field(
         default_factory=list,
         max_length=MOST_ADDITIONAL,
-        description="further metrics to read from the same output; each trial's status.observations shows them; trials "
-        "are ranked by the objective alone",
+        description="further metrics to read from the same output; each trial's status.additionalMetrics shows them; "
+        "trials are ranked by the objective alone",
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
 
@@ -202,7 +202,7 @@ class Suspension(SpecModel):
         json_schema_extra={"x-kubernetes-list-type": "set"},
     )
     grace_period_seconds: int = Field(30, ge=1, le=3600, description="how long a trial may take to save its state")
-    park_cpu: bool = Field(
+    downsize_cpu: bool = Field(
         False,
         description="request a trial's CPUs only while it is at work: more trials fit on a node than its CPUs hold",
     )
@@ -301,7 +301,7 @@ class GpuUse(StatusModel):
     switching: float = Field(0.0, description="seconds that suspensions and resumptions took")
 
 
-class Lost(StatusModel):
+class JobLostWork(StatusModel):
     """What ended pods lost, over all trials of the job."""
 
     steps: float = Field(0.0, description="that trials had to do again, in stepKey's unit")
@@ -323,7 +323,9 @@ class JobStatus(StatusModel):
     gpu_seconds: GpuUse = Field(default_factory=GpuUse, description="GPU-seconds by use")
     gpu_hours: float = Field(0.0, description="all GPU-seconds, in hours")
     suspensions: int = Field(0, description="of all trials together")
-    lost: Lost = Field(default_factory=Lost, description="steps and GPU-seconds that ended pods lost")
+    lost_work: JobLostWork = Field(
+        default_factory=JobLostWork, description="steps and GPU-seconds that ended pods lost"
+    )
     eta: datetime | None = Field(None, description="when the search will be over, if all goes on as now")
     started_at: datetime | None = Field(None, description="when the job was accepted")
     finished_at: datetime | None = Field(None, description="when the last trial ended")

@@ -7,7 +7,7 @@ from typing import Literal
 from podium_core.schema.base import StatusModel
 from podium_core.schema.job import Direction
 
-READING_ANNOTATION = "podium.dev/reading"
+READING_ANNOTATION = "podium.dev/metrics"
 
 
 class MetricsReading(StatusModel):

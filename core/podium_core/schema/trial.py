@@ -45,7 +45,7 @@ class CurveStatus(StatusModel):
     points: list[CurvePoint] = Field(default_factory=list, max_length=256, description="by step")
 
 
-class Observation(StatusModel):
+class AdditionalMetric(StatusModel):
     """What one of the job's additional metrics came to."""
 
     metric: str = Field(description="its name, as in objective.additionalMetrics")
@@ -59,7 +59,7 @@ class Observation(StatusModel):
     max_step: float | None = Field(None, description="at which that was printed first")
 
 
-class ReaderCursor(StatusModel):
+class LogCursor(StatusModel):
     """How far the log has been read: in the same patch as the curve, so that nothing is lost or counted twice."""
 
     pod_uid: str = Field("", description="of the pod whose log this is")
@@ -68,11 +68,13 @@ class ReaderCursor(StatusModel):
     fingerprint: str = Field("", description="hash of the file's first bytes: tells a rotated file from a new one")
     offset: int = Field(0, description="bytes of the file that were read")
     lines: int = Field(0, description="lines that were read, over all files")
-    announced: bool = Field(False, description="a step was read whose value is still to come, on a later line")
+    step_pending: bool = Field(False, description="a step was read whose value is still to come, on a later line")
     step: float | None = Field(
         None, description="where this pod is: the step that it printed last, done before or not, or went on from"
     )
-    first: bool = Field(False, description="this pod went on from a save, or began anew, and has printed no value yet")
+    awaiting_first_value: bool = Field(
+        False, description="this pod continued from a checkpoint, or started from step 0, and has printed no value yet"
+    )
 
 
 class SuspensionRecord(StatusModel):
@@ -80,8 +82,8 @@ class SuspensionRecord(StatusModel):
 
     method: str = Field(description="freeze, ...")
     at: datetime = Field(description="when it was ordered")
-    seconds_out: float = Field(description="what it took to suspend")
-    seconds_in: float | None = Field(None, description="what it took to resume; missing: not resumed yet")
+    suspend_seconds: float = Field(description="what it took to suspend")
+    resume_seconds: float | None = Field(None, description="what it took to resume; missing: not resumed yet")
     bytes: int = Field(0, description="state that was moved")
 
 
@@ -89,13 +91,13 @@ class Suspensions(StatusModel):
     """All suspensions of this trial."""
 
     count: int = Field(0, description="number of suspensions")
-    seconds_out: float = Field(0.0, description="what they took in all, to suspend")
-    seconds_in: float = Field(0.0, description="what they took in all, to resume")
+    suspend_seconds: float = Field(0.0, description="what they took in all, to suspend")
+    resume_seconds: float = Field(0.0, description="what they took in all, to resume")
     recent: list[SuspensionRecord] = Field(default_factory=list, max_length=32, description="the last ones")
 
 
-class Saved(StatusModel):
-    """The newest save whose marker (`podium-save.json`, written last) was seen."""
+class CheckpointStatus(StatusModel):
+    """The newest save whose marker (`podium-checkpoint.json`, written last) was seen."""
 
     step: float = Field(description="that it holds, in stepKey's unit")
     at: datetime = Field(description="when its marker was seen")
@@ -105,7 +107,7 @@ class Saved(StatusModel):
     attempt: int = Field(0, description="that wrote it")
 
 
-class LossRecord(StatusModel):
+class LostWorkRecord(StatusModel):
     """What one new attempt had to do again."""
 
     attempt: int = Field(description="that began further back; each is counted once")
@@ -118,17 +120,19 @@ class LossRecord(StatusModel):
     )
 
 
-class Losses(StatusModel):
+class LostWork(StatusModel):
     """All that was lost because a pod ended before its trial could save."""
 
     count: int = Field(0, description="number of attempts that lost something")
     steps: float = Field(0.0, description="in all, to do again")
     gpu_seconds: float = Field(0.0, description="in all, spent in vain")
-    counted_to: float = Field(0.0, description="gpuSeconds of the trial at the last loss: none is counted twice")
-    recent: list[LossRecord] = Field(default_factory=list, max_length=16, description="the last ones")
+    accounted_gpu_seconds: float = Field(
+        0.0, description="gpuSeconds of the trial when work was last lost, so that none is counted twice"
+    )
+    recent: list[LostWorkRecord] = Field(default_factory=list, max_length=16, description="the last ones")
 
 
-class HoldInterval(StatusModel):
+class Allocation(StatusModel):
     """One turn on the GPUs, for the Gantt chart; `end` is missing while it lasts."""
 
     gpus: list[str] = Field(description="uuids")
@@ -155,43 +159,43 @@ class Prediction(StatusModel):
 class Disruptions(StatusModel):
     """Pods that the cluster took away or refused, one after another, without a further step of the trial."""
 
-    in_a_row: int = Field(0, description="number of them")
+    consecutive: int = Field(0, description="number of them")
     step: float | None = Field(None, description="the trial's last step at the newest of them")
     retry_at: datetime | None = Field(None, description="no new pod before: ever later, the more there are in a row")
 
 
-class Carrying(StatusModel):
+class Migration(StatusModel):
     """The way of a live trial to another node (container-checkpoint, experimental)."""
 
-    phase: CarryPhase = Field(description="how far it is; FellBack: it is not carried, code and message say why")
+    phase: CarryPhase = Field(description="how far it is; Failed: it is not migrated, code and message say why")
     since: datetime = Field(description="when that phase began, or that code was set")
     pod_uid: str = Field(description="uid of the pod that it leaves")
     attempt: int = Field(description="number of the pod that it goes on in")
-    node: str = Field(description="that it leaves")
-    target: str = Field(description="node that it goes to")
+    source_node: str = Field(description="node that it leaves")
+    target_node: str = Field(description="node that it goes to")
     reason: str = Field("NodeDraining", description="CamelCase word: why it goes; Levelling: fewer trials a GPU there")
     image: str = Field("", description="of its memory, by digest; empty: not made yet")
-    arrives: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/arrives")
-    code: str = Field("", description="CamelCase word: why it fell back; TargetDrains: what its image waits for")
+    gpu_state: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/gpu-state")
+    code: str = Field("", description="CamelCase word: why it failed; TargetDrains: what its image waits for")
     message: str = Field("", description="the same as a sentence")
 
 
-class Levelled(StatusModel):
+class Rebalanced(StatusModel):
     """A move of the trial to GPUs with fewer trials, by a requeue."""
 
     at: datetime = Field(description="when it was decided")
-    node: str = Field(description="that it left")
-    target: str = Field(description="node that its new pod prefers; the same one: for another GPU of it")
+    source_node: str = Field(description="node that it left")
+    target_node: str = Field(description="node that its new pod prefers; the same one: for another GPU of it")
     attempt: int = Field(description="number of that pod")
     count: int = Field(description="moves so far: the trial stays twice as long after each")
 
 
-class Departure(StatusModel):
+class ContainerCheckpoint(StatusModel):
     """What the agent answers when it was asked to make a live trial an image."""
 
     pod_uid: str = Field(description="uid of the pod that was to leave")
     image: str = Field("", description="in the registry, by digest; empty: it was refused")
-    arrives: str = Field("", description="what it held on GPUs, as JSON; empty: nothing")
+    gpu_state: str = Field("", description="what it held on GPUs, as JSON; empty: nothing")
     code: str = Field("", description="CamelCase word: why not")
     message: str = Field("", description="the same as a sentence")
 
@@ -214,8 +218,8 @@ class TrialStatus(StatusModel):
     predicted: Prediction | None = Field(None, description="the final value to expect; only where maxSteps is known")
     started_at: datetime | None = Field(None, description="when its first pod started")
     finished_at: datetime | None = Field(None, description="when it ended")
-    carrying: Carrying | None = Field(None, description="its last way to another node, alive; missing: none")
-    levelled: Levelled | None = Field(None, description="its last move to a GPU with fewer trials; missing: none")
+    migration: Migration | None = Field(None, description="its last way to another node, alive; missing: none")
+    rebalanced: Rebalanced | None = Field(None, description="its last move to a GPU with fewer trials; missing: none")
     conditions: list[Condition] = Field(
         default_factory=list,
         max_length=32,
@@ -226,19 +230,21 @@ class TrialStatus(StatusModel):
     curve: CurveStatus = Field(default_factory=CurveStatus, description="(agent) the learning curve")
     last_step: float | None = Field(None, description="(agent) the last step that it printed")
     last_value: float | None = Field(None, description="(agent) the value at that step")
-    observations: list[Observation] = Field(
+    additional_metrics: list[AdditionalMetric] = Field(
         default_factory=list,
         max_length=MOST_ADDITIONAL,
         description="(agent) the job's additional metrics, as far as they were printed",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
     )
-    reader: ReaderCursor | None = Field(None, description="(agent) how far its log has been read")
+    log_cursor: LogCursor | None = Field(None, description="(agent) how far its log has been read")
     suspensions: Suspensions = Field(default_factory=Suspensions, description="(agent) number and cost of suspensions")
-    saved: Saved | None = Field(None, description="(agent) the newest save; missing: none was seen")
-    losses: Losses = Field(default_factory=Losses, description="(agent) what new attempts had to do again")
+    checkpoint: CheckpointStatus | None = Field(None, description="(agent) the newest save; missing: none was seen")
+    lost_work: LostWork = Field(default_factory=LostWork, description="(agent) what new attempts had to do again")
     gpu_seconds: float = Field(0.0, description="(agent) seconds that it held GPUs, times their number")
-    holds: list[HoldInterval] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
-    departure: Departure | None = Field(None, description="(agent) its pod was asked to leave alive: what came of it")
+    allocations: list[Allocation] = Field(default_factory=list, max_length=512, description="(agent) its turns on GPUs")
+    container_checkpoint: ContainerCheckpoint | None = Field(
+        None, description="(agent) its pod was asked to leave alive: what came of it"
+    )
 
 
 class HyperParamTrial(StatusModel):

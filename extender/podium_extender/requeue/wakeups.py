@@ -19,7 +19,7 @@ from podium_extender.requeue.backoff_queue import Parked, ParkingLot
 from podium_extender.requeue.unschedulable_queue import PodName, WaitingRoom
 from podium_extender.state.node_cache import Telemetry
 
-ROOM_ANNOTATION = "podium.dev/room-appeared"
+ROOM_ANNOTATION = "podium.dev/retry-scheduling"
 MANAGER = "podium-extender"
 log = logging.getLogger(__name__)
 

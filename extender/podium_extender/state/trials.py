@@ -25,7 +25,7 @@ class _Saved(StatusModel):
 
 
 class _Losses(StatusModel):
-    counted_to: float = 0.0
+    accounted_gpu_seconds: float = 0.0
 
 
 class _Status(StatusModel):
@@ -33,19 +33,19 @@ class _Status(StatusModel):
 
     rank: int | None = None
     last_step: float | None = None
-    saved: _Saved | None = None
-    losses: _Losses = _Losses()
+    checkpoint: _Saved | None = None
+    lost_work: _Losses = _Losses()
     gpu_seconds: float = 0.0
 
 
 def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
     status = _Status.model_validate(payload.get("status") or {})
-    saved = status.saved or _Saved(step=0.0)
+    saved = status.checkpoint or _Saved(step=0.0)
     lost = unsaved(
         last_step=status.last_step,
         saved_step=saved.step,
         gpu_seconds=status.gpu_seconds,
         saved_gpu_seconds=saved.gpu_seconds,
-        counted_to=status.losses.counted_to,
+        accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
     )
     return SeenTrial(status.rank, lost, payload["metadata"].get("uid", ""))

@@ -126,7 +126,7 @@ class Verbs:
         elif len(passed) <= self._scored:
             why = "few"
         elif others_say(args.pod, self._telemetry):
-            why = "wish"
+            why = "preference"
         else:
             ranking = self._judge.prioritize(self._with_cpus(question, args.pod), passed, views, now)
             found = narrowed(ranking, passed, views, self._scored, self._telemetry.preferences.shunned)

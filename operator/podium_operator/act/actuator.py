@@ -17,7 +17,7 @@ from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
 from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Order, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
-from podium_core.schema.gpunode import GpuNodeSpec, GpuOrder, OrderEntry
+from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry
 from podium_core.schema.search_settings import learns
 from podium_operator.act.awaiting_final_report import Settling
 from podium_operator.act.back_off import HeldBackError, Refusal, refused
@@ -178,19 +178,19 @@ class Actuator:
 
     async def _order(self, order: Order) -> None:
         gpus = [
-            GpuOrder(
+            GpuRunQueue(
                 uuid=uuid,
-                order=[
-                    OrderEntry(
+                run_queue=[
+                    RunQueueEntry(
                         namespace=place.trial.namespace,
                         trial=place.trial.name,
                         uid=place.trial.uid,
                         reason=place.reason,
                         message=place.message[:LONGEST_MESSAGE],
+                        preempts=True if position == 0 and uuid in order.taken_over else None,
                     )
-                    for place in places
+                    for position, place in enumerate(places)
                 ],
-                taken_over=True if uuid in order.taken_over else None,
             )
             for uuid, places in order.gpus
         ]
@@ -227,7 +227,7 @@ class Actuator:
             raise HeldBackError
         came = arrival(world, trial, action.attempt)
         if came is not None:
-            if action.trial in self._sent or not takes(world, came.target):
+            if action.trial in self._sent or not takes(world, came.target_node):
                 raise HeldBackError  # a second one could be refused for the first one's sake: by a quota, say
             self._sent[action.trial] = time.monotonic()
         try:

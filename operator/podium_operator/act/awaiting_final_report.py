@@ -32,7 +32,7 @@ class Settling:
         self._since = {uid: since for uid, since in self._since.items() if uid in there}
 
     def _more_to_come(self, world: World, trial: SeenTrial) -> bool:
-        if not trial.status.holds or trial.status.holds[-1].end is not None:
+        if not trial.status.allocations or trial.status.allocations[-1].end is not None:
             return False
-        node = trial.status.holds[-1].node
+        node = trial.status.allocations[-1].node
         return node not in world.silent and any(there.metadata.name == node for there in world.nodes)

@@ -35,7 +35,7 @@ def resume_of(job: HyperParamJob, trial: HyperParamTrial, attempt: int, nodes: C
 
     A save in a folder of a node that is gone is lost with it.
     """
-    saved, checkpoint = trial.status.saved, job.spec.checkpoint
+    saved, checkpoint = trial.status.checkpoint, job.spec.checkpoint
     if attempt == 0 or saved is None or checkpoint is None or not outlives_pod(job.spec):
         return None
     pinned = checkpoint.volume.host_path is not None

@@ -1,4 +1,4 @@
-"""Takes the CPU requests out of a trial's pod, for `suspension.parkCpu`. Pure; used by `pods`.
+"""Takes the CPU requests out of a trial's pod, for `suspension.downsizeCpu`. Pure; used by `pods`.
 
 The pod is made with next to nothing, so as many trials as the GPUs have shares fit on a node, whatever each of them
 wants; the agent raises the requests of the one that is at work (pods/resize).

@@ -1,8 +1,8 @@
 """A live trial on its way to another node (`container-checkpoint`): its stored phase, what its agent is asked, and the
 pod that it goes on in. Pure; used by cycle, actuator, snapshot and pods.
 
-The operator asks by the annotation `podium.dev/carry` on the pod (its value: the node to go to), the agent answers in
-the trial's status (`departure`). The operator's own part is `status.carrying`, by the table `domain.carrying`.
+The operator asks by the annotation `podium.dev/migrate` on the pod (its value: the node to go to), the agent answers in
+the trial's status (`departure`). The operator's own part is `status.migration`, by the table `domain.carrying`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from podium_core.domain.migration import (
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import LEVELLING
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.trial import Carrying, Departure
+from podium_core.schema.trial import ContainerCheckpoint, Migration
 from podium_operator.observe.cluster_state import World, trial_key
 from podium_operator.observe.observation import Sight
 from podium_operator.observe.pod_state import SeenPod
@@ -42,16 +42,21 @@ def carryings(
     refused: Mapping[TrialKey, str],
     sent: Collection[TrialKey] = (),
     crowded_out: Collection[TrialKey] = (),
-) -> Mapping[TrialKey, Carrying]:
+) -> Mapping[TrialKey, Migration]:
     """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
     `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it; `crowded_out`: whose
     promised shares are others' by now."""
-    found: dict[TrialKey, Carrying] = {}
+    found: dict[TrialKey, Migration] = {}
     for trial in world.trials:
         key = trial_key(trial)
-        stored = trial.status.carrying
-        if stored is not None and stored.phase is CarryPhase.PUSHED and key in sent and _new(world, trial) is None:
-            after: Carrying | None = stored  # fallen back, it would lose both pods
+        stored = trial.status.migration
+        if (
+            stored is not None
+            and stored.phase is CarryPhase.IMAGE_PUSHED
+            and key in sent
+            and _new(world, trial) is None
+        ):
+            after: Migration | None = stored  # fallen back, it would lose both pods
         else:
             room = key not in crowded_out
             after = _after(world, trial, sights[key], asked.get(key), refused.get(key), room=room)
@@ -64,17 +69,17 @@ def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
     """Pods whose annotation is to change, with its new value; empty: none. It goes only where the trial fell back: the
     agent takes that for the end of the matter, and removes the image."""
     for trial in world.trials:
-        stored = trial.status.carrying
+        stored = trial.status.migration
         for pod in world.pods_of.get(trial.metadata.uid, ()):
-            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not CarryPhase.FELL_BACK
-            wanted = stored.target if stored is not None and leaves else ""
+            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not CarryPhase.FAILED
+            wanted = stored.target_node if stored is not None and leaves else ""
             if pod.carry != wanted and (_lives(pod) or (not wanted and pod.facts.phase not in ENDED)):
                 yield pod, wanted
 
 
-def arrival(world: World, trial: SeenTrial, attempt: int) -> Carrying | None:
+def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
     """The image that this attempt goes on from; None: it begins from its save, or anew."""
-    stored = trial.status.carrying
+    stored = trial.status.migration
     if stored is None or stored.phase not in OPEN:
         return None
     new = _new(world, trial)
@@ -83,9 +88,9 @@ def arrival(world: World, trial: SeenTrial, attempt: int) -> Carrying | None:
     if attempt != stored.attempt:
         return None
     answer = _answer(trial, stored)
-    if stored.phase is CarryPhase.ASKED and answer is not None and answer.image:  # and its old pod is gone
-        return stored.model_copy(update={"image": answer.image, "arrives": answer.arrives})
-    return stored if stored.phase is CarryPhase.PUSHED else None
+    if stored.phase is CarryPhase.REQUESTED and answer is not None and answer.image:  # and its old pod is gone
+        return stored.model_copy(update={"image": answer.image, "gpu_state": answer.gpu_state})
+    return stored if stored.phase is CarryPhase.IMAGE_PUSHED else None
 
 
 def takes(world: World, node: str) -> bool:
@@ -95,36 +100,36 @@ def takes(world: World, node: str) -> bool:
 
 def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
     """How far the trial's present pod is, and whether that is the one it was carried to."""
-    stored = trial.status.carrying
+    stored = trial.status.migration
     if stored is None or pod is None:
         return None, False
     if pod.uid == stored.pod_uid:
         return stored.phase, False
     # one that is later by one: the first was rejected, which is not stored yet
-    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not CarryPhase.ARRIVED:
+    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not CarryPhase.RESTORED:
         return stored.phase, True
     return None, False
 
 
 def _after(
     world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None, *, room: bool
-) -> Carrying | None:
-    stored, pod = trial.status.carrying, sight.pod
+) -> Migration | None:
+    stored, pod = trial.status.migration, sight.pod
     if asked is not None and pod is not None:
-        return Carrying(
-            phase=CarryPhase.ASKED,
+        return Migration(
+            phase=CarryPhase.REQUESTED,
             since=_moment(world.now),
             pod_uid=pod.uid,
             attempt=sight.attempt + 1,
-            node=sight.node or "",
-            target=asked.target,
+            source_node=sight.node or "",
+            target_node=asked.target,
             reason=asked.reason,
         )
     if stored is None:
         return None
     draining = _wanted(world, stored)
     if stored.phase not in OPEN:
-        if stored.phase is not CarryPhase.FELL_BACK or pod is None or pod.uid != stored.pod_uid:
+        if stored.phase is not CarryPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
             return stored
         drained = stored.reason != LEVELLING
         rested = world.now - stored.since.timestamp() >= REST_SECONDS
@@ -140,22 +145,22 @@ def _after(
     moved = follow(stored.phase, facts)
     if moved is None:
         return stored
-    departure = trial.status.departure
+    departure = trial.status.container_checkpoint
     said = {"code": moved.code, "message": moved.message}
-    if stored.phase is CarryPhase.ASKED and moved.phase is CarryPhase.PUSHED and departure is not None:
-        said |= {"image": departure.image, "arrives": departure.arrives}
-    again = stored.phase is CarryPhase.CREATED and moved.phase is CarryPhase.PUSHED
+    if stored.phase is CarryPhase.REQUESTED and moved.phase is CarryPhase.IMAGE_PUSHED and departure is not None:
+        said |= {"image": departure.image, "gpu_state": departure.gpu_state}
+    again = stored.phase is CarryPhase.POD_CREATED and moved.phase is CarryPhase.IMAGE_PUSHED
     attempt = stored.attempt + 1 if again else stored.attempt
     return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), "attempt": attempt, **said})
 
 
 def _facts(
-    world: World, trial: SeenTrial, sight: Sight, stored: Carrying, *, draining: bool, refused: str | None, room: bool
+    world: World, trial: SeenTrial, sight: Sight, stored: Migration, *, draining: bool, refused: str | None, room: bool
 ) -> CarryFacts:
     pods = world.pods_of.get(trial.metadata.uid, ())
     old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
     new = _new(world, trial)
-    answer, reader = _answer(trial, stored), trial.status.reader
+    answer, reader = _answer(trial, stored), trial.status.log_cursor
     refusal = None if refused is None else ("PodRefused", refused)
     if answer is not None and answer.code:
         refusal = (answer.code, answer.message)
@@ -172,11 +177,14 @@ def _facts(
         rejected=new is not None and _rejected(new),
         refusal=refusal,
         pushed=answer is not None and bool(answer.image),
-        printed=new is not None and reader is not None and reader.pod_uid == new.uid and not reader.first,
+        printed=new is not None
+        and reader is not None
+        and reader.pod_uid == new.uid
+        and not reader.awaiting_first_value,
         broken=broken,
         trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
-        target=any(one.metadata.name == stored.target for one in world.nodes),
-        takes=takes(world, stored.target),
+        target=any(one.metadata.name == stored.target_node for one in world.nodes),
+        takes=takes(world, stored.target_node),
         waits=stored.code == DRAINS,
         room=room,
         bound=new is not None and new.facts.node is not None,
@@ -184,7 +192,7 @@ def _facts(
 
 
 def _new(world: World, trial: SeenTrial) -> SeenPod | None:
-    stored = trial.status.carrying
+    stored = trial.status.migration
     if stored is None:
         return None
     return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
@@ -195,8 +203,8 @@ def _rejected(pod: SeenPod) -> bool:
     return pod.facts.phase == "Failed" and pod.facts.gate == "Waiting"
 
 
-def _answer(trial: SeenTrial, stored: Carrying) -> Departure | None:
-    departure = trial.status.departure
+def _answer(trial: SeenTrial, stored: Migration) -> ContainerCheckpoint | None:
+    departure = trial.status.container_checkpoint
     return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
 
 
@@ -204,10 +212,10 @@ def _lives(pod: SeenPod) -> bool:
     return pod.facts.phase not in ENDED and not pod.facts.deleting
 
 
-def _wanted(world: World, stored: Carrying) -> bool:
+def _wanted(world: World, stored: Migration) -> bool:
     """Whether it is still to leave. To level the GPUs it is not tried again at once where it fell back, but for a node
     that drains meanwhile."""
-    drains = _drains(world, stored.node)
+    drains = _drains(world, stored.source_node)
     if stored.reason != LEVELLING:
         return drains
     if stored.phase in OPEN:

@@ -19,7 +19,7 @@ from podium_core.schema.job import HyperParamJob
 from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.template import GATE_CONTAINER
-from podium_core.schema.trial import Carrying, HyperParamTrial
+from podium_core.schema.trial import HyperParamTrial, Migration
 from podium_operator.act import checkpoint_volume as checkpoints
 from podium_operator.act import cpu_downsizing as parking
 from podium_operator.act.environment import environment
@@ -37,10 +37,10 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
-ALONE_ANNOTATION = "podium.dev/alone"
-CARRY_ANNOTATION = "podium.dev/carry"  # asks the agent to make the trial an image; the node to go to
-CARRIED_ANNOTATION = "podium.dev/carried"  # it goes on from such an image; the node that it left
-ARRIVES_ANNOTATION = "podium.dev/arrives"
+ALONE_ANNOTATION = "podium.dev/whole-gpu"
+CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make the trial an image; the node to go to
+CARRIED_ANNOTATION = "podium.dev/migrated"  # it goes on from such an image; the node that it left
+ARRIVES_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
@@ -73,7 +73,7 @@ def make_pod(
     rules: PodRules,
     nodes: Collection[str] = (),
     alone: WholeGpu | None = None,
-    arrival: Carrying | None = None,
+    arrival: Migration | None = None,
 ) -> Manifest:
     """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
     that it gets to itself; its memory is not moved then. `arrival`: the live trial that goes on in it, from its image.
@@ -99,9 +99,9 @@ def make_pod(
         checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
         checkpoints.stay_on(pod, resume.node)
-    levelled = trial.status.levelled
+    levelled = trial.status.rebalanced
     if levelled is not None and levelled.attempt == attempt:
-        checkpoints.prefer(pod, levelled.target)
+        checkpoints.prefer(pod, levelled.target_node)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:
@@ -112,7 +112,7 @@ def make_pod(
         moved = 0 if alone else moved_bytes(spec)
         if moved:
             make_room(main, moved)
-        if spec.suspension.park_cpu:
+        if spec.suspension.downsize_cpu:
             parked = parking.park(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
@@ -126,14 +126,14 @@ def make_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Carrying) -> None:
+def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
     """Only the first container's image is another one: the gate's is the trial's own. It stays where its agent was
     asked to make the image for."""
     main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
-    checkpoints.stay_on(pod, arrival.target)
-    metadata["annotations"][CARRIED_ANNOTATION] = arrival.node
-    if arrival.arrives:
-        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.arrives
+    checkpoints.stay_on(pod, arrival.target_node)
+    metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
+    if arrival.gpu_state:
+        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
 
 
 def reading_of(job: HyperParamJob) -> MetricsReading:

@@ -19,7 +19,7 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import LEVELLING, Levelling
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
-from podium_core.schema.trial import Levelled
+from podium_core.schema.trial import Rebalanced
 from podium_operator.observe.cluster_state import World, job_key, trial_key
 from podium_operator.observe.node_fit import Node, no_room
 from podium_operator.observe.observation import Sight
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 def bound_for(trial: SeenTrial, sight: Sight) -> str | None:
     """The node that Podium has chosen for it, until its pod is there."""
-    carrying, levelled = trial.status.carrying, trial.status.levelled
+    carrying, levelled = trial.status.migration, trial.status.rebalanced
     if carrying is not None and carrying.phase in OPEN:
-        return carrying.target
+        return carrying.target_node
     if levelled is None:
         return None
     goes = sight.leaving or sight.phase is TrialPhase.REQUEUED
     comes = sight.phase is TrialPhase.PENDING and not sight.stuck
     on_its_way = goes if levelled.attempt == sight.attempt + 1 else comes and levelled.attempt == sight.attempt
-    return levelled.target if on_its_way else None
+    return levelled.target_node if on_its_way else None
 
 
 class Leveller:
@@ -49,9 +49,9 @@ class Leveller:
 
     def __init__(self, api: Api, settings: OperatorSettings) -> None:
         self._api = api
-        self.rules = Levelling(settings.levelling_stay_seconds) if settings.levelling else None
+        self.rules = Levelling(settings.rebalancing_min_stay_seconds) if settings.rebalancing else None
         self._full: dict[tuple[JobKey, str], float] = {}
-        self._noted: dict[TrialKey, Levelled] = {}
+        self._noted: dict[TrialKey, Rebalanced] = {}
         self._told: dict[TrialKey, float] = {}
 
     def no_room(self, now: float) -> Collection[tuple[JobKey, str]]:
@@ -92,7 +92,7 @@ class Leveller:
                 self._noted[action.trial] = _next(trial, sight, action.target, world.now)
         return tuple(kept)
 
-    def levelled(self, world: World, stays: Iterable[TrialKey] = ()) -> Mapping[TrialKey, Levelled]:
+    def levelled(self, world: World, stays: Iterable[TrialKey] = ()) -> Mapping[TrialKey, Rebalanced]:
         """What is to be stored: of this cycle, or as it is. `stays`: who was told to go and could not be taken away: it
         was not moved, and has no claim on its target.
         """
@@ -100,9 +100,9 @@ class Leveller:
             self._noted.pop(key, None)
             self._told.pop(key, None)
         self._noted = {key: one for key, one in self._noted.items() if key in world.trial_by_key}
-        found: dict[TrialKey, Levelled] = {}
+        found: dict[TrialKey, Rebalanced] = {}
         for trial in world.trials:
-            key, stored = trial_key(trial), trial.status.levelled
+            key, stored = trial_key(trial), trial.status.rebalanced
             if self._noted.get(key) == stored:
                 self._noted.pop(key, None)
             one = self._noted.get(key, stored)
@@ -126,15 +126,15 @@ class Leveller:
             return f"whether {target} has room cannot be read: {error}"
 
 
-def _next(trial: SeenTrial, sight: Sight, target: str, now: float) -> Levelled:
+def _next(trial: SeenTrial, sight: Sight, target: str, now: float) -> Rebalanced:
     """Told twice (the first time it was not carried out), it is one move."""
-    stored = trial.status.levelled
+    stored = trial.status.rebalanced
     again = stored is not None and stored.attempt == sight.attempt + 1
     before = stored.count if stored is not None else 0
-    return Levelled(
+    return Rebalanced(
         at=datetime.fromtimestamp(int(now), UTC),
-        node=sight.node or "",
-        target=target,
+        source_node=sight.node or "",
+        target_node=target,
         attempt=sight.attempt + 1,
         count=before if again else before + 1,
     )

@@ -171,7 +171,9 @@ def _nodes(world: World, job: HyperParamJob) -> tuple[str | None, ...]:
         return (None,)
     found: set[str] = set()
     for trial in _trials(world, job):
-        found |= {hold.node for hold in trial.status.holds}
-        found |= {node for node in (trial.status.node, trial.status.saved and trial.status.saved.node) if node}
+        found |= {hold.node for hold in trial.status.allocations}
+        found |= {
+            node for node in (trial.status.node, trial.status.checkpoint and trial.status.checkpoint.node) if node
+        }
     # an operator that starts when the trials are gone already knows of none: then all are looked at
     return tuple(sorted(found or {node.metadata.name for node in world.nodes}))

@@ -16,7 +16,7 @@ from podium_core.domain.migration import NO_TROUBLE, CarryPhase
 from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import Losses, LossRecord
+from podium_core.schema.trial import LostWork, LostWorkRecord
 from podium_operator.observe.trial_state import SeenTrial
 
 COMPONENT = "podium-operator"
@@ -71,17 +71,17 @@ class Announcements:
 
     async def carrying(self, trial: SeenTrial, status: Status) -> None:
         """When a live trial begins to leave its node, has come to another, or is not carried after all."""
-        before, now = trial.status.carrying, status.get("carrying")
+        before, now = trial.status.migration, status.get("migration")
         if now is None or (before is not None and before.phase == now["phase"]):
             return
-        way = f"from {now['node']} to {now['target']}"
+        way = f"from {now['sourceNode']} to {now['targetNode']}"
         match CarryPhase(now["phase"]):
-            case CarryPhase.ASKED:
+            case CarryPhase.REQUESTED:
                 text = f"{now['reason']}: the trial is carried {way}, alive."
                 await emit(self._api, TRIALS, trial.metadata, "CarryBegun", text)
-            case CarryPhase.ARRIVED:
+            case CarryPhase.RESTORED:
                 await emit(self._api, TRIALS, trial.metadata, "Carried", f"The trial was carried {way}.")
-            case CarryPhase.FELL_BACK:
+            case CarryPhase.FAILED:
                 text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
                 kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in NO_TROUBLE else "Warning"
                 await emit(self._api, TRIALS, trial.metadata, "CarryFailed", text, kind)
@@ -99,7 +99,7 @@ class Announcements:
 
     async def losses(self, trial: SeenTrial) -> None:
         """When a new attempt had to begin further back than the last one came."""
-        losses, uid = trial.status.losses, trial.metadata.uid
+        losses, uid = trial.status.lost_work, trial.metadata.uid
         before = self._losses.setdefault(uid, losses.count)  # what was there before us was told
         if losses.count > before:
             self._losses[uid] = losses.count
@@ -111,10 +111,10 @@ class Announcements:
         self._losses = {uid: count for uid, count in self._losses.items() if uid in there}
 
 
-def _loss(losses: Losses) -> str:
+def _loss(losses: LostWork) -> str:
     if not losses.recent:
         return f"{losses.steps:g} steps and {losses.gpu_seconds:.1f} GPU-seconds are lost so far."
-    last: LossRecord = losses.recent[-1]
+    last: LostWorkRecord = losses.recent[-1]
     return (
         f"Attempt {last.attempt} goes on from step {last.resumed_from:g}, its forerunner came to step {last.step:g}: "
         f"{last.steps:g} steps and {last.gpu_seconds:.1f} GPU-seconds are lost."

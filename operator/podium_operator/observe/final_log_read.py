@@ -87,7 +87,7 @@ def _manifest(trial: HyperParamTrial, curve: Curve) -> dict[str, object]:
     }
     if curve.observed:
         told = observations.to_status(curve.observed)
-        status["observations"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
+        status["additionalMetrics"] = [one.model_dump(by_alias=True, exclude_none=True) for one in told]
     return {
         # the version that was looked at names this very object: the server ignores a uid here
         "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},

@@ -157,9 +157,9 @@ def _once_more(before: Disruptions | None, step: float | None, now: float) -> Di
     for whom another one makes room. So the first costs no time, and each further one without a step twice as much.
     """
     if before is None or (step is not None and (before.step is None or step > before.step)):
-        return Disruptions(in_a_row=1, step=step)
-    again = datetime.fromtimestamp(now + retry_delay(before.in_a_row), UTC)
-    return Disruptions(in_a_row=before.in_a_row + 1, step=step, retry_at=again)
+        return Disruptions(consecutive=1, step=step)
+    again = datetime.fromtimestamp(now + retry_delay(before.consecutive), UTC)
+    return Disruptions(consecutive=before.consecutive + 1, step=step, retry_at=again)
 
 
 def _pause(disruptions: Disruptions | None) -> float:
@@ -195,7 +195,7 @@ def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
 
 def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
     """The agent closes the last hold when it has read the log to its end."""
-    reader, holds = trial.status.reader, trial.status.holds
+    reader, holds = trial.status.log_cursor, trial.status.allocations
     if reader is None or reader.pod_uid != pod.uid or not holds or holds[-1].end is None:
         return False
     return holds[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
@@ -209,7 +209,7 @@ def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> boo
 def _complete(trial: SeenTrial, job: HyperParamJob | None, pod: SeenPod | None) -> bool:
     """Whether this pod has come to the last step: `lastStep` is of all attempts, and a later one may do it again."""
     last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
-    reader = trial.status.reader
+    reader = trial.status.log_cursor
     if pod is not None and pod.attempt > 0 and reader is not None:
         if reader.pod_uid != pod.uid:
             return False  # nobody has read a line of it

@@ -11,7 +11,7 @@ from podium_core.domain.rebalancing import Levelling
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
 from podium_core.planning.job_view import job_view
-from podium_core.schema.gpunode import GPUNode, GpuOrder
+from podium_core.schema.gpunode import GPUNode, GpuRunQueue
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.trial import SuspensionRecord, Suspensions
 from podium_operator.act.migration import standing
@@ -80,7 +80,7 @@ def _in_place(nodes: Sequence[GPUNode], places: Collection[str]) -> frozenset[st
     there = [node for node in nodes if node.metadata.name in places] or [node for node in nodes if node.status.gpus]
     carried_out = [
         (frozenset(node.status.methods) - {METHOD})
-        | (frozenset({FREEZE}) if node.status.source == "owned" else frozenset())
+        | (frozenset({FREEZE}) if node.status.mode == "dedicated" else frozenset())
         for node in there
     ]
     return frozenset.intersection(*carried_out) if carried_out else frozenset({FREEZE})
@@ -135,12 +135,12 @@ def _trial(trial: SeenTrial, sight: Sight) -> TrialView:
         leaving=sight.leaving,
         overdue=sight.overdue,
         pod_since=sight.pod.created if sight.pod else 0.0,
-        saved=trial.status.saved.step if trial.status.saved else None,
+        saved=trial.status.checkpoint.step if trial.status.checkpoint else None,
         switch=_switch(trial.status.suspensions.recent),
         carrying=carrying,
         carried=carried,
-        carried_to=trial.status.carrying.target if trial.status.carrying and carrying else None,
-        moves=trial.status.levelled.count if trial.status.levelled else 0,
+        carried_to=trial.status.migration.target_node if trial.status.migration and carrying else None,
+        moves=trial.status.rebalanced.count if trial.status.rebalanced else 0,
         bound_for=bound_for(trial, sight),
         ended=trial.status.finished_at.timestamp() if trial.status.finished_at else None,
         parameters=tuple(trial.spec.parameters.items()),
@@ -151,8 +151,8 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
     silent = node.metadata.name in world.silent
     ordered = {gpu.uuid: gpu for gpu in node.spec.gpus}
     for gpu in node.status.gpus:
-        holder, shares = gpu.holder, max(0, gpu.shares - len(gpu.guests))
-        order = ordered.get(gpu.uuid, GpuOrder(uuid=gpu.uuid))
+        holder, shares = gpu.holder, max(0, gpu.slots - len(gpu.other_pods))
+        order = ordered.get(gpu.uuid, GpuRunQueue(uuid=gpu.uuid))
         yield GpuView(
             node=node.metadata.name,
             uuid=gpu.uuid,
@@ -163,27 +163,27 @@ def _gpus(world: World, node: GPUNode) -> Iterable[GpuView]:
             # its agent's clock may be another
             holder_since=world.turns.get((node.metadata.name, gpu.uuid), holder.since.timestamp()) if holder else None,
             trials=tuple(TrialKey(t.namespace, t.trial, t.uid) for t in gpu.trials),
-            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.order),
+            order=tuple(TrialKey(e.namespace, e.trial, e.uid) for e in order.run_queue),
             in_effect=gpu.epoch == node.spec.epoch,
-            ousts_nobody=not order.taken_over and node.status.observed_epoch == node.spec.epoch,
+            ousts_nobody=not order.preempts and node.status.observed_epoch == node.spec.epoch,
             free_shares=max(0, shares - len(gpu.trials)),
             product=gpu.product,
             memory_total=gpu.memory_total,
             memory_reserved=gpu.memory_claimed,
-            memory_moved=gpu.memory_moved,
+            memory_movable=gpu.memory_movable,
             draining=node.spec.draining,
-            exclusive=gpu.exclusive,
-            leased_by=None if node.status.source == "owned" else (gpu.lease or "").partition("/")[0],
+            exclusive=gpu.exclusive_pod,
+            leased_by=None if node.status.mode == "dedicated" else (gpu.reservation or "").partition("/")[0],
             carries=METHOD in node.status.methods,
         )
 
 
 def _switch(recent: Sequence[SuspensionRecord]) -> float | None:
     """By the method that was used last."""
-    return mean_switch([(one.seconds_out, one.seconds_in) for one in recent if one.method == recent[-1].method])
+    return mean_switch([(one.suspend_seconds, one.resume_seconds) for one in recent if one.method == recent[-1].method])
 
 
 def _ways(past: Suspensions) -> Ways:
     """One that has not come back, because it is suspended now or its pod ended so, is among the last ones."""
-    away = sum(one.seconds_in is None for one in past.recent)
-    return Ways(past.count, past.seconds_out, past.count - away, past.seconds_in)
+    away = sum(one.resume_seconds is None for one in past.recent)
+    return Ways(past.count, past.suspend_seconds, past.count - away, past.resume_seconds)

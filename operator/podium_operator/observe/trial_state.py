@@ -26,10 +26,10 @@ class SeenTrial(HyperParamTrial):
         status = self.status
         return unsaved(
             last_step=status.last_step,
-            saved_step=status.saved.step if status.saved else 0.0,
+            saved_step=status.checkpoint.step if status.checkpoint else 0.0,
             gpu_seconds=status.gpu_seconds,
-            saved_gpu_seconds=status.saved.gpu_seconds if status.saved else 0.0,
-            counted_to=status.losses.counted_to,
+            saved_gpu_seconds=status.checkpoint.gpu_seconds if status.checkpoint else 0.0,
+            accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
         )
 
     @cached_property

@@ -45,7 +45,7 @@ def job_status(
     done = sum(phases[phase] for phase in FINAL)
     phase, reason, message = _phase(job, phases, done, size, end)
     training = sum(trial.status.gpu_seconds for trial in trials)
-    switching = sum(t.status.suspensions.seconds_out + t.status.suspensions.seconds_in for t in trials)
+    switching = sum(t.status.suspensions.suspend_seconds + t.status.suspensions.resume_seconds for t in trials)
     status: Manifest = {
         "phase": phase,
         "reason": reason,
@@ -62,7 +62,7 @@ def job_status(
         "done": f"{done}/{size}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
-        "lost": _lost(trials),
+        "lostWork": _lost(trials),
         "suspensions": sum(t.status.suspensions.count for t in trials),
         "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
@@ -90,7 +90,7 @@ def job_status(
 
 
 def _lost(trials: Sequence[SeenTrial]) -> Manifest:
-    losses = [trial.status.losses for trial in trials]
+    losses = [trial.status.lost_work for trial in trials]
     return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
 
 

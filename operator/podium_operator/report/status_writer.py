@@ -19,7 +19,7 @@ from podium_core.domain.phase import REQUEUES, TrialPhase
 from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey
 from podium_core.planning.eta import estimate
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.trial import Carrying, Levelled
+from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.jobs.events import Announcements
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World, job_key, trial_key
@@ -32,7 +32,7 @@ from podium_operator.reservations.condition import Leased
 MANAGER = "podium-operator"
 PARALLEL_CALLS = 16
 # what makes a status urgent: everything else in it is a figure or a sentence about figures
-URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "carrying", "levelled")
+URGENT = ("phase", "attempt", "failures", "pod", "observedGeneration", "finishedAt", "migration", "rebalanced")
 log = logging.getLogger(__name__)
 Manifest = dict[str, Any]
 
@@ -56,8 +56,8 @@ class Statuses:
         job_ends: Mapping[JobKey, EndJob],
         predicted: Mapping[TrialKey, Forecast],
         leased: Mapping[JobKey, Leased],
-        carrying: Mapping[TrialKey, Carrying],
-        levelled: Mapping[TrialKey, Levelled] | None = None,
+        carrying: Mapping[TrialKey, Migration],
+        levelled: Mapping[TrialKey, Rebalanced] | None = None,
         left_out: Mapping[JobKey, str] | None = None,
     ) -> None:
         calls, told = [], []

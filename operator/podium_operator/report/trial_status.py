@@ -15,7 +15,7 @@ from podium_core.domain.gpu_memory import EXCEEDED
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Point
 from podium_core.schema.job import Direction, HyperParamJob
-from podium_core.schema.trial import Carrying, Levelled
+from podium_core.schema.trial import Migration, Rebalanced
 from podium_operator.observe.observation import Sight
 from podium_operator.observe.trial_state import SeenTrial
 
@@ -35,8 +35,8 @@ def trial_status(
     place: Place | None = None,
     end: EndTrial | None = None,
     predicted: Forecast | None = None,
-    carrying: Carrying | None = None,
-    levelled: Levelled | None = None,
+    carrying: Migration | None = None,
+    levelled: Rebalanced | None = None,
 ) -> Manifest:
     """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle;
     `predicted`: where it will end, as long as it has not; `carrying`: its way to another node; `levelled`: its
@@ -57,9 +57,9 @@ def trial_status(
     if sight.disruptions is not None:
         status["disruptions"] = sight.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     if carrying is not None:
-        status["carrying"] = carrying.model_dump(mode="json", by_alias=True)
+        status["migration"] = carrying.model_dump(mode="json", by_alias=True)
     if levelled is not None:
-        status["levelled"] = levelled.model_dump(mode="json", by_alias=True)
+        status["rebalanced"] = levelled.model_dump(mode="json", by_alias=True)
     if phase in FINAL:
         # a finished trial keeps what it had: where it ran, and its last rank
         status |= _kept(trial)
@@ -105,7 +105,7 @@ def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manif
     Without the objective it is worth nothing.
     """
     objective, how = job.spec.objective, job.spec.metrics
-    seen = {one.metric for one in trial.status.observations}
+    seen = {one.metric for one in trial.status.additional_metrics}
     never = [name for name in objective.additional_metrics if name not in seen]
     if not trial.status.curve.points:
         reason, field, names = "NoValues", "metric", [objective.metric, *never]

@@ -53,7 +53,7 @@ class _Taken:
     @property
     def again_at(self) -> float:
         """None is asked for before."""
-        return self.evicted.last + retry_delay(self.evicted.in_a_row)
+        return self.evicted.last + retry_delay(self.evicted.consecutive)
 
 
 class Leasing:
@@ -71,8 +71,8 @@ class Leasing:
 
     async def once(self, world: World, snapshot: Snapshot) -> tuple[Mapping[JobKey, Leased], float | None]:
         """Each job's word on its leases, and when to look again if nothing happens before."""
-        asks = self._settings.gpu_source == "leases"
-        wished = wishes(snapshot, self._settings.lease_most) if asks else {}
+        asks = self._settings.gpu_mode == "reservations"
+        wished = wishes(snapshot, self._settings.reservation_max) if asks else {}
         demand = {pool: wish.demand for pool, wish in wished.items()}
         leases = leases_of(world.leases, world.nodes, world.now, world.silent)
         await self._look_at_ends(world)
@@ -129,14 +129,14 @@ class Leasing:
     async def _was_taken(self, world: World, one: SeenLease) -> None:
         steps = sum(t.status.last_step or 0.0 for t in world.trials if t.metadata.namespace == one.pool.namespace)
         before = self._taken.get(one.pool)
-        in_a_row = 1
+        consecutive = 1
         if before is not None and steps <= before.steps:
             # none was asked for within the pause: this one was lost together with the last one, not after it
-            in_a_row = before.evicted.in_a_row + (world.now >= before.again_at)
+            consecutive = before.evicted.consecutive + (world.now >= before.again_at)
         by = one.taken or ("it has ended" if one.over else "it was deleted")
-        self._taken[one.pool] = _Taken(Evicted(in_a_row, world.now), steps, by)
-        self._metrics.lease_events.labels("taken").inc()
-        again = retry_delay(in_a_row)
+        self._taken[one.pool] = _Taken(Evicted(consecutive, world.now), steps, by)
+        self._metrics.lease_events.labels("preempted").inc()
+        again = retry_delay(consecutive)
         text = (
             f"The GPU lease {one.name} is taken ({by}). Its trials are suspended or requeued; next one in {again:g} s."
         )
@@ -151,7 +151,7 @@ class Leasing:
             return
         jobs = [job for job in world.jobs if job.metadata.namespace == ask.pool.namespace]
         longest = max((job.spec.suspension.grace_period_seconds for job in jobs), default=0)
-        grace = max(self._settings.lease_grace_seconds, longest + GRACE_MARGIN)
+        grace = max(self._settings.reservation_grace_seconds, longest + GRACE_MARGIN)
         try:
             await self._create(ask, grace, wish)
         except ApiError as error:
@@ -163,12 +163,12 @@ class Leasing:
             log.warning("lease %s/%s is refused: %s", ask.pool.namespace, ask.name, error)
             return
         self._refused.pop(ask.pool, None)
-        self._metrics.lease_events.labels("asked").inc()
+        self._metrics.lease_events.labels("requested").inc()
         log.info("lease %s/%s is asked for: %s", ask.pool.namespace, ask.name, ask.message)
 
     async def _create(self, ask: Ask, grace: int, wish: Wish) -> None:
         """Owned by the chart's PriorityClass: with `helm uninstall` the placeholders go, whoever is there to see it."""
-        name = self._settings.lease_priority_class
+        name = self._settings.reservation_priority_class
         owner = await self._api.get(PRIORITY_CLASSES, name)
         manifest = make_lease_pod(
             ask.name,
@@ -176,7 +176,7 @@ class Leasing:
             image=self._settings.image or "",
             priority_class=name,
             owner_uid=owner["metadata"]["uid"],
-            node_selector=self._settings.lease_node_selector,
+            node_selector=self._settings.reservation_node_selector,
             nodes=wish.nodes,
             together=wish.together,
             grace_seconds=grace,
@@ -186,7 +186,7 @@ class Leasing:
     async def _change(self, seen: SeenLease, action: GiveBack | Mark) -> None:
         if isinstance(action, GiveBack):
             self._given_back.add(seen.uid)
-            self._metrics.lease_events.labels("given back").inc()
+            self._metrics.lease_events.labels("released").inc()
             log.info("lease %s is given back: %s: %s", seen.path, action.reason, action.message)
             await self._delete(seen)
             return

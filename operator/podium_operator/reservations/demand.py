@@ -99,10 +99,10 @@ def leases_of(
     `silent` node's agent said of trials that end may never change.
     """
     held = {
-        (node.metadata.name, gpu.lease): (gpu, node.metadata.name in silent)
+        (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in silent)
         for node in nodes
         for gpu in node.status.gpus
-        if gpu.lease is not None
+        if gpu.reservation is not None
     }
     nothing = (None, False)
     return tuple(_lease(one, *held.get((one.node, one.path), nothing), now=now) for one in seen)

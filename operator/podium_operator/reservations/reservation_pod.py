@@ -17,7 +17,7 @@ from podium_core.planning.gpu_reservations import Pool
 
 Manifest = dict[str, Any]
 
-LEASE_LABEL = "podium.dev/lease"
+LEASE_LABEL = "podium.dev/gpu-reservation"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 UNNEEDED_ANNOTATION = "podium.dev/unneeded-since"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

@@ -71,7 +71,7 @@ class Carrying:
                 if moved is not None:
                     steps = True
                     way.phase, way.code, way.since = moved.phase, moved.code, self._queue.now
-                    if way.phase is CarryPhase.FELL_BACK:
+                    if way.phase is CarryPhase.FAILED:
                         self._pods.fell_back(trial, way)
             if way.phase not in OPEN and self._done(trial, way):
                 trial.way = None
@@ -109,7 +109,7 @@ class Carrying:
 
     def _done(self, trial: Trial, way: Way) -> bool:
         """Whether it may be carried anew. One that fell back is not at once, as long as it is to leave."""
-        if way.phase is CarryPhase.ARRIVED or trial.attempt >= way.attempt or trial.state is None:
+        if way.phase is CarryPhase.RESTORED or trial.attempt >= way.attempt or trial.state is None:
             return True
         drains = self._nodes[way.node].draining
         rested = self._queue.now >= self._due(way)
@@ -118,11 +118,11 @@ class Carrying:
         return not drains or (way.code in PASSING and rested)
 
     def _due(self, way: Way) -> float:
-        if way.phase is CarryPhase.ASKED:
+        if way.phase is CarryPhase.REQUESTED:
             return way.since + ASKED_SECONDS
-        if way.phase is CarryPhase.PUSHED and way.code == DRAINS:
+        if way.phase is CarryPhase.IMAGE_PUSHED and way.code == DRAINS:
             return way.since + DRAINED_SECONDS
-        if way.phase is not CarryPhase.FELL_BACK:
+        if way.phase is not CarryPhase.FAILED:
             return math.inf
         if way.reason == LEVELLING:
             return way.since + LEVELS_AGAIN_SECONDS

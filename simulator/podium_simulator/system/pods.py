@@ -76,7 +76,7 @@ class Pods:
 
     def asked(self, trial: Trial, way: Way) -> None:
         """Its agent is asked to make an image of it."""
-        if trial.way is way and way.phase is CarryPhase.ASKED and trial.node is not None:
+        if trial.way is way and way.phase is CarryPhase.REQUESTED and trial.node is not None:
             trial.asked = trial.attempt < way.attempt
             self._act_on(trial)
 

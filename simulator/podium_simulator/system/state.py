@@ -156,7 +156,7 @@ class Way:
     reason: str
     attempt: int
     since: float
-    phase: CarryPhase = CarryPhase.ASKED
+    phase: CarryPhase = CarryPhase.REQUESTED
     code: str = ""
     known: int = 0
     pushed: bool = False
@@ -279,7 +279,7 @@ class Trial:
 
     def _on_its_way(self, view: TrialView, way: Way) -> TrialView:
         new = self.attempt >= way.attempt
-        carrying = None if view.pod is None or (new and way.phase is CarryPhase.ARRIVED) else way.phase
+        carrying = None if view.pod is None or (new and way.phase is CarryPhase.RESTORED) else way.phase
         return replace(
             view,
             suspend=carrying in HELD and not new,

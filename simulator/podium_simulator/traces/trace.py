@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from podium_core.curves.additional_metrics import Observed, from_status, to_status
 from podium_core.curves.non_finite import diverged, to_wire
 from podium_core.domain.snapshot import Scalar
-from podium_core.schema.trial import Observation
+from podium_core.schema.trial import AdditionalMetric
 
 GOALS = ("maximize", "minimize")
 MOST_SECONDS = 1e8  # of a trial, three years: clocks of 64 of them in a row still tell microseconds apart
@@ -229,7 +229,7 @@ def _steps(record: dict[str, Any], seconds: tuple[float, ...], where: str) -> tu
 
 def _observed(record: dict[str, Any], where: str) -> tuple[Observed, ...]:
     try:
-        return from_status([Observation.model_validate(one) for one in record.get("observations") or ()])
+        return from_status([AdditionalMetric.model_validate(one) for one in record.get("observations") or ()])
     except (ValidationError, TypeError):
         raise RecordingError(f"{where}: observations must be as in a trial's status, or left out") from None
 

@@ -216,7 +216,7 @@ class World:
         for index, gpu in enumerate(self.gpus):
             here = [one for one in self.trials.values() if gpu in one.gpus]
             names = {one.name for one in here}
-            orders.append({"uuid": gpu, "order": [entry for entry in entries if entry["trial"] in names]})
+            orders.append({"uuid": gpu, "runQueue": [entry for entry in entries if entry["trial"] in names]})
             gpus.append({"uuid": gpu, "index": index, "trials": [_seen(one) for one in here]})
         node = GPUNode.model_validate(
             {

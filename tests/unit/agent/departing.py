@@ -31,7 +31,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
 from podium_core.domain.migration import METHOD
 from podium_core.schema.gpunode import TrialState
-from podium_core.schema.trial import Departure
+from podium_core.schema.trial import ContainerCheckpoint
 
 LATE = "checkpoint-a-0_demo-train-2026-11-22T04:52:25Z.tar"
 MINE = "podium-checkpoints/demo/a-0"
@@ -142,7 +142,7 @@ async def settled(departures: Departures, now: float = 0.0) -> None:
     await departures.look(now)
 
 
-def answered(scene: Scene) -> Departure:
+def answered(scene: Scene) -> ContainerCheckpoint:
     async def ask() -> None:
         async with scene.agent() as departures:
             await settled(departures)

@@ -82,9 +82,9 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
     ("hello", "said"),
     [
         (b"gate\n", None),
-        (b'gate {"saved": null}\n', Said(None)),
-        (b'gate {"saved": {"step": 3}}\n', Said(Mark(3.0))),
-        (b'gate {"saved": ' + b"9" * 4096 + b"}\n", Said(None)),
+        (b'gate {"checkpoint": null}\n', Said(None)),
+        (b'gate {"checkpoint": {"step": 3}}\n', Said(Mark(3.0))),
+        (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", Said(None)),
     ],
 )
 def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said | None) -> None:

@@ -25,7 +25,7 @@ from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.gpu_choice import fullest, places
 from podium_core.placement.node_parser import reading
 from podium_core.placement.views import GpuReading, PodNeed
-from podium_core.schema.gpunode import GuestOnGpu
+from podium_core.schema.gpunode import OtherPod
 
 NEED = PodNeed(1, memory=30, packed=True)
 READINGS = tuple(
@@ -188,9 +188,9 @@ def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
     before = build(Reading(1.0, "570", gpus), (), *how)
     status = build(Reading(1.0, "570", gpus), (), *how, guests=[Guest(("lab", "a"), "u", NEED, ("B",))])
     assert decisive(before) != decisive(status)
-    assert [gpu.guests for gpu in status.gpus] == [
+    assert [gpu.other_pods for gpu in status.gpus] == [
         [],
-        [GuestOnGpu(namespace="lab", pod="a", pod_uid="u", memory=30)],
+        [OtherPod(namespace="lab", pod="a", pod_uid="u", memory=30)],
     ]
     assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # what the arbiter shares out is the trials'
     seen = reading(status.gpus[1])

@@ -36,7 +36,7 @@ from podium_core.domain.gpu_reservation import LeaseState
 from podium_core.schema.gpunode import TrialState
 
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
-NAME = ("lab", "podium-lease-0")
+NAME = ("lab", "podium-reservation-0")
 GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")]
 
 
@@ -121,11 +121,11 @@ def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> No
 
 def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
     how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
-    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-lease-0"})
-    assert [(gpu.lease, gpu.shares) for gpu in status.gpus] == [("lab/podium-lease-0", 4), (None, 0)]
-    assert status.source == "leases"
+    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-reservation-0"})
+    assert [(gpu.reservation, gpu.slots) for gpu in status.gpus] == [("lab/podium-reservation-0", 4), (None, 0)]
+    assert status.mode == "reservations"
     owned = build(Reading(1.0, "570", tuple(GPUS)), (), *how)
-    assert (owned.source, [gpu.shares for gpu in owned.gpus]) == ("owned", [4, 4])
+    assert (owned.mode, [gpu.slots for gpu in owned.gpus]) == ("dedicated", [4, 4])
 
 
 class Desk:
@@ -138,7 +138,7 @@ class Desk:
         self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
         self.everyone = WatchCache(cast(Api, None), PODS, parse_pod)
         patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
-        self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods, self.everyone)
+        self.leases = Leases(self.machine.settings(gpu_mode="reservations"), self.pods, self.everyone)
         self.news = 0
         self.leases.subscribe(self._hear)
 
@@ -178,11 +178,11 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
     desk.hear()
     assert (desk.look(), desk.leases.known.is_set(), desk.news) == ({}, True, 1)
     desk.listed = {NAME: frozenset({"A"})}
-    assert (desk.look(), desk.news) == ({"A": "lab/podium-lease-0"}, 2)
+    assert (desk.look(), desk.news) == ({"A": "lab/podium-reservation-0"}, 2)
     desk.look()
     assert desk.news == 2, "nothing new"
     desk.listed = None
-    assert desk.look() == {"A": "lab/podium-lease-0"}, "with the kubelet away it stays"
+    assert desk.look() == {"A": "lab/podium-reservation-0"}, "with the kubelet away it stays"
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     assert desk.look() == {}, "the API's word is heard all the same"
 
@@ -190,13 +190,13 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
 def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
     desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
     desk.hear()
-    desk.lives(podium_lease_0="u", t_0="t")
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
+    desk.lives(podium_reservation_0="u", t_0="t")
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
     desk.listed, desk.given = {}, {}
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
-    desk.lives(podium_lease_0="u", t_0="over")
-    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-lease-0"}, frozenset()), "nothing is left of it"
-    desk.lives(podium_lease_0="another", t_0="t")
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
+    desk.lives(podium_reservation_0="u", t_0="over")
+    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-reservation-0"}, frozenset()), "nothing is left of it"
+    desk.lives(podium_reservation_0="another", t_0="t")
     assert (desk.look(), desk.leases.given) == ({}, frozenset()), "another pod of that name has nothing yet"
 
 
@@ -209,7 +209,7 @@ def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch:
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     desk.look()
     desk.leases.heed(View(Orders(), (trial(RUNNING),), leased={}))
-    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-lease-0"}))
+    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-reservation-0"}))
     assert killed == []
     desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
     desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))

@@ -324,7 +324,7 @@ META: dict[str, Any] = {
     "namespace": "demo",
     "uid": "p",
     "labels": {"podium.dev/trial": "a"},
-    "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
+    "annotations": {"podium.dev/gpu-state": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
     "ownerReferences": [{"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}],
 }
 
@@ -343,9 +343,9 @@ def test_a_pod_says_what_comes_in_it() -> None:
     ],
 )
 def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
-    came = parse({"metadata": {**META, "annotations": {"podium.dev/arrives": text}}})
+    came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
     assert came.arrival is None
-    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/arrives: {said}")
+    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/gpu-state: {said}")
     shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
     assert shown is not None
     assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"ArrivalUnreadable"}

@@ -25,7 +25,7 @@ from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
 from podium_cluster import kubeconfig
 from podium_core.domain.migration import CarryPhase
-from podium_core.schema.trial import Carrying
+from podium_core.schema.trial import Migration
 
 JOB = """
 apiVersion: podium.dev/v1alpha1
@@ -342,10 +342,10 @@ def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() 
     trial = picture.trials[0]
     assert "carried  " not in "\n".join(explanation(picture, trial))
     began = picture.now - timedelta(seconds=3)
-    names = {"node": "node-1", "target": "node-2", "reason": "Levelling", "pod_uid": "u", "attempt": 1}
-    way = Carrying(phase=CarryPhase.FELL_BACK, since=began, code="TargetFull", message="none\x1b is free", **names)
-    told = trial.model_copy(update={"status": trial.status.model_copy(update={"carrying": way})})
-    line = "carried      FellBack for 3 s, from node-1 to node-2 (Levelling)  TargetFull: none  is free"
+    names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Levelling", "pod_uid": "u", "attempt": 1}
+    way = Migration(phase=CarryPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
+    told = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": way})})
+    line = "carried      Failed for 3 s, from node-1 to node-2 (Levelling)  TargetFull: none  is free"
     assert line in explanation(picture, told)
 
 

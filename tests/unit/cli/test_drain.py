@@ -21,7 +21,7 @@ CLAIM = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}, "suspens
 ON_NODE = CLAIM | {"checkpoint": {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}}
 METHODS = ["freeze", "cuda-checkpoint", "container-checkpoint"]
 ALIVE = {"suspension": {"methods": METHODS[1:]}, "gpus": {"memory": "8Gi"}}
-SAVED = {"saved": {"step": 8, "at": AT}}
+SAVED = {"checkpoint": {"step": 8, "at": AT}}
 
 
 def job_of(name: str = "sweep", **spec: Any) -> dict[str, Any]:
@@ -77,28 +77,28 @@ def test_what_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], w
 
 
 FELL_BACK = {
-    "phase": "FellBack",
+    "phase": "Failed",
     "since": AT,
     "podUid": "pod-sweep-0",
     "attempt": 1,
-    "node": "node-a",
-    "target": "node-b",
+    "sourceNode": "node-a",
+    "targetNode": "node-b",
     "code": "RestoreOff",
     "message": "node-b starts no pod from a checkpoint",
 }
-HERE = {"phase": "Gated", "carrying": FELL_BACK | {"phase": "Created", "podUid": "x"}}
+HERE = {"phase": "Gated", "migration": FELL_BACK | {"phase": "PodCreated", "podUid": "x"}}
 WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("saves", CLAIM, {}, True, "it loses no step", ""),
     ("is carried", ALIVE, {}, True, "is carried alive", ""),
-    ("is carried, on its way", ALIVE, {"carrying": FELL_BACK | {"phase": "Asked"}}, True, "is carried alive", ""),
+    ("is carried, on its way", ALIVE, {"migration": FELL_BACK | {"phase": "Requested"}}, True, "is carried alive", ""),
     ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
-    ("is tried again", ALIVE, {"carrying": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
-    ("was not carried", ALIVE, {"carrying": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
+    ("is tried again", ALIVE, {"migration": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
+    ("was not carried", ALIVE, {"migration": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
     ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
     ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),
-    ("came alive and works", ALIVE, {"carrying": HERE["carrying"] | {"phase": "Arrived"}}, True, "is carried", ""),
-    ("an earlier pod was not carried", ALIVE, {"carrying": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
+    ("came alive and works", ALIVE, {"migration": HERE["migration"] | {"phase": "Restored"}}, True, "is carried", ""),
+    ("an earlier pod was not carried", ALIVE, {"migration": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
 ]
 
 

@@ -24,7 +24,7 @@ def node(name: str, *, updated: str = FRESH, trial: str = "", **gpu: Any) -> Jso
         "uuid": f"GPU-{name}",
         "index": 0,
         "health": "Healthy",
-        "shares": 4,
+        "slots": 4,
         "memoryTotal": 2**36,
         "temperature": 50,
     }

@@ -36,7 +36,7 @@ def test_times_are_gpu_seconds_without_what_was_lost() -> None:
     objects = search_at(600.0)
     trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
     last = trial["status"]["curve"]["points"][-1]["step"]
-    trial["status"] |= {"gpuSeconds": 100.0, "losses": {"gpuSeconds": 40.0}}
+    trial["status"] |= {"gpuSeconds": 100.0, "lostWork": {"gpuSeconds": 40.0}}
     found = recording_of(picture_of(objects, None, None, BEGIN))
     mine = next(t for t in found.trials if t.name == "digits-3")
     assert mine.seconds[-1] == pytest.approx(60.0)
@@ -81,8 +81,8 @@ def test_times_are_those_that_it_held_its_gpus(
     ended = [{} if end is None else {"end": moment(end)} for _, end in turns]
     trial["status"] |= {
         "gpuSeconds": used * width,
-        "losses": {"gpuSeconds": lost * width},
-        "holds": [one | end for one, end in zip(begun, ended, strict=True)],
+        "lostWork": {"gpuSeconds": lost * width},
+        "allocations": [one | end for one, end in zip(begun, ended, strict=True)],
         "curve": {
             "points": [
                 {"step": step, "value": 0.5, "time": BEGIN.timestamp() + time} for step, time in enumerate(times, 1)

@@ -35,7 +35,7 @@ def beside(picture: Picture) -> Callable[..., JobPicture]:
     def build_it(names: list[str], *told: dict[str, Any]) -> JobPicture:
         changes = {
             "digits": {"spec": {"objective": {"additionalMetrics": names}}},
-            "digits-9": {"status": {"observations": list(told)}},
+            "digits-9": {"status": {"additionalMetrics": list(told)}},
         }
         return picture(600, changes)
 
@@ -115,4 +115,4 @@ def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
 def test_observations_that_are_none_are_refused_by_line(beside: Callable[..., JobPicture], wrong: Any) -> None:
     head, first, *_ = lines(recording_of(beside(["loss"], LOSS)))
     with pytest.raises(RecordingError, match=r"x.jsonl, line 2: observations must be as in a trial's status"):
-        parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")
+        parse([head, json.dumps(json.loads(first) | {"additionalMetrics": wrong})], "x.jsonl")

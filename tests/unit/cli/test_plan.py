@@ -246,7 +246,7 @@ def test_whether_trials_are_carried_alive(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = changed(tmp_path, ("methods: [freeze]", methods))
-    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--shares", "8", "--seeds", "1", *options]
+    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--slots", "8", "--seeds", "1", *options]
     assert main.run(command) is Exit.OK
     out = capsys.readouterr().out
     assert told in out
@@ -297,7 +297,7 @@ NOS = [
     (["--drain", "node-1@60"], "NoSuchNode: --drain: node-1 is none of the nodes, which are node-0 (--nodes); name"),
     (["--drain", "node-0@60-60"], "BadTime: --drain: node-0@60-60 ends before it begins; give a later second after"),
     (["--gpus", "2", "--nodes", "5"], "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU"),
-    (["--shares", "0"], "TooFew: --shares: 0 is too few"),
+    (["--slots", "0"], "TooFew: --slots: 0 is too few"),
 ]
 
 

@@ -97,7 +97,7 @@ SYSTEM = [
     ["--method", "freeze"],
     ["--saves"],
     ["--nodes", "1"],
-    ["--shares", "4"],
+    ["--slots", "4"],
     ["--load", "0"],
     ["--gpu-memory", "80Gi"],
     ["--node-fails", "2"],
@@ -304,9 +304,9 @@ def test_a_metric_is_of_the_runs_of_tensorboard_alone(tmp_path: Path, capsys: py
 
 ONE = {
     "replay": ([], ": 1 trial on 1 GPU, 4 s"),
-    "system": (["--system", "--shares", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
+    "system": (["--system", "--slots", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
     "jobs": (
-        ["--system", "--shares", "1", "--jobs", "2"],
+        ["--system", "--slots", "1", "--jobs", "2"],
         ": 2 jobs of 2 users, all at once, 1 trial each, on 1 GPU of 1",
     ),
 }

@@ -24,8 +24,8 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Snapshot
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
-ARRIVED, BACK = CarryPhase.ARRIVED, CarryPhase.FELL_BACK
+ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
+ARRIVED, BACK = CarryPhase.RESTORED, CarryPhase.FAILED
 CARRIES = make_job(max_trials=2, carries=True)
 
 

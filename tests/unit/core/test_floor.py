@@ -37,7 +37,7 @@ def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
 def search(name: str, trials: int, **more: Any) -> SimJob:
     """Two good trials, the others hopeless and known to be so soon."""
     curves = (curve(0.5, 0.01), curve(0.501, 0.01), *[curve(0.1 + 0.001 * n, 0.0001) for n in range(trials - 2)])
-    settings = {"minShare": MIN_SHARE, "look": 0.01}
+    settings = {"minShare": MIN_SHARE, "warmup": 0.01}
     view = make_job(
         name, policy="envelope", max_trials=trials, parallel=None, max_steps=2000.0, settings=settings, **more
     )
@@ -111,7 +111,7 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
     share: float, slow: float, first: float, pause: float, jobs: int
 ) -> None:
     """From when all losers of a job have shown two values, until a leader's end, which is its job's."""
-    settings = {"minShare": share, "look": 0.001}
+    settings = {"minShare": share, "warmup": 0.001}
     of = {"policy": "envelope", "max_trials": 6, "parallel": None, "max_steps": 600.0, "target": 5.9999}
     views = [make_job(f"job-{n}", settings=settings, **of) for n in range(jobs)]
     searches = tuple(SimJob(view, led(slow, first), Method(suspend=pause, resume=pause)) for view in views)

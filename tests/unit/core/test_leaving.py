@@ -39,7 +39,7 @@ LOST = {"leased_by": "", "shares": 0}
 NEITHER = make_job(max_trials=1, freezes=False)
 NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
 
-CAME: dict[str, Any] = {"carrying": CarryPhase.CREATED, "carried": True}
+CAME: dict[str, Any] = {"carrying": CarryPhase.POD_CREATED, "carried": True}
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),

@@ -98,7 +98,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
     ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
     ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FELL_BACK}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
@@ -122,7 +122,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
         "fits beside what is moved off",
         crowd(
             job={"memory": 60, "moves_memory": True},
-            other={"memory_total": 100, "memory_reserved": 50, "memory_moved": 50},
+            other={"memory_total": 100, "memory_reserved": 50, "memory_movable": 50},
         ),
         GOES,
     ),

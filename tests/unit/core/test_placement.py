@@ -23,7 +23,7 @@ FULL = replace(GPU, trials=4)
 SICK = replace(GPU, health="Unhealthy")
 UNSURE = replace(GPU, health="Unknown")
 TIGHT = replace(GPU, memory_reserved=70 * GIB)
-MOVED = replace(TIGHT, memory_moved=50 * GIB)
+MOVED = replace(TIGHT, memory_movable=50 * GIB)
 
 REFUSALS = [
     ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),

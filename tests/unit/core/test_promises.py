@@ -16,7 +16,7 @@ from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
 from podium_core.planning.promised_slots import promises
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
+ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
 JOB = make_job(max_trials=9, parallel=9, carries=True)
 
 

@@ -67,7 +67,7 @@ def test_fifo_by_hand() -> None:
 
 def test_a_hand_over_is_suspension_then_the_next_start() -> None:
     """One look each, then the better one; a value counts only once it is reported."""
-    of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"early": 1})
+    of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"warmup": 1})
     outcome = simulate(Scenario(ONE_GPU, (replace(of, method=Method(suspend=4.0, resume=3.0)),), AT_ONCE), checked=True)
     whole = [(n, use, start, end) for n, use, start, end in used(outcome) if use != TRAINING]
     assert whole[0] == (0, "starting", 2.0, 4.0)

@@ -117,7 +117,7 @@ def test_other_ranks_neither_report_nor_save_but_load(
     assert trial.mark(2, folder / "step-1") is None
     assert capsys.readouterr().out == ""
     assert trial.load() == made
-    assert names(folder) == ["podium-save.json", "step-1"]
+    assert names(folder) == ["podium-checkpoint.json", "step-1"]
 
 
 def test_without_a_folder_nothing_is_saved() -> None:
@@ -138,7 +138,7 @@ def test_a_save_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest.Monke
     assert whole(trial.load()) == (3, "3 again")
     trial.save(1, write("anew"))  # who began anew saves step 1 after step 3
     assert whole(trial.load()) == (1, "anew")
-    assert names(folder) == ["mine.txt", "podium-save.json", "step-1", "step-3-2"]
+    assert names(folder) == ["mine.txt", "podium-checkpoint.json", "step-1", "step-3-2"]
 
 
 def test_the_marker_is_what_the_agent_reads(folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_a_framework_wrote_is_marked(folder: Path) -> None:
         trial.mark(step, str(folder / f"step-{step}.ckpt"))
     (folder / "checkpoint-30").mkdir()
     assert trial.mark(30, folder / "checkpoint-30") == trial.load() == (30, folder / "checkpoint-30")
-    assert names(folder) == ["checkpoint-30", "podium-save.json"]
+    assert names(folder) == ["checkpoint-30", "podium-checkpoint.json"]
 
 
 @pytest.mark.parametrize("marked", ["step-2/model.ckpt", "step-2", "."])

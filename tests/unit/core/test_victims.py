@@ -61,7 +61,7 @@ def moved(victims: str, *, stranger: bool = False, **gib: int) -> Proposal:
     known = [replace(one, pod=replace(one.pod, need=replace(one.pod.need, together=False))) for one in known]
     largest = max(gib.values()) * GIB
     sitting = "".join(gib) + ("X" if stranger else "")
-    return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_moved=largest))
+    return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_movable=largest))
 
 
 def chosen(preemptor: Preemptor, *proposals: Proposal) -> tuple[str, str] | None:

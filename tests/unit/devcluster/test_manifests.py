@@ -74,5 +74,5 @@ def test_the_search_on_leases_is_the_example_but_for_its_memory() -> None:
 @pytest.mark.parametrize("leases", [False, True])
 def test_the_chart_is_told_whose_the_gpus_are(leases: bool) -> None:
     values = chart_values(project_dir(), leases)
-    assert ("gpus.source=leases" in values) is leases
+    assert ("gpus.mode=reservations" in values) is leases
     assert Path(values[values.index("--values") + 1]).is_file()

@@ -79,18 +79,18 @@ def test_a_signal_midway_loses_nothing(whole: list[str], tmp_path: Path, number:
 
 def test_the_marker_names_the_only_state_and_its_epoch(tmp_path: Path) -> None:
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"epoch-4.npz", "podium-save.json"}
-    assert json.loads((tmp_path / "podium-save.json").read_text()) == {"step": 4}
+    assert {file.name for file in tmp_path.iterdir()} == {"epoch-4.npz", "podium-checkpoint.json"}
+    assert json.loads((tmp_path / "podium-checkpoint.json").read_text()) == {"step": 4}
 
 
 def test_a_save_without_its_marker_is_not_taken(whole: list[str], tmp_path: Path) -> None:
     """Killed in a save, or just before its marker: the run goes on from the epoch that the marker names."""
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
     (tmp_path / "epoch-5.npz.new").write_bytes(b"half of a chec")
-    (tmp_path / "podium-save.json.new").write_bytes(b'{"st')
+    (tmp_path / "podium-checkpoint.json.new").write_bytes(b'{"st')
     (tmp_path / "epoch-7.npz").write_bytes(b"whole, but nobody said so")
     assert run(*SMALL, "--epochs=12", checkpoint=tmp_path) == whole[4:]
-    assert {file.name for file in tmp_path.iterdir()} == {"epoch-12.npz", "podium-save.json"}
+    assert {file.name for file in tmp_path.iterdir()} == {"epoch-12.npz", "podium-checkpoint.json"}
 
 
 def test_the_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:

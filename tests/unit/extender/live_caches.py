@@ -62,7 +62,7 @@ def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
 
 def gpunode(health: str) -> Json:
     """Node a with one GPU, heard at 1,800,000,000."""
-    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
+    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "slots": 4}
     status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}
     return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
 

@@ -119,7 +119,7 @@ class Server:
 
 
 def gpunode(name: str, gpus: int) -> Json:
-    gpu = {"index": 0, "health": "Healthy", "shares": SHARES, "memoryTotal": 80 * GIB}
+    gpu = {"index": 0, "health": "Healthy", "slots": SHARES, "memoryTotal": 80 * GIB}
     told = [gpu | {"uuid": f"GPU-{name}-{number}"} for number in range(gpus)]
     return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": told}}
 

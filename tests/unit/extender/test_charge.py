@@ -47,7 +47,7 @@ def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
 def test_of_what_is_moved_off_only_the_largest_counts() -> None:
     moved, stays = PodNeed(1, memory=60, together=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
-    assert (gpu.trials, gpu.memory_reserved, gpu.memory_moved) == (4, 67, 60)
+    assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
     assert (moved.beside(gpu), stays.beside(gpu)) == (7, 67)
 
 

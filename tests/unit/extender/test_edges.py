@@ -26,7 +26,7 @@ from podium_extender.state.trials import SeenTrial, parse_trial
         ({}, SeenTrial(None, Unsaved(0.0, 0.0))),
         ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, Unsaved(9.0, 90.0))),
         (
-            {"lastStep": 9, "gpuSeconds": 90.0, "saved": {"step": 7, "gpuSeconds": 80.0}},
+            {"lastStep": 9, "gpuSeconds": 90.0, "checkpoint": {"step": 7, "gpuSeconds": 80.0}},
             SeenTrial(None, Unsaved(2.0, 10.0)),
         ),
         # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
@@ -34,8 +34,8 @@ from podium_extender.state.trials import SeenTrial, parse_trial
             {
                 "lastStep": 5,
                 "gpuSeconds": 95.0,
-                "saved": {"step": 7, "gpuSeconds": 80.0},
-                "losses": {"countedTo": 90.0},
+                "checkpoint": {"step": 7, "gpuSeconds": 80.0},
+                "lostWork": {"accountedGpuSeconds": 90.0},
             },
             SeenTrial(None, Unsaved(0.0, 5.0)),
         ),

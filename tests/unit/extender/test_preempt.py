@@ -32,7 +32,7 @@ def pod(name: str, node: str = "a", priority: int = -1, trial: bool = True, **sp
 
 
 def trial(name: str, seconds: float, saved: float = 0.0) -> Json:
-    status = {"rank": 3, "gpuSeconds": seconds, "lastStep": 7.0, "saved": {"step": 2.0, "gpuSeconds": saved}}
+    status = {"rank": 3, "gpuSeconds": seconds, "lastStep": 7.0, "checkpoint": {"step": 2.0, "gpuSeconds": saved}}
     return {"metadata": {"name": name, "namespace": "default", "uid": f"trial-{name}"}, "status": status}
 
 

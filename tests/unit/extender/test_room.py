@@ -42,7 +42,7 @@ def node(name: str, cpu: str) -> Json:
 
 
 def gpunode(name: str) -> Json:
-    status = {"updatedAt": "2027-01-15T07:59:50Z", "gpus": [{"uuid": name, "index": 0, "shares": 4}]}
+    status = {"updatedAt": "2027-01-15T07:59:50Z", "gpus": [{"uuid": name, "index": 0, "slots": 4}]}
     return {"metadata": meta(name), "status": status}
 
 

@@ -47,8 +47,8 @@ def gpunode(chance: random.Random, name: str) -> Json:
         }
         for i in sitting
     ]
-    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "shares": 4, "trials": trials}
-    status = {"updatedAt": chance.choice([FRESH, AHEAD]), "gpus": [gpu, {"uuid": "other", "index": 1, "shares": 4}]}
+    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "slots": 4, "trials": trials}
+    status = {"updatedAt": chance.choice([FRESH, AHEAD]), "gpus": [gpu, {"uuid": "other", "index": 1, "slots": 4}]}
     return {"metadata": _meta(name, ""), "status": status}
 
 

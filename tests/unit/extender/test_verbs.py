@@ -27,7 +27,7 @@ def gpu(uuid: str, **changes: Any) -> Json:
         "product": "NVIDIA-H100-80GB-HBM3",
         "memoryTotal": 80 * GIB,
         "health": "Healthy",
-        "shares": 4,
+        "slots": 4,
     } | changes
 
 

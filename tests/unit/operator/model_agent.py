@@ -219,7 +219,7 @@ class Agent:
         assert found is not None
         status = HyperParamTrial.model_validate(found).status
         record.version = found["metadata"]["resourceVersion"]
-        mine = status.reader is not None and status.reader.pod_uid == book.pod.uid
+        mine = status.log_cursor is not None and status.log_cursor.pod_uid == book.pod.uid
         if mine and book.account is not None:
             book.own()
             return
@@ -261,7 +261,7 @@ class Agent:
             }
             for record in here
         ]
-        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "shares": self._node.shares}
+        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "slots": self._node.shares}
         holder = next((r for r in sorted(here, key=lambda r: r.since) if _works(r)), None)
         if holder is not None:
             entry = entries[here.index(holder)]

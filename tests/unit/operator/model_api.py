@@ -174,7 +174,7 @@ class Server:
 
 
 def _places(spec: Object) -> list[tuple[str, list[str]]]:
-    return [(gpu["uuid"], [entry["uid"] for entry in gpu["order"]]) for gpu in spec.get("gpus", [])]
+    return [(gpu["uuid"], [entry["uid"] for entry in gpu["runQueue"]]) for gpu in spec.get("gpus", [])]
 
 
 class View(Generic[T]):

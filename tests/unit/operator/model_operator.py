@@ -32,7 +32,7 @@ from podium_operator.settings import OperatorSettings
 
 _METRICS = Metrics()
 _SETTINGS = OperatorSettings()
-_LEVELS = OperatorSettings(levelling=True, levelling_stay_seconds=5.0)
+_LEVELS = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
 
 
 class Clock:

@@ -159,14 +159,14 @@ def make_node(
         }
         for trial, state in (trials or {}).items()
     ]
-    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "shares": shares, "trials": there}
+    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "slots": shares, "trials": there}
     if holder is not None:
         gpu["holder"] = {"namespace": "lab", "trial": holder, "uid": f"uid-{holder}", "since": moment()}
     entries = [{"namespace": "lab", "trial": trial, "uid": f"uid-{trial}"} for trial in order]
     return GPUNode.model_validate(
         {
             "metadata": {"name": name, "uid": f"uid-{name}"},
-            "spec": {"epoch": epoch, "gpus": [{"uuid": uuid, "order": entries}]},
+            "spec": {"epoch": epoch, "gpus": [{"uuid": uuid, "runQueue": entries}]},
             "status": {"gpus": [gpu]},
         }
     )

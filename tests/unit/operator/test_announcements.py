@@ -61,7 +61,7 @@ def test_a_loss_is_told_once_with_what_was_lost() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
-        asyncio.run(announcements.losses(make_trial(losses=losses)))
+        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
     text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
     assert wire.told == [("StepsLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
@@ -70,7 +70,7 @@ def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in (loss(1), loss(1)):
-        asyncio.run(announcements.losses(make_trial(losses=losses)))
+        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
     assert wire.told == []
 
 

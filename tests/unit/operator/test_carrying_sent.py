@@ -21,7 +21,7 @@ from podium_cluster.resources import Resource
 from podium_core.domain.actions import CreatePod, Order
 from podium_core.domain.migration import CarryPhase
 from podium_core.domain.phase import TrialPhase
-from podium_core.schema.trial import Carrying
+from podium_core.schema.trial import Migration
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.migration import carryings
 from podium_operator.act.pod_manifest import PodRules
@@ -90,7 +90,7 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
-    assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
+    assert wire.calls[0][1] == {"podium.dev/migrate": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
@@ -112,7 +112,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is CarryPhase.PUSHED, "it falls back when it is sure that the pod is not there"
+    assert stored.phase is CarryPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
 
 
 def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
 
 def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
-    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("Created"), phase="Pending")
+    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
     (sight,) = observe(seen).values()
     assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "CarryFailed", 0)
 
@@ -144,19 +144,19 @@ def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
-        (None, "Asked", ["CarryBegun"]),
-        ("Asked", "Asked", []),
-        ("Asked", "Pushed", []),
-        ("Asked", "FellBack", ["CarryFailed"]),
-        ("Created", "Arrived", ["Carried"]),
+        (None, "Requested", ["CarryBegun"]),
+        ("Requested", "Requested", []),
+        ("Requested", "ImagePushed", []),
+        ("Requested", "Failed", ["CarryFailed"]),
+        ("PodCreated", "Restored", ["Carried"]),
     ],
 )
 def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
     wire = Wire()
     seen = world(pod(), **(way(before) if before else {}))
-    stored = Carrying.model_validate(way(now, code="RestoreOff", message="no")["carrying"])
+    stored = Migration.model_validate(way(now, code="RestoreOff", message="no")["migration"])
     status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
-    assert Carrying.model_validate(status["carrying"]) == stored
+    assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
 
@@ -165,8 +165,8 @@ def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str
     ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
 )
 def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
-    wire, seen = Wire(), world(pod(), **way("Asked"))
-    status = way("FellBack", code=code, message="no")
+    wire, seen = Wire(), world(pod(), **way("Requested"))
+    status = way("Failed", code=code, message="no")
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["type"] for _, body in wire.calls] == [kind]
 
@@ -180,5 +180,5 @@ def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -
 )
 def test_it_is_told_why_it_is_carried(reason: str, told: str) -> None:
     wire = Wire()
-    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Asked", reason=reason)))
+    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Requested", reason=reason)))
     assert [body["message"] for _, body in wire.calls] == [told]

@@ -238,7 +238,7 @@ def test_other_jobs_are_left_alone(job: HyperParamJob) -> None:
 
 def test_folders_of_nodes_are_removed_where_trials_were() -> None:
     hold = {"gpus": ["g"], "node": "node-2", "start": moment(), "end": moment()}
-    trial = make_trial(node="node-1", holds=[hold], saved={"step": 1, "at": moment(), "node": "node-3"})
+    trial = make_trial(node="node-1", allocations=[hold], checkpoint={"step": 1, "at": moment(), "node": "node-3"})
     nodes = [make_node(f"node-{n}") for n in range(5)]
     server = run(Server(make_world(deleted(ON_NODE), trial, *nodes)))
     assert [pod["spec"]["nodeName"] for pod in server.made] == ["node-1", "node-2", "node-3"]

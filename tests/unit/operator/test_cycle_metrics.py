@@ -74,5 +74,5 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
     cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
     asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
     assert read
-    assert set(read) == {"tell"}
-    assert [part for part in under_way if part] == ["plan", "order", "act", "tell", "report"]
+    assert set(read) == {"describe"}
+    assert [part for part in under_way if part] == ["plan", "run_queues", "act", "describe", "report"]

@@ -38,7 +38,7 @@ PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "Preemption
 def seen(
     number: int = 0, *, bound: bool = True, deleting: bool = False, conditions: Any = (), **more: str
 ) -> SeenLease:
-    name = f"podium-lease-x-{number}"
+    name = f"podium-reservation-x-{number}"
     meta = {"name": name, "namespace": "lab", "uid": f"u{number}", "labels": {LEASE_LABEL: name}, "annotations": more}
     if deleting:
         meta["deletionTimestamp"] = moment()
@@ -48,8 +48,8 @@ def seen(
 
 def leasing_node(lease: str | None = None, **how: Any) -> GPUNode:
     node = make_node(shares=4 if lease else 0, **how)
-    gpus = [gpu.model_copy(update={"lease": lease}) for gpu in node.status.gpus]
-    return node.model_copy(update={"status": node.status.model_copy(update={"source": "leases", "gpus": gpus})})
+    gpus = [gpu.model_copy(update={"reservation": lease}) for gpu in node.status.gpus]
+    return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
 
 
 def test_a_placeholder_is_read_as_it_was_made() -> None:
@@ -100,7 +100,7 @@ PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
 
 
 def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None:
-    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.CREATED, carried=True)
+    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.POD_CREATED, carried=True)
     snapshot = views.make_snapshot(
         jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
     )
@@ -118,7 +118,7 @@ def test_a_gpu_is_of_use_where_the_trials_are(
 
 
 def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
-    node = leasing_node("lab/podium-lease-x-0", trials={"sweep-0": "Running"})
+    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
     assert [one.state for one in found] == [LeaseState.HELD, LeaseState.STARTING, LeaseState.ASKED, LeaseState.LEAVING]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
@@ -126,7 +126,7 @@ def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
 
 def test_a_node_that_speaks_of_an_older_lease_of_that_name_holds_nothing() -> None:
     """Names come again: the placeholder of this name is on its way to node-1, and node-2 has not heard of the end."""
-    old = leasing_node("lab/podium-lease-x-0", name="node-2", trials={"sweep-0": "Running"})
+    old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
     (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
     assert (found.state, found.in_use) == (LeaseState.STARTING, False)
 
@@ -189,7 +189,7 @@ class Wire:
 class Desk:
     def __init__(self, **settings: Any) -> None:
         self.wire = Wire()
-        given = {"gpu_source": "leases", "image": "i", **settings}
+        given = {"gpu_mode": "reservations", "image": "i", **settings}
         self.leasing = Leasing(cast(Api, self.wire), OperatorSettings(**given), Metrics())
         self.wake: float | None = None
         self.silent: frozenset[str] = frozenset()
@@ -206,12 +206,12 @@ TWO = make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}, status={"phase"
 
 
 def test_it_asks_for_what_the_trials_can_use_and_owns_it_by_the_priority_class() -> None:
-    desk = Desk(lease_grace_seconds=5)
+    desk = Desk(reservation_grace_seconds=5)
     said = desk.cycle(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
     assert said == Leased(False, "Asking", "0 of 2 GPUs that the trials can use are held.")
     body = desk.wire.bodies[0]
-    assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-lease"
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
 
 
@@ -259,7 +259,7 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
 
 
 def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() -> None:
-    desk, node = Desk(), leasing_node("lab/podium-lease-x-0")
+    desk, node = Desk(), leasing_node("lab/podium-reservation-x-0")
     idle = make_job(suspend=True)
     desk.cycle(idle, node, leases=(seen(0),))
     assert desk.wire.calls == ["mark 0"]
@@ -286,7 +286,7 @@ def test_several_that_are_lost_at_once_are_one_loss() -> None:
 def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
     desk = Desk()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    desk.cycle(job, leasing_node("lab/podium-lease-x-0"), leases=(seen(0),))
+    desk.cycle(job, leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),))
     said = desk.cycle(job, leasing_node(), now=1.0)
     assert desk.wire.calls == ["create LeaseTaken"]
     assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 3)
@@ -309,7 +309,7 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     namespace: str, silent: bool, calls: list[str]
 ) -> None:
     desk = Desk()
-    node = leasing_node("lab/podium-lease-x-0", trials={"sweep-0": "Running"})
+    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     (gpu,) = node.status.gpus
     there = [gpu.trials[0].model_copy(update={"namespace": namespace})]
     gpus = [gpu.model_copy(update={"trials": there})]
@@ -317,7 +317,7 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     desk.silent = frozenset({node.metadata.name}) if silent else frozenset()
     desk.cycle(node, leases=(seen(0),))
     assert desk.wire.calls == calls
-    desk.cycle(leasing_node("lab/podium-lease-x-0"), leases=(seen(0),), now=1.0)
+    desk.cycle(leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),), now=1.0)
     assert desk.wire.calls == ["delete 0"]
 
 
@@ -332,7 +332,7 @@ def test_each_namespace_has_its_own_of_the_same_name() -> None:
     mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
     for leases in ((mine, theirs), (theirs, mine)):
-        desk.cycle(one, leasing_node("lab/podium-lease-x-0"), leases=leases)
+        desk.cycle(one, leasing_node("lab/podium-reservation-x-0"), leases=leases)
         assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
@@ -343,7 +343,7 @@ def test_a_placeholder_that_has_ended_is_taken_away() -> None:
 
 
 def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() -> None:
-    desk = Desk(gpu_source="owned")
+    desk = Desk(gpu_mode="dedicated")
     assert desk.cycle(TWO, make_node()) is None
     assert desk.wire.calls == []
     desk.cycle(TWO, make_node(), leases=(seen(0),))
@@ -351,7 +351,7 @@ def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() 
 
 
 def test_the_planner_sees_whose_a_gpu_is() -> None:
-    held, lost, owned = leasing_node("lab/podium-lease-x-0"), leasing_node(), make_node()
+    held, lost, owned = leasing_node("lab/podium-reservation-x-0"), leasing_node(), make_node()
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         world = make_world(TWO, node)
         (gpu,) = build_snapshot(world, observe(world)).gpus

@@ -276,7 +276,7 @@ class PodiumModel(RuleBasedStateMachine):
                 assert process.told == process.step or not process.followed, f"{process.pod}: its end is not told"
             known = [(process.told, process.begun_at) for process in mine if process.told is not None]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
-            told = trial.status.losses.steps
+            told = trial.status.lost_work.steps
             if not any(process.forced for process in mine):
                 assert told == lost, f"{trial.metadata.name}: {told} steps told, {lost} lost"
 

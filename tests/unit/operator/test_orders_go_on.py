@@ -40,7 +40,7 @@ class SlowServer:
 
     async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         assert resource is GPUNODES
-        self.orders.append([entry["trial"] for entry in body["spec"]["gpus"][0]["order"]])
+        self.orders.append([entry["trial"] for entry in body["spec"]["gpus"][0]["runQueue"]])
         self.ordered.set()
         return {}
 

@@ -62,7 +62,7 @@ def again(
     checkpoint: dict[str, Any], attempt: int = 1, nodes: tuple[str, ...] = ("node-1",), **spec: Any
 ) -> dict[str, Any]:
     job = make_job(checkpoint=checkpoint, **spec)
-    return make_pod(job, trial_of(saved=SAVED, attempt=attempt), attempt, RULES, nodes)
+    return make_pod(job, trial_of(checkpoint=SAVED, attempt=attempt), attempt, RULES, nodes)
 
 
 def hosts(manifest: dict[str, Any]) -> Any:

@@ -88,7 +88,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
     there = {
         name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
     }
-    leased = there["leased"].status.model_copy(update={"source": "leases", "methods": ["cuda-checkpoint"]})
+    leased = there["leased"].status.model_copy(update={"mode": "reservations", "methods": ["cuda-checkpoint"]})
     nodes = there["owned"], there["leased"].model_copy(update={"status": leased})
     assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].freezes is freezes
 
@@ -105,7 +105,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
 def test_what_a_switch_of_a_trial_takes_is_measured_on_itself(
     recent: tuple[tuple[str, float, float | None], ...], switch: float | None
 ) -> None:
-    records = [{"method": m, "at": moment(), "secondsOut": out, "secondsIn": back} for m, out, back in recent]
+    records = [{"method": m, "at": moment(), "suspendSeconds": out, "resumeSeconds": back} for m, out, back in recent]
     seen = snap(make_job(), make_trial(suspensions={"count": len(records), "recent": records})).trials[0]
     assert seen.switch == (None if switch is None else pytest.approx(switch))
 
@@ -143,7 +143,7 @@ def test_a_silent_node_is_unknown_not_lost() -> None:
 
 
 def test_costs_are_what_was_measured() -> None:
-    slow = make_trial(suspensions={"count": 4, "secondsOut": 2.0, "secondsIn": 1.0})
+    slow = make_trial(suspensions={"count": 4, "suspendSeconds": 2.0, "resumeSeconds": 1.0})
     assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
     assert snap(make_job(), make_trial()).costs == Costs()
     there = make_world(make_job(), slow)
@@ -154,8 +154,10 @@ def test_costs_are_what_was_measured() -> None:
 def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
     trials = []
     for number in range(10):
-        past = {"method": "freeze", "at": moment(), "secondsOut": 30.0} | ({"secondsIn": 30.0} if number < back else {})
-        of_all = {"count": 1, "secondsOut": 30.0, "secondsIn": past.get("secondsIn", 0.0), "recent": [past]}
+        past = {"method": "freeze", "at": moment(), "suspendSeconds": 30.0} | (
+            {"resumeSeconds": 30.0} if number < back else {}
+        )
+        of_all = {"count": 1, "suspendSeconds": 30.0, "resumeSeconds": past.get("resumeSeconds", 0.0), "recent": [past]}
         trials.append(make_trial(number, suspensions=of_all))
     assert snap(make_job(), *trials).costs == Costs(30.0, 30.0)
 
@@ -164,7 +166,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     node = make_node(trials={"sweep-0": "Running"})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
     saved = {"step": 4, "at": NOW}
-    trial = make_trial(phase="Running", pod="sweep-0-0", saved=saved)
+    trial = make_trial(phase="Running", pod="sweep-0-0", checkpoint=saved)
     snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
     (seen,) = snapshot.trials
     assert (seen.leaving, seen.overdue, seen.saved, seen.pod_since) == (True, False, 4.0, NOW - 9.0)
@@ -173,7 +175,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
 
 def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
     node = make_node()
-    gpus = [gpu.model_copy(update={"exclusive": "prod/urgent"}) for gpu in node.status.gpus]
+    gpus = [gpu.model_copy(update={"exclusive_pod": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     assert [gpu.exclusive for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
 
@@ -183,7 +185,7 @@ def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...]
     """Else a pod would be made that finds no share, or one would be moved to where its memory does not fit."""
     there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(guests)]
     node = make_node(trials={"other-0": "Running"})
-    gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"guests": there}) for gpu in node.status.gpus]
+    gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
     crowded = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), crowded)
     assert [(gpu.free_shares, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]

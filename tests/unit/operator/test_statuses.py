@@ -142,7 +142,7 @@ def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     job = make_job(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
     told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
-    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "observations": told}
+    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "additionalMetrics": told}
     found = shown(stored, done, job=job).get("conditions", [])
     assert [condition["reason"] for condition in found] == ([] if missing is None else ["SomeMissing"])
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
@@ -181,7 +181,7 @@ def test_a_prediction_is_shown_until_the_trial_has_ended() -> None:
 
 def test_counts_best_and_figures_of_a_job() -> None:
     first = make_trial(0, phase="Succeeded", curve=POINTS, gpuSeconds=1800, parameters={"lr": 0.1})
-    second = make_trial(1, phase="Failed", suspensions={"count": 2, "secondsOut": 0.5, "secondsIn": 0.25})
+    second = make_trial(1, phase="Failed", suspensions={"count": 2, "suspendSeconds": 0.5, "resumeSeconds": 0.25})
     third = make_trial(2)
     status = of_job(make_job(), first, second, third)
     assert status["trials"] == {"created": 3, "pending": 1, "running": 0, "suspended": 0, "succeeded": 1, "failed": 1}
@@ -204,8 +204,8 @@ def test_a_job_that_is_left_out_says_why_until_it_is_over() -> None:
 
 def test_what_ended_pods_lost_is_summed() -> None:
     lost = [{"count": 1, "steps": 3, "gpuSeconds": 4.5}, {"count": 2, "steps": 2.5, "gpuSeconds": 1}]
-    trials = [make_trial(number, losses=one) for number, one in enumerate(lost)]
-    assert of_job(make_job(), *trials, make_trial(2))["lost"] == {"steps": 5.5, "gpuSeconds": 5.5}
+    trials = [make_trial(number, lostWork=one) for number, one in enumerate(lost)]
+    assert of_job(make_job(), *trials, make_trial(2))["lostWork"] == {"steps": 5.5, "gpuSeconds": 5.5}
 
 
 def test_the_first_of_equally_good_trials_is_the_best() -> None:

@@ -78,7 +78,7 @@ def test_the_end_of_an_attempt_that_no_status_told(
     assert [end.reason for end in sight.unwritten] == [reason for reason, _ in told]
     assert all(words in end.message for end, (_, words) in zip(sight.unwritten, told, strict=True))
     theirs = sum(reason in ("PodDisrupted", "PodGone") for reason, _ in told)
-    assert (sight.disruptions.in_a_row if sight.disruptions else 0) == theirs
+    assert (sight.disruptions.consecutive if sight.disruptions else 0) == theirs
 
 
 def test_who_is_carried_has_not_ended() -> None:

@@ -113,7 +113,7 @@ def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
 def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() -> None:
     wire = Wire()
     saved = {"step": 50, "at": moment(0), "gpuSeconds": 20.0}
-    trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, saved=saved)
+    trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, checkpoint=saved)
     world = make_world(make_job(), trial, make_pod())
     carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
     reason = {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}
@@ -181,7 +181,7 @@ def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
 
     def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = ()) -> list[str]:
         wire = Wire()
-        trial = make_trial(phase="Requeued", holds=list(holds))
+        trial = make_trial(phase="Requeued", allocations=list(holds))
         world = make_world(make_job(), trial, make_node(), silent=silent)
         carry_out(wire, world, CreatePod(trial_key(trial), 1, "R", "m"))
         return [verb for verb, _, _ in wire.calls]
@@ -209,11 +209,11 @@ def test_who_ran_out_of_gpu_memory_is_retried_alone(stored: bool, last_words: st
     world = make_world(make_job(), trial, make_pod(phase="Failed", main=end), node)
     carry_out(wire, world, CreatePod(trial_key(trial), 1, "Requeued", "again"))
     ((_, _, made),) = wire.calls
-    assert ("podium.dev/alone" in made["metadata"]["annotations"]) is alone
+    assert ("podium.dev/whole-gpu" in made["metadata"]["annotations"]) is alone
 
 
 def test_nobody_waits_for_last_words_for_ever() -> None:
-    trial = make_trial(holds=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
+    trial = make_trial(allocations=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
     world = make_world(make_job(), trial, make_node())
     settling = Settling()
     assert [settling.settled(world, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
