@@ -159,7 +159,7 @@ class Bench:
         self.pod(old, "node-1", self.image, megabytes, habit)
         until("it works", lambda: len(self.lines(old)) >= 30, 180)
         if habit == "gpu":
-            self.expect(self.mover(old, "node-2"), "HoldsGpu")
+            self.expect(self.mover(old, "node-2"), "GPUAttached")
             self.gpus.suspend(old)
         left = self.mover(old, "node-2")
         if "image" not in left:
@@ -196,7 +196,7 @@ class Bench:
         (count,) = arrives["gpus"].values()
         self.gpus.stranger("node-2", GPU_MEMORY - count + 1)
         until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")
-        self.expect(self.mover(*asked, node="node-2"), "NoMemory")
+        self.expect(self.mover(*asked, node="node-2"), "InsufficientGPUMemory")
         self.gpus.stranger("node-2", 0)
         answer = self.mover(*asked, node="node-2")
         used = [self.gpus.used(node) for node in NODES]
@@ -310,8 +310,8 @@ and the rest until the first new line (pod, sandbox, init container, restore). `
 `again`: steps that were done twice. `exact`: no step missing, every value follows from all before it, memory and open
 file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first, and
 brought back onto the GPU of node-2, where the driver lists just as many bytes then. `gap` also holds the starts of the
-command, which is asked in vain twice: at work it is refused (`HoldsGpu`), and so before node-2's GPU has room
-(`NoMemory`).
+command, which is asked in vain twice: at work it is refused (`GPUAttached`), and so before node-2's GPU has room
+(`InsufficientGPUMemory`).
 
 | memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

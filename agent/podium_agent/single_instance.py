@@ -23,7 +23,7 @@ class NodeLock:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.trouble: str | None = "OtherAgent: the lock of this node has not been asked for yet"
+        self.trouble: str | None = "AgentLockHeld: the lock of this node has not been asked for yet"
 
     @asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -45,7 +45,7 @@ class NodeLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(file, 32, 0).decode(errors="replace") or "unknown"
-            trouble = f"OtherAgent: the agent with pid {owner} holds {self._path}; this one waits until it has ended"
+            trouble = f"AgentLockHeld: the agent with pid {owner} holds {self._path}; this one waits until it has ended"
             if trouble != self.trouble:
                 log.warning("%s", trouble)
             self.trouble = trouble

@@ -173,12 +173,12 @@ def _job(trials: list[_Trial], now: float) -> Manifest:
 
 def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Trial], now: float) -> Manifest:
     holds_it = holders[trial.gpu] is trial
-    phase, reason, message = "Gated", "WaitsForTurn", "has not been on a GPU yet"
+    phase, reason, message = "Gated", "WaitingForHolder", "has not been on a GPU yet"
     live = sorted((one for one in trials if one.finished is None), key=lambda one: (-one.best, one.number))
     if trial.finished is not None:
         phase, reason, message = "Succeeded", "StepsCompleted", f"reached {STEPS} epochs"
     elif holds_it:
-        phase, reason, message = "Running", "BestOfGpu", "converges fastest of those on this GPU"
+        phase, reason, message = "Running", "BestOnGPU", "converges fastest of those on this GPU"
     elif trial.points:
         phase, reason, message = "Suspended", "RivalConverges", "another trial on this GPU converges faster"
     status: Manifest = {

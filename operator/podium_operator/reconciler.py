@@ -190,7 +190,7 @@ class Cycle:
         for trial, text in stays.items():
             if trial in places:  # with a requeue's reason, the end of its pod some day would be called Podium's own
                 text = f"{places[trial].message} The API server keeps its pod: {text}"
-                places[trial] = replace(places[trial], reason="PodKept", message=text)
+                places[trial] = replace(places[trial], reason="PodDeletionRefused", message=text)
         for trial, text in self._actuator.refused().items():
             if trial in places:
                 places[trial] = replace(places[trial], reason="PodRefused", message=text)

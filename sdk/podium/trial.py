@@ -68,7 +68,9 @@ def params(defaults: Mapping[str, Any] | None = None, argv: Sequence[str] | None
     known = dict(defaults or {})
     given = json.loads(os.environ.get("PODIUM_PARAMS") or "{}")
     if not isinstance(given, dict):
-        raise ValueError("BadParams: PODIUM_PARAMS is not a JSON object; Podium sets it: remove it from the template")
+        raise ValueError(
+            "InvalidParams: PODIUM_PARAMS is not a JSON object; Podium sets it: remove it from the template"
+        )
     return {**known, **_from_command_line(known, sys.argv[1:] if argv is None else argv), **given}
 
 
@@ -154,7 +156,9 @@ def mark(step: float, path: str | os.PathLike[str]) -> Save | None:
         place = Path(path)
         relative = os.path.relpath(place, folder)
         if relative.split(os.sep)[0] == os.pardir or not place.exists():
-            raise ValueError(f"BadSave: {place} is no file or folder in {folder}; save there and mark it afterwards")
+            raise ValueError(
+                f"InvalidCheckpoint: {place} is no file or folder in {folder}; save there and mark it afterwards"
+            )
         _sync_tree(place)
         return _publish(folder, Save(_number(step), folder / relative))
 
@@ -247,7 +251,9 @@ def _typed(name: str, text: str, default: Any) -> Any:
         if kind in (int, float, str):
             return kind(text)
     except (KeyError, ValueError):
-        raise ValueError(f"BadValue: --{name}={text} is no {kind.__name__}; write one, such as {default!r}") from None
+        raise ValueError(
+            f"InvalidValue: --{name}={text} is no {kind.__name__}; write one, such as {default!r}"
+        ) from None
     return _guess(text)
 
 
@@ -270,7 +276,7 @@ def _plain(value: Any) -> Any:
 def _number(step: Any) -> int | float:
     plain = _plain(step)
     if isinstance(plain, bool) or not isinstance(plain, (int, float)) or not 0 <= plain < math.inf:
-        raise ValueError(f"BadStep: step {step!r} is no number from 0 up; give the last step that is done")
+        raise ValueError(f"InvalidStep: step {step!r} is no number from 0 up; give the last step that is done")
     return int(plain) if plain == int(plain) else plain
 
 

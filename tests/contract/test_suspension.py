@@ -173,7 +173,7 @@ def test_what_an_agent_left_half_done_is_seen_and_can_be_finished_either_way(
 ) -> None:
     """Killed between the two containers of a trial, suspending or resuming: one is stopped, the other works."""
     assert asyncio.run(method.suspend(freezers(cells)[:1])).ok
-    assert method.standing(freezers(cells)) is Standing.TORN
+    assert method.standing(freezers(cells)) is Standing.PARTLY_SUSPENDED
     assert asyncio.run(getattr(method, finish)(freezers(cells))).ok
     if finish == "suspend":
         assert method.standing(freezers(cells)) is Standing.PARKED

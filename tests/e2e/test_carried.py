@@ -172,7 +172,7 @@ def test_a_trial_that_cannot_save_goes_to_the_free_node_alive(site: Site, crowde
     assert gone is not None
     told = trials()
     way = told[gone]["migration"]
-    assert (way["reason"], way["sourceNode"], way["targetNode"]) == ("Levelling", CROWDED, EMPTY)
+    assert (way["reason"], way["sourceNode"], way["targetNode"]) == ("Rebalancing", CROWDED, EMPTY)
     assert [one["node"] for one in told] == [EMPTY if number == gone else CROWDED for number in range(2)]
     printed = [list(crowded.printed(f"{LEVELLED}-{number}", "val_acc").values()) for number in range(2)]
     assert [len(attempts) for attempts in printed] == [2 if number == gone else 1 for number in range(2)]

@@ -101,7 +101,7 @@ def test_events_tell_the_story_and_every_order_was_carried_out(site: Any, digits
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"metrics": {"source": "stdout", "format": "text", "filter": "(broken", "stepKey": "epoch"}}, "BadFilter"),
+        ({"metrics": {"source": "stdout", "format": "text", "filter": "(broken", "stepKey": "epoch"}}, "InvalidFilter"),
         ({"queue": "research"}, "NotYetSupported"),
     ],
 )

@@ -71,6 +71,6 @@ def at_work_there(scene: Scene) -> dict[str, Any] | None:
 
 def events(scene: Scene) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = scene.site.objects(
-        "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialLeaves"
+        "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=WorkAtRisk"
     )
     return found

@@ -130,7 +130,7 @@ def leave(scene: Scene, name: str) -> None:
 
 def left(scene: Scene) -> list[tuple[str, int, float]]:
     """Trial, steps and GPU-seconds of each announcement."""
-    events = scene.site.objects("events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialLeaves")
+    events = scene.site.objects("events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=WorkAtRisk")
     told = [(event["involvedObject"]["name"], re.fullmatch(f"{WHY} .* {COST}", event["message"])) for event in events]
     return [(name, int(word[1]), float(word[2])) for name, word in told if word and name.startswith("staying")]
 

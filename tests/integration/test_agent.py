@@ -51,7 +51,7 @@ def test_gates_hold_until_the_order_names_a_trial(node: Node, tmp_path: Path) ->
 
     until(at_its_gate, "the gate of count-0")
     until(
-        lambda: "NoOrder" in node.cluster.kubectl("logs", "count-0-0", "-c", "podium-gate"),
+        lambda: "NoRunQueue" in node.cluster.kubectl("logs", "count-0-0", "-c", "podium-gate"),
         "the reason in the gate's log",
     )
     node.order("count-0", "count-1", "count-2")
@@ -222,7 +222,7 @@ def test_a_second_agent_waits_for_the_first(node: Node) -> None:
     with (node.log.parent / "second.log").open("wb") as file:
         second = subprocess.Popen([sys.executable, "-m", "podium_agent.main"], env=node.environment, stderr=file)
     try:
-        until(lambda: "OtherAgent" in (node.log.parent / "second.log").read_text(), "the reason in its log")
+        until(lambda: "AgentLockHeld" in (node.log.parent / "second.log").read_text(), "the reason in its log")
         node.kill()
         until(lambda: "following epoch" in (node.log.parent / "second.log").read_text(), "it takes over")
     finally:

@@ -73,7 +73,7 @@ class Site:
         return next((one for one in conditions if one["type"] == kind), {})
 
     def leased(self, job: str, reason: str) -> bool:
-        return self.condition(job, "Leased").get("reason") == reason
+        return self.condition(job, "GPUsReserved").get("reason") == reason
 
     def placeholders(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/gpu-reservation")["items"]
@@ -168,7 +168,7 @@ def test_a_job_that_can_only_freeze_is_refused_by_name(site: Site) -> None:
     site.job("frozen", COUNT, suspension={"methods": ["freeze"]})
     until(lambda: site.status("frozen").get("phase") == "Refused", "the refusal")
     accepted = site.condition("frozen", "Accepted")
-    assert accepted["reason"] == "MemoryStays"
+    assert accepted["reason"] == "GPUMemoryNotMovable"
     assert "spec.suspension.methods" in accepted["message"]
     assert site.placeholders() == []
     site.node.cluster.kubectl("delete", "hyperparamjob", "frozen")
@@ -180,7 +180,7 @@ def test_trials_work_on_what_the_quota_lets_podium_lease(site: Site) -> None:
     until(lambda: site.lease(), "a GPU that is leased")
 
     def word() -> bool:
-        told = site.condition("sweep", "Leased")
+        told = site.condition("sweep", "GPUsReserved")
         refused = told.get("reason") == "QuotaExceeded" and "exceeded quota: gpus" in told["message"]
         return refused and told["status"] == "False" and "1 of 2 GPUs" in told["message"]
 
@@ -207,11 +207,14 @@ def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     until(lambda: site.at_work("plain"), "the stranger at work")
     assert len(site.node.frozen()) == 1, "what worked is suspended in place"
     until(lambda: site.lease() is None, "the agent's word that it is not Podium's")
-    until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
+    until(lambda: site.leased("sweep", "WaitingForGPU"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
     # an operator that was too slow to see it end has no other word for it
     words = ("PreemptionByScheduler", "it was deleted")
-    until(lambda: any(word in told for told in site.told("LeaseTaken") for word in words), "the event says by whom")
+    until(
+        lambda: any(word in told for told in site.told("ReservationPreempted") for word in words),
+        "the event says by whom",
+    )
     assert site.runs("plain"), "Podium's lease takes nothing from anybody"
 
 
@@ -236,7 +239,7 @@ def test_it_is_given_back_with_the_last_search(site: Site) -> None:
     until(lambda: site.lease() is None, "nothing is leased")
     until(lambda: not site.node.get("pods", "-l", "podium.dev/trial")["items"], "no trial is left")
     said = site.node.log.read_bytes()[before:]
-    assert b"suspend (LeaseEnded)" not in said, "it ended while the GPU was Podium's"
+    assert b"suspend (ReservationEnded)" not in said, "it ended while the GPU was Podium's"
 
 
 def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -> None:

@@ -213,7 +213,7 @@ def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
 
         async def shown() -> bool:
             trials = await stage.trials()
-            return len(trials) == 5 and trials["sweep-4"].get("status", {}).get("reason") == "NoFreeShare"
+            return len(trials) == 5 and trials["sweep-4"].get("status", {}).get("reason") == "NoFreeSlot"
 
         await stage.until("the others wait", shown)
         assert len(await stage.pods()) == 2
@@ -342,7 +342,7 @@ def test_a_trial_without_gpu_needs_no_agent(perform: Callable[[Play], None]) -> 
         # there is no kubelet that could give its log: after some tries that is said
         await stage.until("the job is over", job_is(stage, "Succeeded"))
         (condition,) = (await stage.trials())["sweep-0"]["status"]["conditions"]
-        assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "NoValues")
+        assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "ObjectiveMissing")
 
     perform(play)
 

@@ -163,7 +163,7 @@ def test_losses_are_told_and_summed(perform: Callable[[Play], None]) -> None:
 
         async def told() -> bool:
             lost = (await stage.status()).get("lostWork")
-            return lost == {"steps": 3, "gpuSeconds": 2.5} and ("sweep-0", "StepsLost") in await stage.events()
+            return lost == {"steps": 3, "gpuSeconds": 2.5} and ("sweep-0", "WorkLost") in await stage.events()
 
         await stage.until("it is told", told)
 
@@ -192,7 +192,7 @@ def test_a_deleted_job_takes_its_folders_with_it(perform: Callable[[Play], None]
             return not (await stage.api.list(JOBS, stage.name))["items"]
 
         await stage.until("and then the job", gone, play=False)
-        assert not [event for event in await stage.events() if event[1] == "CheckpointsLeft"]
+        assert not [event for event in await stage.events() if event[1] == "CheckpointsNotRemoved"]
 
     perform(play)
 

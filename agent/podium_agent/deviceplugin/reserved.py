@@ -31,5 +31,5 @@ class LeasedShares(Servicer):
         """A share of a GPU whose lease has just ended may still be asked for."""
         lost = next((uuid for uuid in uuids if uuid not in self._leases.held), None)
         if lost is not None:
-            raise RefusedError("NotLeased", f"Podium's lease of GPU {lost} has ended; the trial begins elsewhere")
+            raise RefusedError("GPUNotReserved", f"Podium's lease of GPU {lost} has ended; the trial begins elsewhere")
         return super().give(uuids)

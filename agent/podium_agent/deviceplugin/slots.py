@@ -78,11 +78,11 @@ def check(requested: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
     for uuid in uuids:
         if uuid not in known:
             raise RefusedError(
-                "UnknownGpu", f"{uuid} is no GPU of this node; there are: {', '.join(sorted(known)) or 'none'}"
+                "UnknownGPU", f"{uuid} is no GPU of this node; there are: {', '.join(sorted(known)) or 'none'}"
             )
         if uuids.count(uuid) > 1:
             raise RefusedError(
-                "SameGpuTwice",
+                "DuplicateGPU",
                 f"a container asked for {len(uuids)} shares and would get two of GPU {uuid}; "
                 f"this node has no {len(uuids)} different GPUs with a free share",
             )

@@ -74,7 +74,7 @@ async def carry_out(settings: MoveSettings, asked: argparse.Namespace) -> dict[s
         found = await asyncio.to_thread(find_containers, settings.proc, settings.cgroup_root, identity)
         if not found:
             message = f"{container} does not run on this node: run this in the agent of its node"
-            raise MoveError("ContainerGone", message)
+            raise MoveError("ContainerNotRunning", message)
         (freezer,) = (one.freezer for one in found.values())
         freeze, parked = Freeze(settings.freeze_timeout), Parked(settings.gpu_state_dir)
         if asked.undo:
@@ -94,7 +94,9 @@ async def _bring_back(
 ) -> dict[str, object]:
     """As an agent resumes a trial that is suspended."""
     if len(gpus) != len(arrival.gpus):
-        raise MoveError("GpusUnfit", f"--onto names {len(gpus)} GPUs, and it was on {len(arrival.gpus)}: name as many")
+        raise MoveError(
+            "GPUCountMismatch", f"--onto names {len(gpus)} GPUs, and it was on {len(arrival.gpus)}: name as many"
+        )
     facts = await asyncio.to_thread(read_facts, settings.proc)
     too_old = None if set(gpus) == set(arrival.gpus) else why_not_mapped(facts.driver)
     if too_old is not None:

@@ -51,14 +51,16 @@ def read(path: Path) -> Archive:
     try:
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise MoveError("ArchiveUnfit", f"{path} is no plain file")
+            raise MoveError("InvalidArchive", f"{path} is no plain file")
         if stat.S_IMODE(found.st_mode) & 0o077:
             mode = f"{stat.S_IMODE(found.st_mode):04o}"
-            raise MoveError("ArchiveOpen", f"{path} holds the memory of a trial and its mode is {mode}, not 0600")
+            raise MoveError(
+                "ArchiveModeInsecure", f"{path} holds the memory of a trial and its mode is {mode}, not 0600"
+            )
         config = _config(path)
         return Archive(path, found.st_size, _digest(path), config.base_name, config.base_ref)
     except (OSError, tarfile.TarError) as error:
-        raise MoveError("ArchiveUnfit", f"{path} cannot be read as a checkpoint: {error}") from error
+        raise MoveError("InvalidArchive", f"{path} cannot be read as a checkpoint: {error}") from error
 
 
 def sweep(folder: Path, container: Container) -> None:
@@ -85,11 +87,11 @@ def _config(path: Path) -> ConfigDump:
     missing = [name for name in NEEDED if name not in found]
     if missing or not memory:
         lacks = ", ".join(missing) or "the processes' memory (checkpoint/)"
-        raise MoveError("ArchiveUnfit", f"{path} lacks {lacks}: the runtime wrote no whole checkpoint")
+        raise MoveError("InvalidArchive", f"{path} lacks {lacks}: the runtime wrote no whole checkpoint")
     try:
         return ConfigDump.model_validate(json.loads(config))
     except (ValueError, ValidationError) as error:
-        raise MoveError("ArchiveUnfit", f"{path}: config.dump does not say what image it ran from") from error
+        raise MoveError("InvalidArchive", f"{path}: config.dump does not say what image it ran from") from error
 
 
 def _digest(path: Path) -> str:

@@ -43,7 +43,7 @@ async def pod_of(api: Api, container: Container) -> Pod:
     """By list: the agent's account may list pods, not get one. Raises MoveError, ApiError."""
     found = (await api.list(PODS, container.namespace, fields=f"metadata.name={container.pod}"))["items"]
     if not found:
-        raise MoveError("ContainerGone", f"there is no pod {container.pod} in namespace {container.namespace}")
+        raise MoveError("ContainerNotRunning", f"there is no pod {container.pod} in namespace {container.namespace}")
     return Pod.model_validate(found[0])
 
 
@@ -96,4 +96,4 @@ async def _node(api: Api, name: str) -> Node:
     except ApiError as error:
         if not error.not_found:
             raise
-        raise MoveError("NodeGone", f"there is no node {name}") from error
+        raise MoveError("NodeNotFound", f"there is no node {name}") from error

@@ -108,7 +108,7 @@ class Departures:
         if pod.carry and departure is not None and departure.image and works:
             text = "It was let work again after its image was made: it goes on here."
             log.warning("%s: %s", pod.name, text)
-            departure = ContainerCheckpoint(pod_uid=pod.uid, code="WorksAgain", message=text)
+            departure = ContainerCheckpoint(pod_uid=pod.uid, code="TrialResumed", message=text)
             book.depart(departure)
         record.imaged = departure is not None and bool(departure.image)
 
@@ -134,11 +134,11 @@ class Departures:
 
     async def _answer(self, pod: TrialPod) -> ContainerCheckpoint:
         if METHOD not in pod.methods:
-            raise MoveError("NotAllowed", f"the job of {pod.name} does not name {METHOD} in suspension.methods")
+            raise MoveError("MethodNotEnabled", f"the job of {pod.name} does not name {METHOD} in suspension.methods")
         record = self._record_of(pod.uid)
         found = None if record is None else record.containers.get(pod.main)
         if found is None:
-            raise MoveError("ContainerGone", f"the first container of {pod.name} does not run here")
+            raise MoveError("ContainerNotRunning", f"the first container of {pod.name} does not run here")
         container = _place(pod)
         await self._stand_still(found.freezer)
         seen = await pod_of(self._api, container)

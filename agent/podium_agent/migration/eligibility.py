@@ -81,7 +81,7 @@ def _pod(subject: Subject) -> MoveError | None:
     if len(subject.containers) != 1:
         names = ", ".join(subject.containers)
         message = f"a checkpoint is of one container, and {len(subject.containers)} run in this pod ({names})"
-        return MoveError("SeveralContainers", message)
+        return MoveError("MultipleContainers", message)
     if subject.host_namespaces:
         return MoveError(
             "HostNamespaces", "the pod uses its node's own network, process or IPC namespace: it cannot leave"
@@ -89,7 +89,7 @@ def _pod(subject: Subject) -> MoveError | None:
     for name, kind in subject.volumes:
         if kind not in TRAVELS:
             message = f"volume {name} ({kind}) stays on this node with what is in it: use a persistent volume"
-            return MoveError("VolumeStaysBehind", message)
+            return MoveError("NodeLocalVolume", message)
     if "@sha256:" not in subject.image_id:
         message = (
             f"its image is known here as {subject.image_id or 'nothing'}, not by a registry's digest, by which the "
@@ -105,10 +105,10 @@ def _processes(opened: Iterable[str], off_gpu: bool) -> MoveError | None:
         if any(mark in path for mark in marks):
             cure = "use app-checkpoint" if off_gpu else "suspend it by cuda-checkpoint first, or use app-checkpoint"
             message = f"a process of it holds {path}: state of a GPU is in no container checkpoint; {cure}"
-            return MoveError("HoldsGpu", message)
+            return MoveError("GPUAttached", message)
         if path == IO_URING:
             message = "a process of it uses io_uring, which CRIU does not know; turn it off (UV_USE_IO_URING=0, say)"
-            return MoveError("UsesIoUring", message)
+            return MoveError("IOUringInUse", message)
     return None
 
 

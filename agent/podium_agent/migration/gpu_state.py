@@ -41,15 +41,17 @@ class OffGpus:
         try:
             states = await self._processes.of((freezer,))
         except GivenUpError as error:
-            raise MoveError("DriverHung", f"the driver does not say how its processes stand: {error}") from error
+            raise MoveError(
+                "DriverUnresponsive", f"the driver does not say how its processes stand: {error}"
+            ) from error
         wrong = [f"process {pid} {one.name}" for pid, one in states.items() if one is not ProcessState.CHECKPOINTED]
         if wrong or not states:
             found = wrong[0] if wrong else "none of its processes one that holds CUDA"
             message = (
                 f"the driver calls {found}: only what it has checkpointed can leave; suspend it by cuda-checkpoint"
             )
-            raise MoveError("HoldsGpu", message)
+            raise MoveError("GPUAttached", message)
         if self._parked.whole(self._container).apart:
             message = "only some of its processes could be brought back onto other GPUs; let it work again first"
-            raise MoveError("OnSeveralGpus", message)
+            raise MoveError("SplitAcrossGPUs", message)
         return len(states)

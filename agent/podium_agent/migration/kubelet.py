@@ -63,7 +63,7 @@ class Kubelet:
                     raise refused(container, response.status, body)
         except aiohttp.ClientConnectorCertificateError as error:
             raise MoveError(
-                "KubeletCertificate",
+                "KubeletCertificateInvalid",
                 f"the kubelet at {url} shows a certificate that {self.authority} does not verify ({error}): let the "
                 "cluster sign it (serverTLSBootstrap) or name its authority (PODIUM_KUBELET_AUTHORITY)",
             ) from error
@@ -86,11 +86,11 @@ def refused(container: Container, status: int, body: str) -> MoveError:
             return MoveError("CheckpointForbidden", f"the kubelet lets the agent checkpoint nothing ({said}): {cure}")
         case 404 if "not found" not in said or "page not found" in said:
             cure = "turn the kubelet's feature gate ContainerCheckpoint on"
-            return MoveError("CheckpointOff", f"the kubelet has no checkpoint API ({said}): {cure}")
+            return MoveError("CheckpointAPIDisabled", f"the kubelet has no checkpoint API ({said}): {cure}")
         case 404:
-            return MoveError("ContainerGone", f"the kubelet knows no container {container} ({said})")
+            return MoveError("ContainerNotRunning", f"the kubelet knows no container {container} ({said})")
     if "CRIU" in said and "not found" in said:
-        return MoveError("CriuMissing", f"the runtime finds no CRIU that is new enough ({said}): install it")
+        return MoveError("CRIUMissing", f"the runtime finds no CRIU that is new enough ({said}): install it")
     return MoveError("CheckpointFailed", f"the runtime cannot checkpoint {container} ({status}: {said})")
 
 

@@ -73,8 +73,8 @@ class Mover:
         if refused is not None:
             raise refused
         before = self._freeze.standing((freezer,))
-        if before in (Standing.GONE, Standing.TORN):
-            raise MoveError("ContainerGone", f"{container} does not run here, or is on its way: ask again")
+        if before in (Standing.GONE, Standing.PARTLY_SUSPENDED):
+            raise MoveError("ContainerNotRunning", f"{container} does not run here, or is on its way: ask again")
         try:
             with self._gpus or nullcontext():
                 return await self._leave(container, freezer)

@@ -60,12 +60,12 @@ def why_not_restored(runtime: Runtime, switched_on: bool) -> MoveError | None:
         message = (
             f"{runtime} cannot start a pod from a checkpoint any more: use containerd 2.1 to 2.3, or app-checkpoint"
         )
-        return MoveError("RestoreGone", message)
+        return MoveError("RestoreUnsupported", message)
     major, minor, patch = runtime.version
     off = SWITCHED_OFF.get((runtime.name, major, minor))
     if off is not None and patch >= off and not switched_on:
         message = f"{runtime} starts no pod from a checkpoint unless told: set {SWITCH} = true, and tell Podium so"
-        return MoveError("RestoreOff", message)
+        return MoveError("RestoreDisabled", message)
     return None
 
 

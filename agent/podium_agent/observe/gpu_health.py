@@ -63,7 +63,7 @@ class Reading:
 def judge(sample: Sample) -> tuple[Health, str]:
     """Whether work may go to this GPU, and why not."""
     if sample.lost:
-        return "Unhealthy", "GpuLost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
+        return "Unhealthy", "GPULost: the GPU has fallen off the bus; the node must be drained and the GPU reset"
     if sample.error:
         return "Unknown", f"DriverError: {sample.error}"
     if sample.xid is not None and sample.xid not in PROGRAM_XIDS:
@@ -73,7 +73,7 @@ def judge(sample: Sample) -> tuple[Health, str]:
     if sample.ecc_uncorrected > 0:
         return (
             "Unhealthy",
-            f"EccUncorrected: {sample.ecc_uncorrected} uncorrected memory errors since the driver started",
+            f"UncorrectedECCErrors: {sample.ecc_uncorrected} uncorrected memory errors since the driver started",
         )
     return "Healthy", ""
 

@@ -250,7 +250,7 @@ class Observer:
             all_seen = record.pod.running <= record.containers.keys()
             record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
             return Work.ENDED if record.ended else Work.NOT_STARTED
-        record.torn = standing is Standing.TORN and record.acting is Acting.NOTHING
+        record.torn = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
         if standing is not Standing.PARKED and not record.whole and self._incomplete(record):
             # suspended now, the container that is still to come would work beside the next trial
             return Work.NOT_STARTED

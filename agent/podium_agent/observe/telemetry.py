@@ -62,11 +62,11 @@ class Telemetry:
             driver, samples = await asyncio.wait_for(asyncio.wrap_future(job), self._timeout)
         except TimeoutError:
             # the thread cannot be ended: wait for it, however long, before the driver is asked again
-            self.reading = unknown(self.reading, f"DriverHung: no answer within {self._timeout:g} s")
+            self.reading = unknown(self.reading, f"DriverUnresponsive: no answer within {self._timeout:g} s")
             self._tell()
             while not job.done():  # noqa: ASYNC110 - a thread sets it
                 await asyncio.sleep(self._seconds)
-            return f"DriverHung: the driver took longer than {self._timeout:g} s to answer"
+            return f"DriverUnresponsive: the driver took longer than {self._timeout:g} s to answer"
         except DriverTroubleError as error:
             return f"DriverMissing: {error}"
         self.reading = merge(self.reading, samples, time.time(), driver)

@@ -90,7 +90,7 @@ class Looker:
             async with asyncio.timeout(seconds):
                 mark, self.trouble = await answer
         except TimeoutError:
-            self.trouble = f"VolumeHangs: the checkpoint folder was not read within {seconds:g} s"
+            self.trouble = f"VolumeUnresponsive: the checkpoint folder was not read within {seconds:g} s"
             return None
         return mark
 

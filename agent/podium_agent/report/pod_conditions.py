@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from podium_core.schema.gpunode import NO_MEMORY, TrialState
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, TrialState
 
 HOLDS = "podium.dev/holds-gpu"
 SUSPENDED = "podium.dev/Suspended"
@@ -27,7 +27,7 @@ def wanted(state: TrialState, short: str = "", trouble: str = "") -> dict[str, t
     """
     reason, message = str(state), _MESSAGES[state]
     if short and state in (TrialState.GATED, TrialState.SUSPENDED):
-        reason, message = NO_MEMORY, f"it waits for GPU memory: {short}"
+        reason, message = INSUFFICIENT_GPU_MEMORY, f"it waits for GPU memory: {short}"
     if trouble:
         reason, _, message = trouble.partition(": ")
     return {

@@ -26,7 +26,7 @@ from podium_core.schema.cpu_downsizing import PARKED
 log = logging.getLogger(__name__)
 MANAGER = "podium-agent"
 ECHO_SECONDS = 5.0  # the watch shows what was written within this time, or it is written again
-RESIZE_MISSING = "ResizeMissing"
+RESIZE_UNSUPPORTED = "ResizeUnsupported"
 RESIZE_CURE = (
     "this API server has no pods/resize; it takes Kubernetes 1.35, or suspension.downsizeCpu: false in the job"
 )
@@ -112,7 +112,7 @@ class Parker:
                 return  # it is gone, and the watch will say so
             longer = min(max(FIRST_PAUSE, pause * 2), LONGEST_PAUSE)
             self._asked[pod.uid] = _Asked(one.cpu, now + longer, longer)
-            reason = RESIZE_MISSING if error.not_found else error.reason
+            reason = RESIZE_UNSUPPORTED if error.not_found else error.reason
             cure = f" ({RESIZE_CURE})" if error.not_found else ""
             self._metrics.failures.labels("resize", reason).inc()
             log.warning("%s: CPU requests stay as they are, again in %.0f s: %s%s", pod.name, longer, error, cure)

@@ -125,7 +125,7 @@ class Reservations:
                         return
                     code, message = trouble
                     if self._leaving(uuids):
-                        raise StillTakenError(f"PodLeaves: it was told to end before its GPU was free; {message}")
+                        raise StillTakenError(f"PodTerminating: it was told to end before its GPU was free; {message}")
                     await news.wait()
         raise StillTakenError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
 

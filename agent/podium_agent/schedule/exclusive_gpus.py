@@ -124,16 +124,16 @@ def blocked(
         return "Released", "this node was released (podium thaw): its trials are not suspended"
     missing = [uuid for uuid in uuids if uuid not in taken]
     if missing:
-        return "JustReserved", f"the trials of GPU {missing[0]} are about to be suspended"
+        return "SuspensionPending", f"the trials of GPU {missing[0]} are about to be suspended"
     for trial in trials:
         if not trial.occupies or (trial.gpus and not set(uuids).intersection(trial.gpus)):
             continue
         who = f"trial {trial.key.namespace}/{trial.key.name}"
         if trial.deleting:
-            return "HolderLeaves", f"{who} was told to end and has not yet"
+            return "HolderTerminating", f"{who} was told to end and has not yet"
         if not trial.freezable:
             return "HolderNotFreezable", f"{who} is at work on the GPU, and {NOT_FREEZABLE}"
         if trial.trouble:
             return "SuspendFailed", f"{who} could not be suspended: {trial.trouble}"
-        return "HandOver", f"{who} is still {trial.state}"
+        return "SwitchInProgress", f"{who} is still {trial.state}"
     return None

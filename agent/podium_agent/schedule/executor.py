@@ -23,7 +23,7 @@ from podium_agent.schedule.local_scheduler import Grant, Resume, Step, Suspend, 
 from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.choice import Methods
-from podium_core.schema.gpunode import NO_MEMORY
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)
 MEMORY_SECONDS = 1.0  # between two looks at the memory that a trial waits for
@@ -69,7 +69,7 @@ class Carrier:
                 if step.trial.deleting and record.trouble != why:
                     record.trouble = why
                     log.warning("%s was told to end and stays suspended: %s", step.trial.pod, why)
-                if step.reason == NO_MEMORY and time.time() >= record.retry_at:
+                if step.reason == INSUFFICIENT_GPU_MEMORY and time.time() >= record.retry_at:
                     record.retry_at = time.time() + MEMORY_SECONDS
                     self._start(self._look_again(record))
                 continue
@@ -86,7 +86,7 @@ class Carrier:
                 self._start(self._suspend(record, step))
             else:
                 record.acting = Acting.RESUMING
-                if step.reason == "LastCall":
+                if step.reason == "FinalCheckpoint":
                     self._metrics.last_calls.inc()
                 self._start(self._resume(record, step))
         return acted
@@ -121,7 +121,7 @@ class Carrier:
     def _wait_for_memory(self, record: Record, short: str) -> None:
         record.short = short
         record.retry_at = time.time() + MEMORY_SECONDS
-        self._metrics.failures.labels("admission", NO_MEMORY).inc()
+        self._metrics.failures.labels("admission", INSUFFICIENT_GPU_MEMORY).inc()
         log.warning("%s waits for GPU memory: %s", record.pod.name, short)
 
     async def _suspend(self, record: Record, step: Suspend) -> None:
@@ -141,7 +141,7 @@ class Carrier:
 
     async def _resume(self, record: Record, step: Resume) -> None:
         # in its last moments it is brought back if the driver can, whatever is promised to others
-        if step.reason != "LastCall" and self._admission.concerns(record):
+        if step.reason != "FinalCheckpoint" and self._admission.concerns(record):
             short = await self._admission.admit(record)
             if short:
                 record.acting = Acting.NOTHING
@@ -152,7 +152,7 @@ class Carrier:
         outcome = await self._try(self._methods.resume, record)
         record.admitted = outcome.ok
         self._finish(record, "resume", outcome)
-        if outcome.code == NO_MEMORY:  # a stranger was quicker
+        if outcome.code == INSUFFICIENT_GPU_MEMORY:  # a stranger was quicker
             self._wait_for_memory(record, outcome.message)
         if outcome.ok:
             self._metrics.resume.labels(record.method or step.trial.method or "unknown").observe(outcome.seconds)

@@ -33,10 +33,11 @@ from dataclasses import dataclass, field
 
 from podium_agent.observe.trials import Gate, LocalTrial
 from podium_core.domain.snapshot import TrialKey
-from podium_core.schema.gpunode import NO_MEMORY, TrialState
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY, TrialState
 
-LAST_CALL_SECONDS = 10.0
-LAST_CALL_PART = 1 / 3  # of a short grace period: before that, others that end have the GPU, or the holder makes room
+FINAL_CHECKPOINT_SECONDS = 10.0
+# Part of a short grace period. Before it, other ending trials have the GPU, or the holder is preempted.
+FINAL_CHECKPOINT_PART = 1 / 3
 NOT_FREEZABLE = "its job's suspension.methods name none that this node carries out"
 ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works has ended what is over
 
@@ -195,7 +196,7 @@ def _step(
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
     if _lacks_memory(trial):
-        return Wait(trial, NO_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.state is TrialState.RUNNING:
         return _while_running(trial, chosen, _why_off(orders, trial, holders, trials), now)
@@ -216,7 +217,7 @@ def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) ->
     if not chosen and trial.freezable:
         return Suspend(trial, why_off) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
     if trial.torn and now >= trial.retry_at:
-        return Resume(trial, "Torn")
+        return Resume(trial, "PartlySuspended")
     if not chosen:
         return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it works until it ends or is requeued")
     return None
@@ -233,16 +234,16 @@ def _end(
     if now < trial.retry_at or not trial.heeds_term:
         return None
     if trial.torn:
-        return Resume(trial, "Torn")
+        return Resume(trial, "PartlySuspended")
     if trial.state is not TrialState.SUSPENDED:
         return None
     if trial.moved_off and any(orders.closed(uuid) for uuid in trial.gpus):
         return _wait(orders, trial, holders, trials)
-    last_call = min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
-    if trial.deadline is not None and now >= trial.deadline - last_call:
-        return Resume(trial, "LastCall")
+    final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
+    if trial.deadline is not None and now >= trial.deadline - final_checkpoint:
+        return Resume(trial, "FinalCheckpoint")
     if _lacks_memory(trial):
-        return Wait(trial, NO_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
@@ -262,22 +263,22 @@ def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
     for uuid in trial.gpus:
         for entry in orders.of(uuid) or ():
             if entry.key == trial.key:
-                return entry.reason or "FirstInOrder"
-    return "FirstInOrder"
+                return entry.reason or "FirstInRunQueue"
+    return "FirstInRunQueue"
 
 
 def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
     if _newer_pod(trial, trials) is not None:
         return "Superseded"
     if any(uuid in orders.taken for uuid in trial.gpus):
-        return "Exclusive"
+        return "ExclusivePod"
     if any(orders.closed(uuid) for uuid in trial.gpus):
-        return "LeaseEnded"
+        return "ReservationEnded"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
             return "Ending" if other.deleting else _entry_reason(orders, other)
-    return "NotInOrder"
+    return "NotInRunQueue"
 
 
 def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
@@ -285,11 +286,11 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     name, state = other.key.name, str(other.state)
     if other.over_since is not None:
         return Wait(
-            trial, "HandOver", f"next on this GPU; the pod {other.pod} of {name} is over, its processes are not"
+            trial, "SwitchInProgress", f"next on this GPU; the pod {other.pod} of {name} is over, its processes are not"
         )
     if state == TrialState.RUNNING and not other.freezable and not other.deleting:
         return Wait(trial, "HolderNotFreezable", f"{name} is at work on the GPU, and {NOT_FREEZABLE}")
-    return Wait(trial, "HandOver", f"next on this GPU; {name} is still {state}")
+    return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
 
 def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> Wait:
@@ -299,17 +300,17 @@ def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], 
     for uuid in trial.gpus:
         if uuid in orders.taken:
             who = orders.taken[uuid] or "that is being admitted"
-            return Wait(trial, "Exclusive", f"pod {who} has GPU {uuid} for itself")
+            return Wait(trial, "ExclusivePod", f"pod {who} has GPU {uuid} for itself")
         if orders.closed(uuid):
-            return Wait(trial, "LeaseEnded", f"Podium does not lease GPU {uuid} now")
+            return Wait(trial, "ReservationEnded", f"Podium does not lease GPU {uuid} now")
         entries = orders.of(uuid)
         if entries is None:
-            return Wait(trial, "NoOrder", f"the operator has not spoken of GPU {uuid} yet")
+            return Wait(trial, "NoRunQueue", f"the operator has not spoken of GPU {uuid} yet")
         entry = next((entry for entry in entries if entry.key == trial.key), None)
         if entry is None:
-            return Wait(trial, "NotInOrder", f"the order of GPU {uuid} does not name this trial")
+            return Wait(trial, "NotInRunQueue", f"the order of GPU {uuid} does not name this trial")
         other = holders.get(uuid)
         if other is not None and other is not trial:
             why = entry.message or entry.reason
-            return Wait(trial, "NotItsTurn", f"{other.key.name} is at work on the GPU" + (f"; {why}" if why else ""))
-    return Wait(trial, "NotReady", "its gate has not asked yet")
+            return Wait(trial, "GPUInUse", f"{other.key.name} is at work on the GPU" + (f"; {why}" if why else ""))
+    return Wait(trial, "GateNotConnected", "its gate has not asked yet")

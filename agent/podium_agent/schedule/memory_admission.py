@@ -17,7 +17,7 @@ from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall,
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
-from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
+from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
 from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Admission:
             if claim.here and not claim.parked:
                 return ""  # frozen with its memory: it has what it needs
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
-        except MemoryUnknownError as error:
+        except GPUMemoryUnknownError as error:
             if not self._methods.parked(record.freezers):
                 log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
                 return ""  # a driver that never tells must not keep it out: its memory will not be moved either

@@ -210,5 +210,10 @@ def _unsettled(steps: tuple[Step, ...], observer: Observer) -> frozenset[str]:
     """GPUs on which a step was begun or an act is under way."""
     gpus = {uuid for step in steps if not isinstance(step, Wait) for uuid in step.trial.gpus}
     gpus |= {uuid for record in observer.records() if record.acting != "Nothing" for uuid in record.gpus}
-    gpus |= {uuid for step in steps if isinstance(step, Wait) and step.reason == "HandOver" for uuid in step.trial.gpus}
+    gpus |= {
+        uuid
+        for step in steps
+        if isinstance(step, Wait) and step.reason == "SwitchInProgress"
+        for uuid in step.trial.gpus
+    }
     return frozenset(gpus)

@@ -31,19 +31,19 @@ EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
     {
         (G, S): "Granted",
         (S, G): "GateReconnected",  # an agent that had just started took a silent gate for one that was let through
-        (G, R): "StartedUnseen",  # let through by an agent that died before it could say so
-        (G, OFF): "FoundFrozen",
+        (G, R): "StartedUnobserved",  # let through by an agent that died before it could say so
+        (G, OFF): "ObservedFrozen",
         (S, R): "Started",
-        (S, OFF): "FoundFrozen",
-        (R, OUT): "SuspendBegun",
-        (R, IN): "FoundTorn",
+        (S, OFF): "ObservedFrozen",
+        (R, OUT): "SuspendStarted",
+        (R, IN): "ObservedPartlySuspended",
         (OUT, OFF): "Suspended",
         (OUT, R): "SuspendFailed",
-        (R, OFF): "FrozenFromOutside",
-        (OFF, IN): "ResumeBegun",
+        (R, OFF): "FrozenExternally",
+        (OFF, IN): "ResumeStarted",
         (IN, R): "Resumed",
         (IN, OFF): "ResumeFailed",
-        (OFF, R): "ThawedFromOutside",
+        (OFF, R): "ThawedExternally",
     }
 )
 
@@ -63,11 +63,11 @@ def reason(before: TrialState | None, after: TrialState | None, done: Acting = A
     An act may begin and end between two looks. Pairs outside the table are jumps that happened while unseen.
     """
     if before is None:
-        return "Found"
+        return "Observed"
     if after is None:
         return "Ended"
     if (before, after, done) == (R, OFF, Acting.SUSPENDING):
         before = OUT
     elif (before, after, done) == (OFF, R, Acting.RESUMING):
         before = IN
-    return EDGES.get((before, after), "FoundChanged")
+    return EDGES.get((before, after), "ObservedChange")

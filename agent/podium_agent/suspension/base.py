@@ -22,7 +22,7 @@ class Standing(StrEnum):
     """How the trial's processes stand, as the kernel says."""
 
     WORKING = "Working"
-    TORN = "Torn"  # some at work, others stopped or asked to stop: an agent died over it
+    PARTLY_SUSPENDED = "PartlySuspended"  # some at work, others stopped or asked to stop: an agent died over it
     PARKED = "Parked"
     GONE = "Gone"
 

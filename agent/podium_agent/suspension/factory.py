@@ -67,7 +67,7 @@ class Opening:
         try:
             found = await give_up_after(OPEN_SECONDS, lambda: probe(self._settings))
         except (GivenUpError, OSError) as error:
-            found = Finding(why=f"DriverHung: {error}; the agent asks again when it is started anew")
+            found = Finding(why=f"DriverUnresponsive: {error}; the agent asks again when it is started anew")
         self.why = found.why
         if found.driver is None:
             if self.why != before:

@@ -42,7 +42,7 @@ class Arrivals:
                 break
             if now >= begin + seconds:
                 message = f"the driver knows {len(states)} of the {came} processes that came from another node"
-                return Trouble("NotThereYet", message, pending=True)
+                return Trouble("ProcessesNotReady", message, pending=True)
             await asyncio.sleep(ARRIVE_PAUSE)
             states = await self._processes.of(targets)
         return states

@@ -38,10 +38,10 @@ def asked(arguments: argparse.Namespace) -> Arrivals | None:
     named = [f"{option}: {value:g}" for option, value in given.items() if value is not None]
     if named and not (arguments.system or arguments.report is not None):
         text = f"{named[0]} is for jobs that share a cluster, which is simulated with --system only; add --system"
-        raise CliError(Exit.USAGE, "NeedsSystem", text)
+        raise CliError(Exit.USAGE, "SystemRequired", text)
     if named and jobs is None:
         text = f"{named[0]} is for several jobs, and --jobs is not given; add --jobs 2 or more"
-        raise CliError(Exit.USAGE, "NeedsJobs", text)
+        raise CliError(Exit.USAGE, "JobsRequired", text)
     if jobs is None:
         return None
     _number("--jobs", jobs, MOST_JOBS, "jobs to simulate")
@@ -51,19 +51,19 @@ def asked(arguments: argparse.Namespace) -> Arrivals | None:
         raise CliError(Exit.USAGE, "TooMany", text)
     if every is not None and not 0.0 <= every <= WEEK:
         text = f"--arrivals: {every:g} seconds is no time between jobs; give 0 to {WEEK:g}"
-        raise CliError(Exit.USAGE, "BadTime", text)
+        raise CliError(Exit.USAGE, "InvalidTime", text)
     if users is not None:
         _number("--users", users, jobs, f"users of {texts.count(jobs, 'job')} (--jobs)")
     if jobs == 1:
         if every is not None:
             text = f"--arrivals: {every:g} is for several jobs, and --jobs is 1; give --jobs 2 or more, or leave it out"
-            raise CliError(Exit.USAGE, "NeedsJobs", text)
+            raise CliError(Exit.USAGE, "JobsRequired", text)
         return None
     if arguments.report is not None:
         text = (
             f"--report: its drawings are of one job, and --jobs is {jobs}; leave --report out (-o json has every job)"
         )
-        raise CliError(Exit.USAGE, "OneJobOnly", text)
+        raise CliError(Exit.USAGE, "SingleJobOnly", text)
     return Arrivals(jobs, every or 0.0, users or jobs)
 
 

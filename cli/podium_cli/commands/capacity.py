@@ -84,7 +84,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             trace = read_trace(lines)
         return capacity.from_trace(trace, capacity.Goal(arguments.wait, arguments.share))
     if arguments.service is None:
-        raise CliError(Exit.USAGE, "ServiceMissing", "--service: give the mean run time of a job, such as 30m")
+        raise CliError(Exit.USAGE, "ServiceTimeRequired", "--service: give the mean run time of a job, such as 30m")
     if not arguments.service > 0.0:
         raise CliError(Exit.USAGE, "TooSmall", f"--service: {arguments.service:g} s is no run time; give more than 0")
     if arguments.offered is not None and not 0.0 < arguments.offered < math.inf:

@@ -150,11 +150,11 @@ async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) ->
         if len(stuck) == len(there) and not lose_steps:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in stuck))
             message = f"{names} cannot be moved and go on at {node}; --lose-steps ends them, or let them finish first"
-            raise CliError(Exit.FAILED, "TrialsLeft", message)
+            raise CliError(Exit.FAILED, "TrialsRemaining", message)
         if time.monotonic() > deadline:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in there.values()))
             message = f"after {wait:g} s still on {node}: {names}; see `podium explain trial`, or wait longer (--wait)"
-            raise CliError(Exit.TIMEOUT, "StillThere", message)
+            raise CliError(Exit.TIMEOUT, "DrainTimeout", message)
         await asyncio.sleep(LOOK_SECONDS)
 
 

@@ -26,7 +26,7 @@ from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.free_cpus import machine_of, others_selector, seat_of
 from podium_core.placement.load_balance import table as terms_of
 from podium_core.placement.load_terms import TERMS
-from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, BadPodError, need_of
+from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, InvalidPodError, need_of
 from podium_core.placement.node_parser import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.typical_pods import typical_needs
@@ -127,7 +127,7 @@ def explanation(
     meta = pod.metadata
     try:
         need = need_of(pod)
-    except BadPodError as error:
+    except InvalidPodError as error:
         raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
     head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
     typical = typical_needs(Counter(one.thirst if cpus else one.need for one in pods))

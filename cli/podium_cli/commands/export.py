@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Exit:
     if arguments.output is not None and not reads_as_lines(arguments.output):
         text = f"--output: {arguments.output}: JSON lines are written, and podium simulate would read a file of this"
-        raise CliError(Exit.USAGE, "NotANameOfLines", f"{text} name as another kind; give one that ends with .jsonl")
+        raise CliError(Exit.USAGE, "InvalidFileName", f"{text} name as another kind; give one that ends with .jsonl")
     seen = picture(arguments)
     found = recording_of(seen)
     if not found.trials:

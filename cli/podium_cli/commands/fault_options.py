@@ -46,19 +46,19 @@ def _drain(text: str, nodes: Sequence[str]) -> Drain:
     found = _DRAIN.fullmatch(text)
     if found is None:
         told = f"--drain: {text!r} is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as {nodes[-1]}@600-1800"
-        raise CliError(Exit.USAGE, "BadDrain", told)
+        raise CliError(Exit.USAGE, "InvalidDrain", told)
     node, at, until = found[1], float(found[2]), math.inf if found[3] is None else float(found[3])
     if node not in nodes:
         names = nodes[0] if len(nodes) == 1 else f"{nodes[0]} to {nodes[-1]}"
         told = f"--drain: {node} is none of the nodes, which are {names} (--nodes); name one of these"
-        raise CliError(Exit.USAGE, "NoSuchNode", told)
+        raise CliError(Exit.USAGE, "UnknownNode", told)
     if until <= at:
         told = f"--drain: {text} ends before it begins; give a later second after the dash, or leave it out: for good"
-        raise CliError(Exit.USAGE, "BadTime", told)
+        raise CliError(Exit.USAGE, "InvalidTime", told)
     last = at if math.isinf(until) and found[3] is None else until
     if last > LATEST:
         told = f"--drain: {text[:60]}: second {last:g} is centuries away; give {LATEST:.0f} at most"
-        raise CliError(Exit.USAGE, "BadTime", f"{told}, or leave the second after the dash out: for good")
+        raise CliError(Exit.USAGE, "InvalidTime", f"{told}, or leave the second after the dash out: for good")
     return Drain(node, at, until)
 
 
@@ -69,5 +69,5 @@ def _mean(arguments: argparse.Namespace, name: str) -> float:
         return math.inf
     if not hours > 0.0:
         option = "--" + name.replace("_", "-")
-        raise CliError(Exit.USAGE, "BadTime", f"{option}: {hours:g} hours is no time; give more than 0")
+        raise CliError(Exit.USAGE, "InvalidTime", f"{option}: {hours:g} hours is no time; give more than 0")
     return 3600.0 * hours

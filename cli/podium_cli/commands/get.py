@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if arguments.what == "gpus":
         return carry_out(_gpus(Session.of(arguments)))
     if not arguments.job:
-        raise CliError(Exit.USAGE, "JobNotNamed", "podium get trials JOB: name the job")
+        raise CliError(Exit.USAGE, "JobNameRequired", "podium get trials JOB: name the job")
     return carry_out(_trials(Session.of(arguments), arguments.job, arguments.sort_by))
 
 

@@ -84,12 +84,12 @@ def _makespan(arguments: argparse.Namespace) -> Exit:
     output: str = arguments.output
     if output not in ("table", "json") and not output.endswith(".html"):
         message = f"--output: {output} is none of table, json, FILE.html; give one of them"
-        raise CliError(Exit.USAGE, "BadOutput", message)
+        raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.method == ALL and output.endswith(".html"):
         message = "--output: a page shows one schedule; name one --method, or take table or json"
-        raise CliError(Exit.USAGE, "BadOutput", message)
+        raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.seed < 0:
-        raise CliError(Exit.USAGE, "BadSeed", f"--seed: {arguments.seed} is no seed; give 0 or more")
+        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: {arguments.seed} is no seed; give 0 or more")
     registry = _registry()
     from podium_optimisers.makespan import tasks_csv
     from podium_optimisers.makespan.instance import MakespanError
@@ -134,4 +134,4 @@ def _text(path: Path) -> str:
         message = f"{path}: {error.strerror}; name a CSV file with the columns name, cpu, gpu"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", message) from error
     except UnicodeDecodeError as error:
-        raise CliError(Exit.FAILED, "BadTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error
+        raise CliError(Exit.FAILED, "InvalidTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error

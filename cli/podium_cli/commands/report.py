@@ -79,7 +79,7 @@ def picture(arguments: argparse.Namespace) -> JobPicture:
         payloads = read_folder(arguments.from_files)
         return picture_of(payloads, arguments.job, arguments.namespace, saved_at(payloads))
     if not arguments.job:
-        raise CliError(Exit.USAGE, "JobNotNamed", "name a job, or give --from-files or --sample")
+        raise CliError(Exit.USAGE, "JobNameRequired", "name a job, or give --from-files or --sample")
     return carry_out(_from_cluster(Session.of(arguments), arguments.job))
 
 

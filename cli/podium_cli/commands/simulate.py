@@ -165,7 +165,7 @@ def _needs_no_system(arguments: argparse.Namespace) -> None:
         if given is not None and given is not False:
             option = "--" + name.replace("_", "-")
             text = f"{option}: needs --system (or --report): only the simulated system has it; add --system, or leave"
-            raise CliError(Exit.USAGE, "NeedsSystem", f"{text} {option} out")
+            raise CliError(Exit.USAGE, "SystemRequired", f"{text} {option} out")
 
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
@@ -198,10 +198,10 @@ def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Pl
         raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {most} at most, or more GPUs")
     if arguments.telemetry is not None and not 0.0 <= arguments.telemetry <= 3600.0:
         text = f"--telemetry: {arguments.telemetry:g} seconds is no time between two reports; give 0 to 3600"
-        raise CliError(Exit.USAGE, "BadTime", text)
+        raise CliError(Exit.USAGE, "InvalidTime", text)
     if arguments.telemetry is not None and 0.0 < arguments.telemetry < SOONEST:
         text = f"--telemetry: {arguments.telemetry:g} seconds is too short a time between two reports"
-        raise CliError(Exit.USAGE, "BadTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
+        raise CliError(Exit.USAGE, "InvalidTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, shares, memory or 0)
     return system_contest.Place(
@@ -219,14 +219,14 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         told = "" if name == CARRIES else ", or both of --suspend and --resume"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text}{told}")
+        raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}{told}")
     return replace(methods.method(name, memory, out, back, arguments.switch), saves=arguments.saves)
 
 
 def check_resume(method: str, resume: float | None) -> None:
     if method == SAVES_ITSELF and resume is not None:
         text = f"--resume: {resume:g} is without effect where a trial goes on in a new pod ({method})"
-        raise CliError(Exit.USAGE, "NoResume", f"{text}; give --load, the seconds until its first step there")
+        raise CliError(Exit.USAGE, "ResumeUnused", f"{text}; give --load, the seconds until its first step there")
 
 
 def _of_a_trial(arguments: argparse.Namespace) -> int | None:
@@ -235,11 +235,11 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     found, most = _bytes("--memory", size), _bytes("--gpu-memory", room)
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
-        raise CliError(Exit.USAGE, "OneSize", text)
+        raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
     if found is not None and most is None and methods.keeps_memory(arguments.method or "freeze"):
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
-        raise CliError(Exit.USAGE, "OneSize", text)
+        raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
     if found is not None and most is not None and found > most:
         text = f"--memory: a trial needs {size} and a GPU has {room} (--gpu-memory); give a GPU that holds one"
         raise CliError(Exit.USAGE, "TooLarge", text)
@@ -252,9 +252,9 @@ def _bytes(option: str, size: str | None) -> int | None:
     try:
         found = to_bytes(size)
     except ValueError as error:
-        raise CliError(Exit.USAGE, "BadSize", f"{option}: {error}") from error
+        raise CliError(Exit.USAGE, "InvalidSize", f"{option}: {error}") from error
     if not found:
-        raise CliError(Exit.USAGE, "BadSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
+        raise CliError(Exit.USAGE, "InvalidSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
     return found
 
 
@@ -270,7 +270,7 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         seconds = getattr(arguments, name, None)
         if seconds is not None and not 0.0 <= seconds <= 3600.0:
             text = f"--{name}: {seconds:g} seconds is no cost; give 0 to 3600"
-            raise CliError(Exit.USAGE, "BadCost", text)
+            raise CliError(Exit.USAGE, "InvalidCost", text)
     out, back = (arguments.switch if one is None else one for one in (arguments.suspend, arguments.resume))
     return Machine(arguments.gpus, Costs(out, back))
 
@@ -290,7 +290,7 @@ def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
     target: float | None = arguments.target
     if target is not None and not math.isfinite(target):
         text = f"--target: {target:g} is no value that a trial could reach; give a finite number, or leave it out"
-        raise CliError(Exit.USAGE, "BadTarget", text)
+        raise CliError(Exit.USAGE, "InvalidTarget", text)
     found = recordings(arguments)
     if target is None:
         return found

@@ -26,15 +26,15 @@ _S = LeaseState
 EDGES: Mapping[tuple[LeaseState, LeaseState], tuple[str, ...]] = MappingProxyType(
     {
         (_S.ASKED, _S.STARTING): ("Bound",),
-        (_S.ASKED, _S.HELD): ("SeenLate",),
-        (_S.ASKED, _S.LEAVING): ("SeenLate",),
-        (_S.ASKED, _S.ENDED): ("Withdrawn", "SeenLate"),
-        (_S.STARTING, _S.HELD): ("DeviceKnown",),
-        (_S.STARTING, _S.LEAVING): ("Preempted", "GivenBack"),
-        (_S.STARTING, _S.ENDED): ("Refused", "SeenLate"),  # by the kubelet, as any pod may be
-        (_S.HELD, _S.LEAVING): ("Preempted", "GivenBack"),
-        (_S.HELD, _S.ENDED): ("NodeLost", "SeenLate"),
-        (_S.LEAVING, _S.ENDED): ("Evacuated", "GraceOver"),
+        (_S.ASKED, _S.HELD): ("ObservedLate",),
+        (_S.ASKED, _S.LEAVING): ("ObservedLate",),
+        (_S.ASKED, _S.ENDED): ("Withdrawn", "ObservedLate"),
+        (_S.STARTING, _S.HELD): ("DeviceAssigned",),
+        (_S.STARTING, _S.LEAVING): ("Preempted", "Returned"),
+        (_S.STARTING, _S.ENDED): ("Refused", "ObservedLate"),  # by the kubelet, as any pod may be
+        (_S.HELD, _S.LEAVING): ("Preempted", "Returned"),
+        (_S.HELD, _S.ENDED): ("NodeLost", "ObservedLate"),
+        (_S.LEAVING, _S.ENDED): ("Evacuated", "GracePeriodExpired"),
     }
 )
 

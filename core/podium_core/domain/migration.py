@@ -31,13 +31,13 @@ class CarryPhase(StrEnum):
 # it may get no turn: what it computed after the checkpoint would be computed again
 HELD: frozenset[CarryPhase] = frozenset({CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED})
 OPEN: frozenset[CarryPhase] = HELD | {CarryPhase.POD_CREATED}
-NO_TROUBLE = frozenset({"TrialEnded", "DrainUndone"})  # codes: it need not be carried any more
+NO_TROUBLE = frozenset({"TrialEnded", "DrainCancelled"})  # codes: it need not be carried any more
 # codes of what passes: it is asked again while its node drains, once its agent has surely seen the end of this ask
-PASSING = frozenset({"DrainUndone", "TargetFull", "TargetGone"})
+PASSING = frozenset({"DrainCancelled", "TargetFull", "TargetUnavailable"})
 REST_SECONDS = 5.0
 LEVELS_AGAIN_SECONDS = 600.0  # after which one that fell back is carried again to level the GPUs
 DRAINED_SECONDS = 1800.0  # for which an image, all that is left of the trial, waits for a node that drains
-DRAINS = "TargetDrains"  # code of `Pushed` while it does so: the phase is then as old as that
+TARGET_DRAINING = "TargetDraining"  # code of `Pushed` while it does so: the phase is then as old as that
 UNDONE = "Its node takes trials again: it goes on there."
 
 
@@ -95,7 +95,7 @@ def _drains(facts: CarryFacts) -> Moved | None:
     """The time for which it waits begins as its target drains, however long the image has been there."""
     if facts.takes is not facts.waits:
         return None
-    told = () if facts.takes else (DRAINS, "Its image waits for that node to take trials again.")
+    told = () if facts.takes else (TARGET_DRAINING, "Its image waits for that node to take trials again.")
     return Moved(CarryPhase.IMAGE_PUSHED, *told)
 
 
@@ -110,16 +110,16 @@ def _broken(facts: CarryFacts) -> Moved | None:
 
 
 _OVER = _back("TrialEnded", "The trial ended meanwhile.", lambda f: f.over)
-_STAYS = _back("DrainUndone", UNDONE, lambda f: f.old_pod and not f.draining)
-_GONE = _back("PodGone", "Its pod went before its image was made.", lambda f: not f.old_pod)
+_STAYS = _back("DrainCancelled", UNDONE, lambda f: f.old_pod and not f.draining)
+_GONE = _back("PodDeleted", "Its pod went before its image was made.", lambda f: not f.old_pod)
 _SILENT = _back(
-    "NoAnswer",
+    "AgentTimeout",
     f"Its agent made no image within {ASKED_SECONDS:g} s: see the agent's log.",
     lambda f: f.age >= ASKED_SECONDS,
 )
 # with its old pod gone all that it did is in the image, which waits: for a drain to be undone, or for a share
 _NO_TARGET = _back(
-    "TargetGone",
+    "TargetUnavailable",
     "The node that it was to go to takes no trials any more.",
     lambda f: not f.takes and (f.old_pod or not f.target or (f.waits and f.age >= DRAINED_SECONDS)),
 )

@@ -15,7 +15,7 @@ from podium_core.domain.gpu_memory import EXCEEDED, out_of_memory
 from podium_core.domain.phase import FINAL, LIVE, REQUEUES, TrialPhase, check
 
 Gate = Literal["None", "Waiting", "Running", "Done"]
-EndKind = Literal["Succeeded", "OwnFailure", "Disrupted", "StillThere"]
+EndKind = Literal["Succeeded", "TrialFailure", "Disrupted", "NotEnded"]
 
 # pod.status.reason of pods that the cluster ended or refused; kubelet admission also says OutOf<resource>
 _DISRUPTIONS = frozenset(
@@ -120,10 +120,12 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd("Succeeded", "Completed", "The trial's process ended with exit code 0.")
     if pod.phase != "Failed":
         # still at work, or its node is silent (Unknown), or on its way out: not over before the kubelet says so
-        return PodEnd("StillThere", "", "")
+        return PodEnd("NotEnded", "", "")
     if pod.reason == "Evicted" and "exceed" in pod.message:
         # of its own limits; where the node is low on something, the kubelet's words are others
-        return PodEnd("OwnFailure", "StorageExceeded", f"{pod.message} Raise the limit in the template, or write less.")
+        return PodEnd(
+            "TrialFailure", "StorageExceeded", f"{pod.message} Raise the limit in the template, or write less."
+        )
     if pod.disruption:
         return PodEnd(
             "Disrupted", "PodDisrupted", f"The cluster took the pod away ({pod.disruption}). {pod.message}".strip()
@@ -137,31 +139,31 @@ def classify_end(pod: PodFacts, *, complete: bool = False) -> PodEnd:
         return PodEnd("Disrupted", "PodDisrupted", "The node lost sight of the container, its exit code is unknown.")
     if pod.carried and pod.exit_reason in _NEVER_STARTED:
         return PodEnd(
-            "Disrupted", "CarryFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
+            "Disrupted", "MigrationFailed", f"The trial's image could not be restored. {pod.exit_message}".strip()
         )
     who = f"The init container {pod.failed_init}" if pod.failed_init else "The trial's process"
     if pod.exit_reason == "OOMKilled":
         text = f"{who} used more memory than resources.limits.memory allows; raise it in the template."
-        return PodEnd("OwnFailure", "OOMKilled", text)
+        return PodEnd("TrialFailure", "OOMKilled", text)
     if pod.reason == "DeadlineExceeded":
         return PodEnd(
-            "OwnFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
+            "TrialFailure", "DeadlineExceeded", "The pod's activeDeadlineSeconds passed; remove it from the template."
         )
     text = out_of_memory(pod.exit_message)
     if text and pod.exit_code:
         text = f"{who} asked for more GPU memory than there was: {text!r}."
-        return PodEnd("OwnFailure", EXCEEDED, text)
+        return PodEnd("TrialFailure", EXCEEDED, text)
     if pod.exit_code is None:
         said = pod.reason or pod.message or "no reason"
         return PodEnd("Disrupted", "PodDisrupted", f"The pod failed before its process gave an exit code ({said}).")
-    return PodEnd("OwnFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
+    return PodEnd("TrialFailure", "ProcessFailed", f"{who} ended with exit code {pod.exit_code}.")
 
 
 def vanished(reason: str, taken: str) -> PodEnd:
     """The end of a pod that was gone before anybody saw it end, as those often are that Podium told to go. `reason`:
     stored with the trial's phase; `taken`: by whom, as the cluster said while the pod was there, empty: nobody.
     """
-    code = reason if reason in REQUEUES else "PodDisrupted" if taken else "PodGone"
+    code = reason if reason in REQUEUES else "PodDisrupted" if taken else "PodDeleted"
     how = f"The cluster took the pod away ({taken})" if code == "PodDisrupted" else "The pod was deleted"
     return PodEnd("Disrupted", code, f"{how}; a new one will go on.")
 
@@ -177,7 +179,7 @@ def derive_phase(facts: TrialFacts) -> Observed:
         return Observed(TrialPhase.SUCCEEDED, end.reason, end.message)
     if end.kind == "Disrupted":
         return Observed(TrialPhase.REQUEUED, end.reason, f"{end.message} This does not count as a failure.")
-    if end.kind == "OwnFailure":
+    if end.kind == "TrialFailure":
         return _failed(facts, end)
     return _alive(facts, facts.pod)
 
@@ -197,7 +199,7 @@ def _without_pod(facts: TrialFacts) -> Observed:
     if facts.current is TrialPhase.REQUEUED:
         return Observed(TrialPhase.REQUEUED, "WaitingForPod", "The trial waits for a new pod.")
     return Observed(
-        TrialPhase.PENDING, "WaitingForShare", "The trial has no pod yet: it waits for a free share of a GPU."
+        TrialPhase.PENDING, "WaitingForSlot", "The trial has no pod yet: it waits for a free share of a GPU."
     )
 
 
@@ -222,9 +224,9 @@ def _failed(facts: TrialFacts, end: PodEnd) -> Observed:
 
 _LET_IN = (TrialPhase.RUNNING, "Started", "The gate is open: the trial is starting.")
 _AGENT_WORDS: dict[str, tuple[TrialPhase, str, str]] = {
-    "Suspending": (TrialPhase.SUSPENDING, "TurnOver", "The agent is suspending the trial."),
-    "Suspended": (TrialPhase.SUSPENDED, "TurnOver", "The trial is suspended and keeps its progress."),
-    "Resuming": (TrialPhase.RESUMING, "TurnCame", "The agent is resuming the trial."),
+    "Suspending": (TrialPhase.SUSPENDING, "TimeSliceEnded", "The agent is suspending the trial."),
+    "Suspended": (TrialPhase.SUSPENDED, "TimeSliceEnded", "The trial is suspended and keeps its progress."),
+    "Resuming": (TrialPhase.RESUMING, "TimeSliceStarted", "The agent is resuming the trial."),
     "Running": (TrialPhase.RUNNING, "Started", "The trial trains on its GPU."),
     "Starting": _LET_IN,
 }
@@ -251,7 +253,7 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
         if facts.current in (TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING):
             # a frozen pod says Running too: without the agent's word the last known phase stands
             return Observed(
-                facts.current, "AgentSilent", "The node's agent says nothing new; the last known phase stands."
+                facts.current, "AgentUnresponsive", "The node's agent says nothing new; the last known phase stands."
             )
         return Observed(TrialPhase.RUNNING, "Started", "The trial's process runs.")
     goes_on = facts.current in (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.SUSPENDED, TrialPhase.RESUMING)
@@ -264,14 +266,16 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> Observed:
     if pod.gate == "Running" and pod.short:
         return _short(TrialPhase.GATED, pod)
     if pod.gate == "Running":
-        return Observed(TrialPhase.GATED, "WaitingForTurn", "The trial has a share and waits at the gate for its turn.")
+        return Observed(
+            TrialPhase.GATED, "WaitingForTimeSlice", "The trial has a share and waits at the gate for its turn."
+        )
     # there is no way back from Gated: the phase stands, with what the pod says now
     return _not_starting(TrialPhase.GATED if facts.current is TrialPhase.GATED else TrialPhase.PENDING, pod)
 
 
 def _short(phase: TrialPhase, pod: PodFacts) -> Observed:
     text = f"{pod.short[0].upper()}{pod.short[1:]}. Others may work meanwhile."
-    return Observed(phase, "NoMemory", text, trouble=True)
+    return Observed(phase, "InsufficientGPUMemory", text, trouble=True)
 
 
 def _not_starting(phase: TrialPhase, pod: PodFacts) -> Observed:

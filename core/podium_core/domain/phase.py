@@ -2,7 +2,7 @@
 
 The operator sets phases (through `observe.next_phase`), everyone else only reads them. What the operator sees are
 samples: it may have been away while a trial went through several phases, so the table also holds the edges that
-skip phases (reason `SeenLate`).
+skip phases (reason `ObservedLate`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from podium_core.domain.gpu_memory import EXCEEDED
-from podium_core.domain.rebalancing import LEVELLING
+from podium_core.domain.rebalancing import REBALANCING
 
 
 class TrialPhase(StrEnum):
@@ -39,7 +39,7 @@ _P = TrialPhase
 FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KILLED, _P.FAILED})
 LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
 
-_LATE = ("SeenLate",)
+_LATE = ("ObservedLate",)
 _OWN = ("ProcessFailed", "OOMKilled", EXCEEDED, "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
 _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
     _P.SUCCEEDED: ("Completed", "TargetReached"),
@@ -47,7 +47,7 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
         "StoppedByUser",
         "StoppedByPolicy",
         "PolicyDone",
-        "PlaceNeeded",
+        "SlotNeeded",
         "TargetReachedByRival",
         "BudgetSpent",
         "DeadlinePassed",
@@ -57,10 +57,18 @@ _ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
 }
 # why Podium itself takes a pod away whose trial goes on in another one
 REQUEUES = (
-    *("NodeDraining", "GpuUnhealthy", "LeaseEnded", "MakesRoom", "GivesPlace", "SuspendedByUser", "CarryFailed"),
-    LEVELLING,
+    *(
+        "NodeDraining",
+        "GPUUnhealthy",
+        "ReservationEnded",
+        "Preempted",
+        "SlotReclaimed",
+        "SuspendedByUser",
+        "MigrationFailed",
+    ),
+    REBALANCING,
 )
-_LOST = ("PodDisrupted", "PodGone", "PodRejected", *_OWN, *REQUEUES)
+_LOST = ("PodDisrupted", "PodDeleted", "PodRejected", *_OWN, *REQUEUES)
 
 
 def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase, tuple[str, ...]]:
@@ -71,8 +79,8 @@ def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase
 _TABLE: Mapping[TrialPhase, Mapping[TrialPhase, tuple[str, ...]]] = {
     _P.PENDING: _with_ends(
         {
-            _P.GATED: ("WaitingForTurn",),
-            _P.RUNNING: ("Started", "SeenLate"),
+            _P.GATED: ("WaitingForTimeSlice",),
+            _P.RUNNING: ("Started", "ObservedLate"),
             _P.SUSPENDING: _LATE,
             _P.SUSPENDED: _LATE,
             _P.RESUMING: _LATE,
@@ -90,32 +98,32 @@ _TABLE: Mapping[TrialPhase, Mapping[TrialPhase, tuple[str, ...]]] = {
     ),
     _P.RUNNING: _with_ends(
         {
-            _P.SUSPENDING: ("TurnOver",),
-            _P.SUSPENDED: ("TurnOver", "SeenLate"),
+            _P.SUSPENDING: ("TimeSliceEnded",),
+            _P.SUSPENDED: ("TimeSliceEnded", "ObservedLate"),
             _P.RESUMING: _LATE,
             _P.REQUEUED: _LOST,
         }
     ),
     _P.SUSPENDING: _with_ends(
         {
-            _P.SUSPENDED: ("TurnOver",),
-            _P.RUNNING: ("SuspensionUndone", "SeenLate"),
+            _P.SUSPENDED: ("TimeSliceEnded",),
+            _P.RUNNING: ("SuspensionReverted", "ObservedLate"),
             _P.RESUMING: _LATE,
             _P.REQUEUED: _LOST,
         }
     ),
     _P.SUSPENDED: _with_ends(
         {
-            _P.RESUMING: ("TurnCame",),
-            _P.RUNNING: ("TurnCame", "SeenLate"),
+            _P.RESUMING: ("TimeSliceStarted",),
+            _P.RUNNING: ("TimeSliceStarted", "ObservedLate"),
             _P.SUSPENDING: _LATE,
             _P.REQUEUED: _LOST,
         }
     ),
     _P.RESUMING: _with_ends(
         {
-            _P.RUNNING: ("TurnCame",),
-            _P.SUSPENDED: ("ResumptionUndone", "SeenLate"),
+            _P.RUNNING: ("TimeSliceStarted",),
+            _P.SUSPENDED: ("ResumptionReverted", "ObservedLate"),
             _P.SUSPENDING: _LATE,
             _P.REQUEUED: _LOST,
         }
@@ -123,8 +131,8 @@ _TABLE: Mapping[TrialPhase, Mapping[TrialPhase, tuple[str, ...]]] = {
     _P.REQUEUED: _with_ends(
         {
             _P.PENDING: ("PodCreated",),
-            _P.GATED: ("WaitingForTurn", "SeenLate"),
-            _P.RUNNING: ("Started", "SeenLate"),
+            _P.GATED: ("WaitingForTimeSlice", "ObservedLate"),
+            _P.RUNNING: ("Started", "ObservedLate"),
             _P.SUSPENDING: _LATE,
             _P.SUSPENDED: _LATE,
             _P.RESUMING: _LATE,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEVELLING = "Levelling"  # reason of the requeue, and of the carrying
+REBALANCING = "Rebalancing"  # reason of the requeue, and of the carrying
 MARGIN = 2  # trials by which the GPUs that it leaves have more, each of them: a smaller step would only swap the two
 WORTH = 5.0  # training that is left, in moves: what a move gains is a part of that, and estimated
 MOST_DOUBLINGS = 10

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEAVES = "TrialLeaves"  # reason of the Event
+WILL_LOSE_WORK = "WorkAtRisk"  # reason of the Event
 
 
 @dataclass(frozen=True, slots=True)

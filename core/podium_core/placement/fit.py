@@ -13,7 +13,7 @@ from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
 # Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.
-FULL = frozenset({"MemoryReserved", "NoFreeShare"})  # codes
+FULL = frozenset({"GPUMemoryReserved", "NoFreeSlot"})  # codes
 
 
 def refuse(need: PodNeed, node: NodeView, now: float, stale_after: float = STALE_AFTER) -> Refusal | None:
@@ -31,7 +31,7 @@ def refuse_believed(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | Non
     if not node.gpus and node.reported_at is None:
         return None  # its agent has not spoken yet: the scheduler's own resource check stands
     if len(node.gpus) < need.gpus:
-        return Refusal("TooFewGpus", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
+        return Refusal("TooFewGPUs", f"{len(node.gpus)} GPUs are there; {need.gpus} needed.")
     left = node.gpus
     for code, text, test in _checks(need, fresh):
         kept = tuple([gpu for gpu in left if test(gpu)])
@@ -54,18 +54,20 @@ def _checks(need: PodNeed, fresh: bool) -> list[tuple[str, str, Callable[[GpuRea
     checks: list[tuple[str, str, Callable[[GpuReading], bool]]] = []
     if need.products:
         names = ", ".join(need.products)
-        checks.append(("WrongProduct", f"are of a wanted product ({names})", lambda g: g.product in need.products))
+        checks.append(
+            ("GPUProductMismatch", f"are of a wanted product ({names})", lambda g: g.product in need.products)
+        )
     if fresh:
         checks.append(("Unhealthy", "fit and are not unhealthy", lambda g: g.health != "Unhealthy"))
     if fresh and need.gpus > 1 and not need.exclusive:
-        checks.append(("NoFreeShare", "fit and have a free share", lambda g: g.trials < g.shares))
+        checks.append(("NoFreeSlot", "fit and have a free share", lambda g: g.trials < g.shares))
     if need.memory is not None:
         size = _bytes(need.memory)
-        checks.append(("TooLittleMemory", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
+        checks.append(("GPUTooSmall", f"have {size} of memory at all", lambda g: _holds(g, need.memory or 0)))
         if fresh:
             checks.append(
                 (
-                    "MemoryReserved",
+                    "GPUMemoryReserved",
                     f"have {size} beside what their trials declared",
                     lambda g: _holds(g, (need.memory or 0) + need.beside(g)),
                 )

@@ -21,17 +21,17 @@ MOST_GPUS = 10**6
 MOST_DIGITS = 18  # of a number of bytes
 
 
-class BadPodError(ValueError):
+class InvalidPodError(ValueError):
     """The pod says something that cannot be read: it can be placed nowhere, and its user is told why."""
 
-    code = "BadPod"
+    code = "InvalidPod"
 
 
 def need_of(pod: Pod) -> PodNeed:
-    """GPUs as the scheduler counts them. Raises BadPodError."""
+    """GPUs as the scheduler counts them. Raises InvalidPodError."""
     shared, whole = _gpus(pod)
     if shared and whole:
-        raise BadPodError(
+        raise InvalidPodError(
             f"it requests {GPU_RESOURCE}={shared} and {EXCLUSIVE_RESOURCE}={whole}: one of them at a time"
         )
     products = pod.metadata.annotations.get(PRODUCTS_ANNOTATION, "")
@@ -86,16 +86,16 @@ def _gpus(pod: Pod) -> tuple[int, int]:
     try:
         requests = requests_of(pod.spec)
     except ValueError as error:
-        raise BadPodError(str(error)) from None
+        raise InvalidPodError(str(error)) from None
     return _whole(requests, GPU_RESOURCE), _whole(requests, EXCLUSIVE_RESOURCE)
 
 
 def _whole(requests: Mapping[str, int], resource: str) -> int:
     count, rest = divmod(requests.get(resource, 0), 1000)
     if count > MOST_GPUS:
-        raise BadPodError(f"it requests more than {MOST_GPUS} of {resource}")
+        raise InvalidPodError(f"it requests more than {MOST_GPUS} of {resource}")
     if rest:
-        raise BadPodError(f"it requests {resource}={count}.{rest:03}: a whole number is needed")
+        raise InvalidPodError(f"it requests {resource}={count}.{rest:03}: a whole number is needed")
     return count
 
 
@@ -104,7 +104,7 @@ def _memory(pod: Pod) -> int | None:
     if not text:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > MOST_DIGITS:
-        raise BadPodError(
+        raise InvalidPodError(
             f"annotation {MEMORY_ANNOTATION}={text!r} (or variable {MEMORY_VARIABLE}) is no number of bytes below 1e"
             f"{MOST_DIGITS}"
         )

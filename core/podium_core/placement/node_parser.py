@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from podium_core.placement.affinity import AffinityTerm, terms_toward_others
 from podium_core.placement.gpu_choice import charge
-from podium_core.placement.needs import TRIAL_LABEL, BadPodError, need_of, place_matters
+from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of, place_matters
 from podium_core.placement.requests import requests_of
 from podium_core.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium_core.schema.gpunode import GPUNode, GpuStatus
@@ -69,7 +69,7 @@ def placed(pod: Pod, need: PodNeed | None = None) -> PlacedPod:
     exchangeable = not place_matters(pod)
     try:
         need, requests = need or need_of(pod), requests_of(pod.spec)
-    except BadPodError:  # it is on its node all the same, with whatever the scheduler counted
+    except InvalidPodError:  # it is on its node all the same, with whatever the scheduler counted
         need, requests, exchangeable = PodNeed(gpus=1), {}, False
     trial = meta.labels.get(TRIAL_LABEL)
     return PlacedPod(

@@ -135,7 +135,7 @@ def _victims(
         return min(options, key=_worth)
     if foreign:
         return Refusal(
-            "ForeignVictim",
+            "VictimNotPreemptible",
             f"{len(foreign)} of {len(proposal.victims)} victims are no trials of lower "
             "priority, and no such trials leave as much room.",
         )

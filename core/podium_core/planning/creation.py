@@ -53,7 +53,7 @@ def create(
             reason = (
                 ("JobSuspended", "The job is suspended.")
                 if job.suspended
-                else ("JobNotOpen", "The job starts nothing.")
+                else ("JobNotActive", "The job starts nothing.")
             )
             waiting.update({t.key: reason for t in without})
             continue
@@ -92,7 +92,7 @@ def _pod(trial: TrialView, allotment: Allotment) -> CreatePod:
     again = trial.phase is TrialPhase.REQUEUED
     attempt = trial.attempt + 1 if again else trial.attempt
     text = f"Attempt {attempt}: a share is free; the job may have {allotment.pods} pods."
-    return CreatePod(trial.key, attempt, "Requeued" if again else "ShareFree", text)
+    return CreatePod(trial.key, attempt, "Requeued" if again else "SlotAvailable", text)
 
 
 def _room_to_learn(
@@ -155,4 +155,6 @@ def _trials(
     text = (
         f"{len(live)} of at most {bound} trials at a time are unfinished, {len(mine)} of {job.max_trials} are created."
     )
-    return [CreateTrial(job.key, number, "RoomForTrial", text) for number, _ in zip(numbers, range(room), strict=False)]
+    return [
+        CreateTrial(job.key, number, "CapacityAvailable", text) for number, _ in zip(numbers, range(room), strict=False)
+    ]

@@ -90,7 +90,7 @@ def release(
         elif placed:
             last = max(placed, key=lambda s: s.ranked.rank)
             text = "Its policy lets it wait and ranks it last of those: another trial needs its place."
-            actions += ending(last.trial, STOPPED, "PlaceNeeded", text)
+            actions += ending(last.trial, STOPPED, "SlotNeeded", text)
     return Released(tuple(actions), min(wakes, default=None))
 
 

@@ -105,7 +105,7 @@ def plan_leases(
         if demand is None:
             # pods of a search that has just ended save and end on the GPU, not beside its next user
             over = [lease for lease in mine if not lease.in_use]
-            actions += [GiveBack(lease, "NoSearch", "No search is left that uses it.") for lease in over]
+            actions += [GiveBack(lease, "NoActiveJob", "No search is left that uses it.") for lease in over]
             continue
         wanted = min(demand.gpus, demand.most)
         if len(mine) < wanted:
@@ -132,7 +132,7 @@ def _ask(
     free = (name for number in count() if (name := _name(pool, number)) not in names)
     for _ in range(missing):
         message = f"{wanted} GPUs can be used now; {missing} of them are neither held nor asked for."
-        actions.append(Ask(pool, next(free), "TrialsWait", message))
+        actions.append(Ask(pool, next(free), "TrialsWaiting", message))
 
 
 def _name(pool: Pool, number: int) -> str:
@@ -157,7 +157,7 @@ def _return(
         over_limit = place < len(mine) - most
         since = now if lease.unneeded_since is None else lease.unneeded_since
         if over_limit:
-            actions.append(GiveBack(lease, "OverLimit", f"{len(mine)} GPUs are held, {most} are allowed."))
+            actions.append(GiveBack(lease, "LimitExceeded", f"{len(mine)} GPUs are held, {most} are allowed."))
         elif lease.state is not LeaseState.HELD:
             actions.append(GiveBack(lease, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
         elif now - since >= LINGER:

@@ -129,8 +129,10 @@ def _leaving(snapshot: Snapshot, plan: Plan) -> list[str]:
         if trial.pod is None or trial.leaving or trial.phase in FINAL or trial.key in over:
             found.append(f"{name} has no pod that could be taken away")
         # a pod that its trial was carried to and that cannot go on holds nothing
-        holds_work = action.reason != "CarryFailed" and begun(trial.phase, carried=trial.carried)
-        if holds_work and not jobs[trial.job].saves and action.reason != "LeaseEnded":  # on what is another's GPU now
+        holds_work = action.reason != "MigrationFailed" and begun(trial.phase, carried=trial.carried)
+        if (
+            holds_work and not jobs[trial.job].saves and action.reason != "ReservationEnded"
+        ):  # on what is another's GPU now
             found.append(f"{name} would lose what it did: its job does not save")
         if holds_work:
             found += [f"GPU {uuid}: {name} cannot save beside another that goes" for uuid in trial.gpus if going[uuid]]

@@ -46,12 +46,12 @@ def carry(snapshot: Snapshot, standings: Mapping[TrialKey, Standing]) -> Carried
         if trial.carrying is CarryPhase.IMAGE_PUSHED and leaves(trial):
             if trial.key not in found.broken:  # else it falls back, and goes on where it is
                 text = "Its image is in the registry: it goes on from there."
-                told.append(CreatePod(trial.key, trial.attempt + 1, "Carried", text))
+                told.append(CreatePod(trial.key, trial.attempt + 1, "Migrated", text))
         elif trial.leaving:
             continue
         elif trial.carrying is CarryPhase.FAILED and trial.carried:
             text = "The pod that it was carried to does not go on: a new one begins from its save, or anew."
-            told.append(Requeue(trial.key, "CarryFailed", text))
+            told.append(Requeue(trial.key, "MigrationFailed", text))
         elif trial.carrying is None and trial.node not in busy and _wanted(standing.job, trial, gpus):
             shares = _target(standing.job, trial, gpus, promised, coming)
             if shares:

@@ -77,15 +77,18 @@ def _off_gpu(standing: Standing, waiting: Mapping[TrialKey, tuple[str, str]], lo
 def _why_off(standing: Standing, lost: Collection[str]) -> tuple[str, str]:
     trial = standing.trial
     if trial.leaving:
-        return "PodLeaving", "Its pod has been told to go; another one goes on."
+        return "PodTerminating", "Its pod has been told to go; another one goes on."
     if standing.job.suspended:
         return "JobSuspended", "The job is suspended: its pods stay and hold no GPU."
     if leaves(trial):
-        return "CarriedAway", "It is being carried to another node: its memory becomes an image, from which it goes on."
+        return (
+            "MigrationInProgress",
+            "It is being carried to another node: its memory becomes an image, from which it goes on.",
+        )
     if trial.suspend:
         return "TrialSuspended", "spec.suspend is set: the trial stays off the GPU."
     if any(uuid in lost for uuid in trial.gpus):
-        return "LeaseEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
+        return "ReservationEnded", "Podium's lease of its GPU has ended: it goes on when the GPU is leased again."
     if standing.waits:
-        return "PolicyWaits", "It takes no GPU until its policy wants it again."
-    return "NoGpuYet", "Its pod has no share of a GPU yet."
+        return "PausedByPolicy", "It takes no GPU until its policy wants it again."
+    return "NoGPUAssigned", "Its pod has no share of a GPU yet."

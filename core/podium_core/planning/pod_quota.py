@@ -45,7 +45,10 @@ def allot(snapshot: Snapshot, closing: Closing, promised: Mapping[str, int] = _N
     while rest:
         job = min(rest, key=lambda j: (pods[j.key], j.created, j.key))
         if pods[job.key] >= wanted[job.key]:
-            bound[job.key] = ("ParallelReached", f"{pods[job.key]} trials run or wait, trials.parallel allows no more.")
+            bound[job.key] = (
+                "ParallelLimitReached",
+                f"{pods[job.key]} trials run or wait, trials.parallel allows no more.",
+            )
             rest.remove(job)
         elif stuck[job.key]:
             text = f"{stuck[job.key]} of its pods found no node or could not start for a minute; no more are made."
@@ -125,24 +128,27 @@ class _Free:
     def refusal(self, job: JobView) -> tuple[str, str]:
         usable = self._usable(job)
         if not self._gpus:
-            return "NoGpus", "No node has reported a GPU yet."
+            return "NoGPUs", "No node has reported a GPU yet."
         if not usable:
             if any(g.leased_by is not None for g in self._gpus):
                 where = job.key.namespace
-                return "NoLease", f"Podium leases no GPU for namespace {where} yet: see the job's condition Leased."
+                return (
+                    "NoReservation",
+                    f"Podium leases no GPU for namespace {where} yet: see the job's condition GPUsReserved.",
+                )
             asked = ", ".join(job.products) or "any product"
             return (
-                "NoFittingGpu",
+                "NoFittingGPU",
                 f"None of {len(self._gpus)} GPUs is healthy, stays, and fits ({asked}, {job.memory or 0} bytes).",
             )
         total = sum(g.shares for g in usable)
         if total == 0:
             text = f"None of {len(usable)} fitting GPUs has a share for trials: other pods have them all."
-            return "NoFreeShare", text
+            return "NoFreeSlot", text
         if job.gpus_per_trial > 1:
             text = f"No node has free shares of {job.gpus_per_trial} different GPUs, of {len(usable)} that fit."
-            return "NoFreeShare", text
-        return "NoFreeShare", f"All {total} shares of {len(usable)} fitting GPUs are taken or promised."
+            return "NoFreeSlot", text
+        return "NoFreeSlot", f"All {total} shares of {len(usable)} fitting GPUs are taken or promised."
 
 
 def _groups(free: Sequence[int], size: int) -> int:

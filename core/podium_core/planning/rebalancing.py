@@ -22,7 +22,7 @@ from podium_core.domain.fitting import fits
 from podium_core.domain.migration import OPEN
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
-from podium_core.domain.rebalancing import LEVELLING, MARGIN, WORTH
+from podium_core.domain.rebalancing import MARGIN, REBALANCING, WORTH
 from podium_core.domain.relocation import begun, carriable, movable
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import remaining, typical_pace
@@ -253,5 +253,5 @@ def _action(move: _Move, sentence: str) -> Requeue | Carry:
         each = f"Each of its GPUs on {trial.node} has {count(move.least, 'trial')} or more"
         text = f"{each}, those on {site.node} {site.most} at most; {sentence}."
     if move.alive:
-        return Carry(trial.key, site.node, LEVELLING, text)
-    return Requeue(trial.key, LEVELLING, text, site.node)
+        return Carry(trial.key, site.node, REBALANCING, text)
+    return Requeue(trial.key, REBALANCING, text, site.node)

@@ -94,11 +94,11 @@ def _lease_ended(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | N
         return None
     why = f"Podium's lease of GPU {lost} has ended."
     if _not_begun(trial):
-        return Requeue(trial.key, "LeaseEnded", f"{why} The trial had not begun: it begins elsewhere.")
+        return Requeue(trial.key, "ReservationEnded", f"{why} The trial had not begun: it begins elsewhere.")
     if job.freezes or not _holds(trial, gpus):
         return None
     how = "saves and goes on later" if job.saves else "cannot save either, and begins anew"
-    return Requeue(trial.key, "LeaseEnded", f"{why} The trial cannot be suspended here: it {how}.")
+    return Requeue(trial.key, "ReservationEnded", f"{why} The trial cannot be suspended here: it {how}.")
 
 
 def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wakes: list[float]) -> Requeue | None:
@@ -110,7 +110,7 @@ def _ill(snapshot: Snapshot, standing: Standing, gpus: Mapping[str, GpuView], wa
     if snapshot.now < trial.pod_since + rest:
         wakes.append(trial.pod_since + rest)
         return None
-    return Requeue(trial.key, "GpuUnhealthy", f"GPU {ill[0]} is ill: the trial goes on elsewhere.")
+    return Requeue(trial.key, "GPUUnhealthy", f"GPU {ill[0]} is ill: the trial goes on elsewhere.")
 
 
 def _elsewhere(standing: Standing, gpus: Mapping[str, GpuView]) -> Iterator[GpuView]:
@@ -130,7 +130,7 @@ def _taken(standing: Standing, gpus: Mapping[str, GpuView]) -> Requeue | None:
         if uuid in gpus and (name := gpus[uuid].exclusive) is not None:
             who = f"Pod {name}" if name else "An urgent pod"
             why = f"{who} is to have GPU {uuid} for itself."
-            return Requeue(trial.key, "MakesRoom", f"{why} The trial cannot be frozen: it saves and goes on later.")
+            return Requeue(trial.key, "Preempted", f"{why} The trial cannot be frozen: it saves and goes on later.")
     return None
 
 
@@ -142,7 +142,7 @@ def _wanted(standing: Standing, gpus: Mapping[str, GpuView], ordering: Ordering)
         return Requeue(trial.key, "SuspendedByUser", "The trial is to hold no GPU, and cannot be frozen: it saves.")
     place = ordering.place(trial.key)
     why = place.message if place is not None else "Another trial gets its GPU."
-    return Requeue(trial.key, "MakesRoom", f"{why} It cannot be frozen: it saves and goes on later.")
+    return Requeue(trial.key, "Preempted", f"{why} It cannot be frozen: it saves and goes on later.")
 
 
 def _holds(trial: TrialView, gpus: Mapping[str, GpuView]) -> bool:

@@ -170,7 +170,7 @@ class _Choice:
         if len(owner) < len(self.gpus):  # what a hand-over of several GPUs left free
             for standing in in_order:
                 if standing.trial.key not in self.claims and owner.keys().isdisjoint(self._uuids(standing)):
-                    self._claim(standing, "FreeGpu", _takes_free)
+                    self._claim(standing, "FreeGPU", _takes_free)
 
     def place(self, key: TrialKey) -> Place | None:
         standing = self.eligible.get(key)
@@ -246,9 +246,9 @@ class _Choice:
         rivals = [incumbent for incumbent in there if incumbent.standing is not standing]
         if not rivals:
             if there:
-                self._claim(standing, "KeepsGpu", _keeps)
+                self._claim(standing, "GPURetained", _keeps)
             else:
-                self._claim(standing, "FreeGpu", _takes_free)
+                self._claim(standing, "FreeGPU", _takes_free)
             return
         verdicts = [self._judge(standing, incumbent) for incumbent in rivals]
         refusal = next((verdict for verdict in verdicts if not verdict.switch), None)
@@ -291,14 +291,14 @@ class _Choice:
             self._held[winner.job.key] = self._held.get(winner.job.key, 0) + 1
             self._why.setdefault(
                 loser.standing.trial.key,
-                ("GivesWay", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),
+                ("GPUPreempted", lambda: f"gives its GPU to {winner.name} (rank {winner.ranked.rank})."),
             )
 
     def _behind(self, standing: Standing) -> tuple[str, Callable[[], str]]:
         owners = [self._owner[u] for u in self._uuids(standing) if u in self._owner]
         if not owners:
-            return "WaitsForAllGpus", lambda: "waits until all of its GPUs are free."
-        return "WaitsForTurn", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank})."
+            return "WaitingForAllGPUs", lambda: "waits until all of its GPUs are free."
+        return "WaitingForHolder", lambda: f"waits for {owners[0].name} (rank {owners[0].ranked.rank})."
 
 
 def _keeps() -> str:

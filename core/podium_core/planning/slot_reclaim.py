@@ -37,7 +37,7 @@ def turn_over(
     allotments: Mapping[JobKey, Allotment],
 ) -> Turnover:
     """`claims`: who is to hold its GPUs now. O(n log n) of jobs whose trials want more places than there are."""
-    full = {key for key, allotment in allotments.items() if allotment.reason == "NoFreeShare"}
+    full = {key for key, allotment in allotments.items() if allotment.reason == "NoFreeSlot"}
     jobs = {job.key for job in snapshot.jobs if job.key in full and job.turns_over}
     if not jobs:
         return Turnover({})
@@ -78,7 +78,7 @@ def _of_job(
             wakes.append(free_at)
             continue
         text = f"{wanted.name} (rank {wanted.ranked.rank}) is next in line and has no place: this trial"
-        told[trial.key] = Requeue(trial.key, "GivesPlace", f"{text} (rank {giver.ranked.rank}) goes on later.")
+        told[trial.key] = Requeue(trial.key, "SlotReclaimed", f"{text} (rank {giver.ranked.rank}) goes on later.")
     return told
 
 

@@ -47,7 +47,7 @@ def judge(
     """
     holder = incumbent.standing
     if not (holder.job.freezes or holder.job.saves):
-        return Verdict(False, "CannotMakeRoom", lambda: f"{holder.name} can neither be frozen nor save.")
+        return Verdict(False, "HolderNotPreemptible", lambda: f"{holder.name} can neither be frozen nor save.")
     if rival.trial.pinned != holder.trial.pinned:
         if rival.trial.pinned:
             return Verdict(True, "Pinned", lambda: f"is pinned; {holder.name} is not.")
@@ -87,12 +87,12 @@ def _between_jobs(rival: Standing, incumbent: Incumbent, costs: Costs, held: Map
     theirs, ours = held.get(holder.job.key, 0), held.get(rival.job.key, 0)
     text = f"job {holder.job.key.name} holds {theirs} GPUs, job {rival.job.key.name} holds {ours}"
     if holder.ranked.level == OVERDUE:
-        return Verdict(False, "FloorServed", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
+        return Verdict(False, "StarvationGuard", lambda: f"{holder.name} keeps the GPU until its next value; {text}.")
     due = rival.ranked.level == OVERDUE  # what it takes so its job gives back
     if theirs <= ours and not due:
-        return Verdict(False, "JobHasItsShare", lambda: f"{text}.")
+        return Verdict(False, "FairShareReached", lambda: f"{text}.")
     if incumbent.held_for < turn:
-        return Verdict(False, "MinimumRun", lambda: f"{text}; a turn between jobs lasts at least {turn:g} s.", True)
+        return Verdict(False, "MinTimeSlice", lambda: f"{text}; a turn between jobs lasts at least {turn:g} s.", True)
     if due:
         return Verdict(True, rival.ranked.reason, lambda: f"{text}; it has waited longest for its next value.")
     return Verdict(True, "FairShare", lambda: f"{text}; after {turn:g} s one changes over.")
@@ -123,7 +123,9 @@ def _within_job(rival: Standing, incumbent: Incumbent, costs: Costs, pace: Calla
     if enough and not (turn > 0.0 and gain > share(None) + hysteresis):  # what is left only makes the share smaller
         enough = gain > share(remaining(rival.job, rival.trial, pace)) + hysteresis
     if not (before or enough):
-        return Verdict(False, "GainTooSmall", lambda: f"{text()}.")
+        return Verdict(False, "InsufficientGain", lambda: f"{text()}.")
     if incumbent.held_for < turn:
-        return Verdict(False, "MinimumRun", lambda: f"{text()}, but a turn lasts at least {turn:g} s.", protected=True)
+        return Verdict(
+            False, "MinTimeSlice", lambda: f"{text()}, but a turn lasts at least {turn:g} s.", protected=True
+        )
     return Verdict(True, ours.reason, lambda: f"{text()}.")

@@ -49,7 +49,7 @@ class BestSoFar:
             if bad[row]:
                 return "Diverged", "its last value is not a finite number, all others go first."
             if early[row]:
-                return "EarlyLook", f"has shown {points[row]} of the {self.early} points that every trial may show."
+                return "WarmUp", f"has shown {points[row]} of the {self.early} points that every trial may show."
             return "BestSoFar", f"its best value, {best[row]:.4g}, beats {100 * beaten[row]:.0f} % of the pool."
 
         return Ranking(seen, np.where(levels == RANKED, beaten, 0.0), levels, say)

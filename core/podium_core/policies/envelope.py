@@ -121,12 +121,12 @@ class Envelope:
         def say(row: int) -> tuple[str, str]:
             """Coarse on purpose: a figure that moves with every cycle would be a write of every trial's status."""
             if row in late:
-                return "Overdue", "has waited longest for its next value; the floor gives it a turn."
+                return "LongestWait", "has waited longest for its next value; the floor gives it a turn."
             if levels[row] == LOOK:
-                return "FirstLook", "is looked at before it is judged."
+                return "WarmUp", "is looked at before it is judged."
             if not opened[row]:
                 return (
-                    "NotOpened",
+                    "Unstarted",
                     "is new: it counts as much as those opened before it, above all those alike, turned out.",
                 )
             share = 5 * int(20.0 * trained[row] / length)

@@ -30,7 +30,7 @@ class Fifo:
         numbers = seen.numbers
 
         def say(row: int) -> tuple[str, str]:
-            return "InOrder", f"trial {numbers[row]} in order of creation."
+            return "CreationOrder", f"trial {numbers[row]} in order of creation."
 
         # all scores alike: nobody is ever far enough ahead to take a GPU from its holder
         return Ranking(seen, np.zeros(len(seen)), 0, say)

@@ -68,7 +68,7 @@ class Hermes:
                 return "Diverged", "its last value is not a finite number, all others go first."
             if early[row]:
                 shown = f"{points[row]} of the {self.early} points that every trial may show before it is judged."
-                return "EarlyLook", f"has shown {shown}"
+                return "WarmUp", f"has shown {shown}"
             value = f"best {sign * best[row]:.4g}" if np.isfinite(best[row]) else "no value yet"
             return "Convergence", f"gained {gained[row]:.3f} of the range of all trials' values ({value})."
 

@@ -54,6 +54,6 @@ class MedianStop:
             if cut[row]:
                 text = f"its best value, {sign * best[row]:.4g}, is worse than {sign * medians[row]:.4g}, the median"
                 return "BelowMedian", f"{text} of the others' running means at the same training."
-            return "InOrder", f"trial {numbers[row]} in order of creation."
+            return "CreationOrder", f"trial {numbers[row]} in order of creation."
 
         return Ranking(seen, np.zeros(len(seen)), np.where(cut, 1, 0), say, cut, stopped)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from podium_core.domain.snapshot import Scalar
 from podium_core.policies.base import Policy
-from podium_core.policies.registry import BadSettingError, create
+from podium_core.policies.registry import InvalidSettingError, create
 
 _SETTING = re.compile(r"([A-Za-z]+)=([A-Za-z0-9.+-]+)")
 _EXACT = 2**53  # whole numbers that a float keeps
@@ -34,10 +34,10 @@ def read(text: str) -> Written:
         match = _SETTING.fullmatch(part)
         if match is None:
             cure = "write SETTING=VALUE with commas between, such as asha:eta=3,onCut=stop"
-            raise BadSettingError(f"policy.settings: {part!r} is no setting; {cure}")
+            raise InvalidSettingError(f"policy.settings: {part!r} is no setting; {cure}")
         key, value = match.groups()
         if key in settings:
-            raise BadSettingError(f"policy.settings.{key}: it is given twice; give one value")
+            raise InvalidSettingError(f"policy.settings.{key}: it is given twice; give one value")
         settings[key] = _value(value)
     return Written(name, MappingProxyType(settings))
 

@@ -68,7 +68,7 @@ class Pop:
             text = f"ends better than the best so far with probability {confidence[row]:.2f}"
             if cut[row]:
                 return "Poor", f"{text}, less than {self.poor:g}."
-            return ("Promising", f"{text}.") if promising[row] else ("TakesTurns", f"has had {rounds[row]:.0f} turns.")
+            return ("Promising", f"{text}.") if promising[row] else ("RoundRobin", f"has had {rounds[row]:.0f} turns.")
 
         return Ranking(
             seen,

@@ -26,7 +26,7 @@ from podium_core.policies.slaq import Slaq
 
 
 class PolicyError(ValueError):
-    code = "BadPolicy"
+    code = "InvalidPolicy"
 
 
 class UnknownPolicyError(PolicyError):
@@ -37,8 +37,8 @@ class UnknownSettingError(PolicyError):
     code = "UnknownPolicySetting"
 
 
-class BadSettingError(PolicyError):
-    code = "BadPolicySetting"
+class InvalidSettingError(PolicyError):
+    code = "InvalidPolicySetting"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +136,12 @@ def create(name: str, settings: Mapping[str, Scalar]) -> Policy:
             raise UnknownSettingError(text)
         parsed = setting.parse(value)
         if parsed is None:
-            raise BadSettingError(f"policy.settings.{key}: {value!r} is not {setting.wanted}")
+            raise InvalidSettingError(f"policy.settings.{key}: {value!r} is not {setting.wanted}")
         given[setting.field] = parsed
     try:
         return entry.build(**given)
     except ValueError as error:
-        raise BadSettingError(f"policy.settings.{error}") from error
+        raise InvalidSettingError(f"policy.settings.{error}") from error
 
 
 def _entry(name: str) -> _Entry:

@@ -156,7 +156,7 @@ class Halving:
 
         def say(row: int) -> tuple[str, str]:
             if between[row]:
-                return "OnItsWay", f"is on its way to rung {rung[row] + 1}."
+                return "AdvancingToRung", f"is on its way to rung {rung[row] + 1}."
             if fresh[row]:
                 return "NotStarted", "has not been trained yet."
             if promoted[row]:

@@ -57,7 +57,7 @@ class Slaq:
 
         def say(row: int) -> tuple[str, str]:
             if early[row]:
-                return "EarlyLook", f"has shown {points[row]} of the {self.early} points that every trial may show."
+                return "WarmUp", f"has shown {points[row]} of the {self.early} points that every trial may show."
             return "PredictedDrop", f"its next gain is predicted to be {drops[row]:.3f} of the largest it has shown."
 
         return Ranking(seen, np.where(early, 0.0, drops), np.where(early, LOOK, RANKED), say)

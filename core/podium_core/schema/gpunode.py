@@ -13,7 +13,7 @@ from pydantic import Field, computed_field
 
 from podium_core.schema.base import ObjectMeta, StatusModel, TrialRef
 
-NO_MEMORY = "NoMemory"  # reason of a pod's conditions: it could be the trial's turn, but its GPU memory is not free
+INSUFFICIENT_GPU_MEMORY = "InsufficientGPUMemory"  # reason of a pod's conditions
 
 
 class RunQueueEntry(StatusModel):

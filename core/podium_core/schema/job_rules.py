@@ -57,7 +57,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         lambda p: not _type(p, ParameterType.CATEGORICAL) or p.values is not None,
     ),
     Rule(
-        "NeitherRangeNorValues",
+        "RangeOrValuesRequired",
         _PARAMETER,
         "(has(self.type) && self.type in ['boolean', 'categorical']) || has(dyn(self).values) || "
         "(has(self.min) && has(self.max))",
@@ -86,7 +86,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         shows=("min", "max"),
     ),
     Rule(
-        "LogOfNothing",
+        "LogOfNonPositive",
         _PARAMETER,
         "self.scale != 'log' || !has(self.min) || self.min > 0.0",
         "parameter {name}: a log scale needs min above 0: raise min, or use scale linear",
@@ -124,7 +124,7 @@ PARAMETER_RULES: tuple[Rule, ...] = (
         shows=("step", "min", "max"),
     ),
     Rule(
-        "NotWhole",
+        "NotInteger",
         _PARAMETER,
         "!has(self.type) || self.type != 'int' || "
         "((!has(self.min) || self.min == double(int(self.min))) && "
@@ -165,7 +165,7 @@ SPEC_RULES: tuple[Rule, ...] = (
     ),
     *METRIC_RULES,
     Rule(
-        "SuspensionWithoutGpus",
+        "SuspensionWithoutGPUs",
         "spec",
         "self.gpus.perTrial > 0 || !has(self.suspension)",
         "trials without GPUs are never suspended: remove suspension, or set gpus.perTrial",
@@ -173,7 +173,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="suspension",
     ),
     Rule(
-        "WishesWithoutGpus",
+        "GPURequirementsWithoutGPUs",
         "spec.gpus",
         "self.perTrial > 0 || !(has(self.memory) || size(self.products) > 0)",
         "memory and products say what a GPU must have, but perTrial is 0: remove them, or set perTrial",
@@ -181,7 +181,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="perTrial",
     ),
     Rule(
-        "CudaCheckpointWithoutMemory",
+        "CUDACheckpointWithoutMemory",
         "spec",
         "!has(self.suspension) || !('cuda-checkpoint' in self.suspension.methods) || has(self.gpus.memory)",
         "cuda-checkpoint moves a trial's GPU memory into the memory of its pod, which must have room for it: "
@@ -210,7 +210,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="suspension.methods",
     ),
     Rule(
-        "CheckpointGoesWithPod",
+        "CheckpointNotPersistent",
         "spec",
         "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || !has(self.checkpoint) || "
         "!has(self.checkpoint.volume.emptyDir)",
@@ -224,7 +224,7 @@ SPEC_RULES: tuple[Rule, ...] = (
         at="checkpoint.volume.emptyDir",
     ),
     Rule(
-        "OneVolumeKind",
+        "VolumeSourceNotUnique",
         "spec.checkpoint.volume",
         "[has(self.claimName), has(self.hostPath), has(self.emptyDir)].filter(given, given).size() == 1",
         "give exactly one of claimName, hostPath and emptyDir",
@@ -246,7 +246,7 @@ SPEC_RULES: tuple[Rule, ...] = (
 def _probes(path: str) -> tuple[Rule, ...]:
     return tuple(
         Rule(
-            "ProbeKills",
+            "ProbeNotAllowed",
             path,
             f"!has(self.{field})",
             f"remove {field} of container {{name}}: it would kill a trial that is suspended",
@@ -263,7 +263,7 @@ def _wire(container: Container, field: str) -> Any:
 
 def _gate(path: str) -> Rule:
     return Rule(
-        "NameTaken",
+        "NameReserved",
         path,
         f"self.name != '{GATE_CONTAINER}'",
         "the name {name} is Podium's own: choose another",
@@ -308,7 +308,7 @@ TEMPLATE_RULES: tuple[Rule, ...] = (
         at="schedulerName",
     ),
     Rule(
-        "HostPid",
+        "HostPID",
         _POD,
         "!has(self.hostPID) || !self.hostPID",
         "remove hostPID: a trial may see its own processes only",
@@ -390,5 +390,10 @@ TRIAL_RULES: tuple[Rule, ...] = (
     Rule("Immutable", "spec.number", "self == oldSelf", "number cannot change: it names the trial in its job"),
 )
 NODE_RULES: tuple[Rule, ...] = (
-    Rule("EpochBack", "spec.epoch", "self >= oldSelf", "epoch only grows: read the object again and count from there"),
+    Rule(
+        "EpochDecreased",
+        "spec.epoch",
+        "self >= oldSelf",
+        "epoch only grows: read the object again and count from there",
+    ),
 )

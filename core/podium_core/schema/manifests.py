@@ -31,7 +31,7 @@ _FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n",
 class ManifestError(ValueError):
     """A file that is no YAML, or holds something else than objects."""
 
-    code = "BadManifest"
+    code = "InvalidManifest"
 
 
 def read_manifests(paths: Iterable[Path]) -> list[Manifest]:

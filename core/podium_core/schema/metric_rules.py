@@ -15,7 +15,7 @@ METRIC_RULES: tuple[Rule, ...] = (
         at="metrics.stepKey",
     ),
     Rule(
-        "FilterWithoutText",
+        "FilterRequiresText",
         "spec.metrics",
         "!has(self.filter) || self.format == 'text'",
         "filter is read with format text only, not with {format}: write format: text, or remove filter",

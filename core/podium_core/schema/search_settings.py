@@ -35,4 +35,4 @@ def setting_refusals(spec: JobSpec) -> Iterator[Refusal]:
     whole = isinstance(value, int) and not isinstance(value, bool)
     if STARTUP in known and not (whole and 1 <= int(value) <= MOST_STARTUP):
         message = f"startupTrials is {value!r}: give a whole number from 1 to {MOST_STARTUP}"
-        yield Refusal("BadSetting", f"spec.search.settings.{STARTUP}", message)
+        yield Refusal("InvalidSetting", f"spec.search.settings.{STARTUP}", message)

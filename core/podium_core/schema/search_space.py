@@ -80,7 +80,7 @@ def _values(parameter: Parameter, where: str) -> Iterator[Refusal]:
         seen.add(text)
         if not _fits(value, parameter.type):
             message = f"parameter {parameter.name} is of type {parameter.type}, but {value!r} is not: change one"
-            yield Refusal("ValueOfWrongType", where, message)
+            yield Refusal("ValueTypeMismatch", where, message)
 
 
 def _fits(value: Scalar, kind: ParameterType | None) -> bool:

@@ -49,7 +49,7 @@ def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]
     for volume in (template.spec.model_extra or {}).get("volumes") or []:
         if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
             message = f"the volume {CHECKPOINT_VOLUME} is Podium's own: use another name"
-            yield Refusal("NameTaken", "spec.template.spec.volumes", message)
+            yield Refusal("NameReserved", "spec.template.spec.volumes", message)
     if spec.checkpoint is not None:
         yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
         main = template.spec.containers[0]
@@ -70,7 +70,7 @@ def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refu
         yield from _mount(mount.mount_path, f"{where}.volumeMounts")
         if spec.checkpoint is not None and _same(mount.mount_path, spec.checkpoint.path):
             message = f"{mount.mount_path} is checkpoint.path, where Podium mounts the checkpoint: remove one of them"
-            yield Refusal("PathTaken", f"{where}.volumeMounts", message)
+            yield Refusal("PathReserved", f"{where}.volumeMounts", message)
     resources = (container.model_extra or {}).get("resources")
     if not isinstance(resources, Mapping):
         return
@@ -94,7 +94,7 @@ def _twice(template: PodTemplate) -> Iterator[Refusal]:
 def _mount(path: str, where: str) -> Iterator[Refusal]:
     if PurePosixPath(path).is_relative_to(SHARE_MOUNT):
         message = f"{path} is where Podium mounts its own folder: use a path outside {SHARE_MOUNT}"
-        yield Refusal("PathTaken", where, message)
+        yield Refusal("PathReserved", where, message)
 
 
 def _same(one: str, other: str) -> bool:
@@ -119,7 +119,7 @@ def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
                 message = f"{match.group()} asks for a parameter that is not there; there are: {', '.join(names)}"
                 yield Refusal("UnknownParameter", where, message)
             elif match.group(1) == "checkpoint" and spec.checkpoint is None:
-                yield Refusal("NoCheckpoint", where, f"{match.group()} needs checkpoint.path: add checkpoint")
+                yield Refusal("CheckpointRequired", where, f"{match.group()} needs checkpoint.path: add checkpoint")
             elif match.group(1) not in ("args", "checkpoint"):
                 known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint)"
                 yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; there are: {known}")

@@ -173,10 +173,12 @@ class Migration(StatusModel):
     attempt: int = Field(description="number of the pod that it goes on in")
     source_node: str = Field(description="node that it leaves")
     target_node: str = Field(description="node that it goes to")
-    reason: str = Field("NodeDraining", description="CamelCase word: why it goes; Levelling: fewer trials a GPU there")
+    reason: str = Field(
+        "NodeDraining", description="CamelCase word: why it goes; Rebalancing: fewer trials a GPU there"
+    )
     image: str = Field("", description="of its memory, by digest; empty: not made yet")
     gpu_state: str = Field("", description="what it held on GPUs, as its new pod's annotation podium.dev/gpu-state")
-    code: str = Field("", description="CamelCase word: why it failed; TargetDrains: what its image waits for")
+    code: str = Field("", description="CamelCase word: why it failed; TargetDraining: what its image waits for")
     message: str = Field("", description="the same as a sentence")
 
 

@@ -132,7 +132,7 @@ def _metrics(spec: JobSpec) -> Iterator[Refusal]:
         return
     wrong = filter_trouble(pattern)
     if wrong:
-        yield Refusal("BadFilter", "spec.metrics.filter", wrong)
+        yield Refusal("InvalidFilter", "spec.metrics.filter", wrong)
 
 
 def filter_trouble(pattern: str) -> str | None:

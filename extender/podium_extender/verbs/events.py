@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from podium_cluster.client import Api
 from podium_cluster.events import emit
 from podium_cluster.resources import TRIALS
-from podium_core.domain.unsaved_work import LEAVES, Unsaved
+from podium_core.domain.unsaved_work import WILL_LOSE_WORK, Unsaved
 from podium_core.placement.victims import Eviction
 
 COMPONENT = "podium-extender"
@@ -45,4 +45,4 @@ class Announcements:
         while True:
             one = await self._due.get()
             about = {"namespace": one.namespace, "name": one.trial, "uid": one.uid}
-            await emit(api, TRIALS, about, reason=LEAVES, message=one.message, component=COMPONENT)
+            await emit(api, TRIALS, about, reason=WILL_LOSE_WORK, message=one.message, component=COMPONENT)

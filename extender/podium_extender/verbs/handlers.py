@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from podium_core.placement.base import Question
-from podium_core.placement.needs import TRIAL_LABEL, BadPodError, need_of
+from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of
 from podium_core.placement.node_parser import PlacedPod, placed
 from podium_core.placement.scores import MIDDLE
 from podium_core.placement.views import PodNeed
@@ -109,7 +109,7 @@ class Verbs:
             decided = replace(decided, passed=self._handed_on(args, question, left, views, now))
             if len(decided.passed) == 1:  # then there is nothing to score
                 self._expect(args, decided.passed[0])
-        except BadPodError as error:
+        except InvalidPodError as error:
             decided = Filtered((), dict.fromkeys(args.names, refused(error.code, str(error))))
             self._metrics.handed_on.labels("none").inc()
         for code, count in Counter(why.code for why in decided.failed.values()).items():
@@ -163,7 +163,7 @@ class Verbs:
             return self._rows.write(args.names, handed[1].scores, views)
         try:
             question = self._question(args)
-        except BadPodError:  # filter says why; nothing is better than anything else for such a pod
+        except InvalidPodError:  # filter says why; nothing is better than anything else for such a pod
             return self._rows.write(args.names, np.full(len(args.names), MIDDLE), self._telemetry.views())
         views = self._telemetry.views()
         question = self._with_cpus(question, args.pod)
@@ -208,7 +208,7 @@ class Verbs:
 
     def _of(self, pod: Pod) -> tuple[PodNeed, PlacedPod]:
         """What it needs, and what the watch will show of it but for the node; both verbs ask of one pod, so it is kept.
-        Raises BadPodError.
+        Raises InvalidPodError.
         """
         if self._read is None or self._read[0] is not pod:
             need = need_of(pod)

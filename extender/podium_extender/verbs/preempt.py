@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from podium_core.placement.needs import BadPodError, need_of, place_matters
+from podium_core.placement.needs import InvalidPodError, need_of, place_matters
 from podium_core.placement.node_parser import placed
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
 from podium_extender.metrics import Metrics
@@ -65,14 +65,14 @@ class Evictor:
         name = f"{args.pod.metadata.namespace}/{args.pod.metadata.name}"
         try:
             preemptor = _preemptor(args)
-        except BadPodError as error:  # no room would help a pod that cannot be placed
+        except InvalidPodError as error:  # no room would help a pod that cannot be placed
             self._metrics.preemptions.labels(error.code).inc()
             log.warning("preemption for %s: %s", name, error)
             return PreemptResult()
         guard, now, uid = self._guard, self._telemetry.clock(), args.pod.metadata.uid
         before = standing(guard.history, uid, self._telemetry.occupants, now)
         if before is not None:
-            self._metrics.preemptions.labels("RoomIsBeingMade").inc()
+            self._metrics.preemptions.labels("PreemptionInProgress").inc()
             log.info("preemption for %s: %d trials leave %s for it already", name, len(before.victims), before.node)
             if before.node not in args.proposed:
                 self.park(args, now + LOOK_AGAIN)
@@ -101,7 +101,7 @@ class Evictor:
     def park(self, args: PreemptArgs, again_at: float | None) -> None:
         """The scheduler sets the pod aside now. `again_at`: when the answer may change by itself."""
         meta, now = args.pod.metadata, self._telemetry.clock()
-        with contextlib.suppress(BadPodError):
+        with contextlib.suppress(InvalidPodError):
             one = Parked((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), again_at, now)
             self.parking.park(one)
 

@@ -95,7 +95,7 @@ def over_budget(history: History, eviction: Eviction, now: float, limits: Limits
         return None
     used = sum(count for at, count in history.told if now - at < MINUTE)
     return Refusal(
-        "EvictionBudget",
+        "EvictionLimitReached",
         f"{used} trials were told to go in the last minute, and {wanted} more would be over the limit of "
         f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); again in {free_at - now:.0f} s.",
     )

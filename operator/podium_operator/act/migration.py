@@ -12,18 +12,18 @@ from datetime import UTC, datetime
 
 from podium_core.domain.actions import Carry
 from podium_core.domain.migration import (
-    DRAINS,
     LEVELS_AGAIN_SECONDS,
     OPEN,
     PASSING,
     REST_SECONDS,
+    TARGET_DRAINING,
     UNDONE,
     CarryFacts,
     CarryPhase,
     follow,
 )
 from podium_core.domain.phase import FINAL
-from podium_core.domain.rebalancing import LEVELLING
+from podium_core.domain.rebalancing import REBALANCING
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.trial import ContainerCheckpoint, Migration
 from podium_operator.observe.cluster_state import World, trial_key
@@ -131,7 +131,7 @@ def _after(
     if stored.phase not in OPEN:
         if stored.phase is not CarryPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
             return stored
-        drained = stored.reason != LEVELLING
+        drained = stored.reason != REBALANCING
         rested = world.now - stored.since.timestamp() >= REST_SECONDS
         anew = not draining or (drained and stored.code in PASSING and rested)
         # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
@@ -140,7 +140,7 @@ def _after(
             return None
         undone = drained and not draining and stored.code not in PASSING
         # noted: it may drain again before all is cleared away, and is to be tried then
-        return stored.model_copy(update={"code": "DrainUndone", "message": UNDONE}) if undone else stored
+        return stored.model_copy(update={"code": "DrainCancelled", "message": UNDONE}) if undone else stored
     facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
     moved = follow(stored.phase, facts)
     if moved is None:
@@ -185,7 +185,7 @@ def _facts(
         trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
         target=any(one.metadata.name == stored.target_node for one in world.nodes),
         takes=takes(world, stored.target_node),
-        waits=stored.code == DRAINS,
+        waits=stored.code == TARGET_DRAINING,
         room=room,
         bound=new is not None and new.facts.node is not None,
     )
@@ -216,7 +216,7 @@ def _wanted(world: World, stored: Migration) -> bool:
     """Whether it is still to leave. To level the GPUs it is not tried again at once where it fell back, but for a node
     that drains meanwhile."""
     drains = _drains(world, stored.source_node)
-    if stored.reason != LEVELLING:
+    if stored.reason != REBALANCING:
         return drains
     if stored.phase in OPEN:
         return True

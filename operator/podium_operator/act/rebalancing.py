@@ -16,7 +16,7 @@ from podium_cluster.resources import NODES, PODS
 from podium_core.domain.actions import Action, Carry, Requeue
 from podium_core.domain.migration import OPEN
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import LEVELLING, Levelling
+from podium_core.domain.rebalancing import REBALANCING, Levelling
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.pod import Pod
 from podium_core.schema.trial import Rebalanced
@@ -72,7 +72,7 @@ class Leveller:
         self._told = {key: at for key, at in self._told.items() if at <= world.now < at + ECHO_SECONDS}
         told = frozenset(self._told)
         for action in actions:
-            if not isinstance(action, Requeue | Carry) or action.reason != LEVELLING or action.target is None:
+            if not isinstance(action, Requeue | Carry) or action.reason != REBALANCING or action.target is None:
                 kept.append(action)
                 continue
             if told and action.trial not in told:

@@ -9,7 +9,7 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_core.domain.actions import Requeue
 from podium_core.domain.snapshot import TrialKey
-from podium_core.domain.unsaved_work import LEAVES
+from podium_core.domain.unsaved_work import WILL_LOSE_WORK
 from podium_operator.act.back_off import HeldBackError, Refusal, refused
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION
 from podium_operator.jobs.events import emit
@@ -66,7 +66,7 @@ class Requeues:
                 self._kept[pod.uid] = refused(before, error.message)
             raise
         trial = world.trial_by_key[action.trial]
-        await emit(self._api, TRIALS, trial.metadata, LEAVES, f"{action.message} {trial.unsaved.sentence}")
+        await emit(self._api, TRIALS, trial.metadata, WILL_LOSE_WORK, f"{action.message} {trial.unsaved.sentence}")
         try:
             await self._api.delete(PODS, pod.name, pod.namespace, uid=pod.uid)
         except ApiError as error:

@@ -84,7 +84,7 @@ class Cleanup:
         if left:
             text = f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: {left}. Remove it by hand."
             log.warning("job %s/%s: %s", meta.namespace, meta.name, text)
-            await emit(self._api, JOBS, meta, "CheckpointsLeft", text, "Warning")
+            await emit(self._api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")
         await self._release(job)
 
     async def _is_orphaning(self, job: HyperParamJob) -> bool:

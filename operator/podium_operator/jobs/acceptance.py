@@ -125,7 +125,7 @@ def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
         f"{methods}: Podium's GPUs are leased here, and none of these takes a trial's memory off a GPU when its lease "
         f"ends. Name {MOVES}, or {SAVES_ITSELF} together with a checkpoint volume that outlives the pod"
     )
-    return (Refusal("MemoryStays", "spec.suspension.methods", message),)
+    return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
 
 
 def _before(manifest: Mapping[str, Any]) -> Mapping[str, Any] | None:

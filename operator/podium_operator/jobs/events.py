@@ -78,13 +78,13 @@ class Announcements:
         match CarryPhase(now["phase"]):
             case CarryPhase.REQUESTED:
                 text = f"{now['reason']}: the trial is carried {way}, alive."
-                await emit(self._api, TRIALS, trial.metadata, "CarryBegun", text)
+                await emit(self._api, TRIALS, trial.metadata, "MigrationStarted", text)
             case CarryPhase.RESTORED:
-                await emit(self._api, TRIALS, trial.metadata, "Carried", f"The trial was carried {way}.")
+                await emit(self._api, TRIALS, trial.metadata, "Migrated", f"The trial was carried {way}.")
             case CarryPhase.FAILED:
                 text = f"The trial is not carried {way}: {now['code']}: {now['message']}"
                 kind: Literal["Normal", "Warning"] = "Normal" if now["code"] in NO_TROUBLE else "Warning"
-                await emit(self._api, TRIALS, trial.metadata, "CarryFailed", text, kind)
+                await emit(self._api, TRIALS, trial.metadata, "MigrationFailed", text, kind)
 
     async def best(self, job: HyperParamJob, status: Status) -> None:
         """When another trial takes the lead; a leader that improves is not news."""
@@ -103,7 +103,7 @@ class Announcements:
         before = self._losses.setdefault(uid, losses.count)  # what was there before us was told
         if losses.count > before:
             self._losses[uid] = losses.count
-            await emit(self._api, TRIALS, trial.metadata, "StepsLost", _loss(losses), "Warning")
+            await emit(self._api, TRIALS, trial.metadata, "WorkLost", _loss(losses), "Warning")
 
     def forget(self, there: Collection[str]) -> None:
         """Keep only what is about objects with these uids."""

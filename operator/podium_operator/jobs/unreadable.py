@@ -46,4 +46,4 @@ async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float
             f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be read any more "
             f"({wrong}). Remove it by hand."
         )
-        await emit(api, JOBS, meta, "CheckpointsLeft", text, "Warning")
+        await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")

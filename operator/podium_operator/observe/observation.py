@@ -90,7 +90,7 @@ def _sight(world: World, trial: SeenTrial) -> Sight:
     current_pod = pod if pod is not None and pod.attempt == attempt else None
     job = world.job_by_key.get(job_key(trial))
     untold = unwritten(world, trial, attempt)
-    before = status.failures + sum(end.kind == "OwnFailure" for end in untold)
+    before = status.failures + sum(end.kind == "TrialFailure" for end in untold)
     places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
     node = current_pod.facts.node if current_pod else None
     last = world.gone.get(trial.metadata.uid)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from podium_core.domain.observe import Gate, PodFacts
 from podium_core.schema.base import ObjectMeta, StatusModel
-from podium_core.schema.gpunode import NO_MEMORY
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 from podium_core.schema.template import GATE_CONTAINER
 from podium_operator.act.pod_manifest import (
     ALONE_ANNOTATION,
@@ -184,7 +184,7 @@ def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
         failed_init=failed_init,
         disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
         waiting_reason=telling[0].reason if telling else "",
-        short=holds.message if holds is not None and holds.reason == NO_MEMORY else "",
+        short=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
         requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
         carried=CARRIED_ANNOTATION in pod.metadata.annotations,
         unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",

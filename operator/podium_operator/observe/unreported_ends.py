@@ -29,7 +29,7 @@ def unwritten(world: World, trial: SeenTrial, attempt: int) -> tuple[PodEnd, ...
         reason = status.reason if number == status.attempt else ""
         last = gone if gone is not None and gone.attempt == number else None
         found.append(classify_end(pods[number].facts) if number in pods else _gone(last, reason))
-    return tuple([end for end in found if end.kind in ("Disrupted", "OwnFailure")])
+    return tuple([end for end in found if end.kind in ("Disrupted", "TrialFailure")])
 
 
 def _gone(last: SeenPod | None, reason: str) -> PodEnd:
@@ -37,4 +37,4 @@ def _gone(last: SeenPod | None, reason: str) -> PodEnd:
     if last is None:
         return vanished(reason, "")
     end = classify_end(last.facts)
-    return end if end.kind != "StillThere" else vanished(last.facts.requeue or reason, last.facts.disruption)
+    return end if end.kind != "NotEnded" else vanished(last.facts.requeue or reason, last.facts.disruption)

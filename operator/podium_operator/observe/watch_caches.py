@@ -109,7 +109,7 @@ class Mirror:
 
     def unanswered(self, node: str, epoch: int) -> None:
         """An order that may be written, or may be yet: the cache tells. The next one does not share its epoch, so that
-        one that comes late is refused (the rule `EpochBack`) and does not replace it.
+        one that comes late is refused (the rule `EpochDecreased`) and does not replace it.
         """
         found = self._nodes.get("", node)
         self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)

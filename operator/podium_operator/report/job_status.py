@@ -67,7 +67,7 @@ def job_status(
         "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
     if leased is not None and phase not in FINISHED:
-        told = _condition(job, "Leased", leased.complete, leased.reason, leased.message, now)
+        told = _condition(job, "GPUsReserved", leased.complete, leased.reason, leased.message, now)
         status["conditions"].append(told)
     if left_out is not None and phase not in FINISHED:
         text = f"{left_out}: the job is left as it is, its pods stay. Another spec.policy.name goes on."
@@ -108,14 +108,14 @@ def _phase(
     if waits is not None:
         return "Pending", waits.reason, waits.message
     if not is_accepted(job):
-        return "Pending", "NotCheckedYet", "The job has not been checked yet."
+        return "Pending", "ValidationPending", "The job has not been checked yet."
     if job.spec.suspend:
         return "Suspended", "SuspendedByUser", "spec.suspend is set: its trials hold no GPU; their progress is kept."
     live = sum(phases.values()) - done
     if done or sum(phases[p] for p in (*_AT_WORK, TrialPhase.SUSPENDED)):
         return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
     waiting = "No trial has had its first turn on a GPU yet." if live else "No trial exists yet: no share is free."
-    return "Pending", "WaitingForGpu", waiting
+    return "Pending", "WaitingForGPU", waiting
 
 
 def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message: str, now: float) -> Manifest:

@@ -108,9 +108,9 @@ def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manif
     seen = {one.metric for one in trial.status.additional_metrics}
     never = [name for name in objective.additional_metrics if name not in seen]
     if not trial.status.curve.points:
-        reason, field, names = "NoValues", "metric", [objective.metric, *never]
+        reason, field, names = "ObjectiveMissing", "metric", [objective.metric, *never]
     elif never:
-        reason, field, names = "SomeMissing", "additionalMetrics", never
+        reason, field, names = "MetricsMissing", "additionalMetrics", never
     else:
         return []
     message = (
@@ -126,7 +126,7 @@ def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
 
 def _unranked(place: Place | None) -> Place | None:
     """A trial without a GPU competes with nobody. Why it has no pod yet (back-off, parallel) still counts."""
-    if place is None or place.reason != "NoGpuYet":
+    if place is None or place.reason != "NoGPUAssigned":
         return None if place is None else replace(place, rank=0)
     message = "The trial takes no GPU, so it is not ranked and never suspended."
     return replace(place, rank=0, reason="NotRanked", message=message)

@@ -1,4 +1,4 @@
-"""What a job says of the GPUs that Podium leases for it: its condition Leased. Pure; made by `leasing`."""
+"""What a job says of the GPUs that Podium leases for it: its condition GPUsReserved. Pure; made by `leasing`."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def leased(
     if demand.gpus > demand.most:
         text += f" ({demand.gpus} could be used, {demand.most} are allowed)"
     if held >= wanted:
-        return Leased(True, "Held" if wanted else "NothingNeeded", f"{text}.")
+        return Leased(True, "Held" if wanted else "NoDemand", f"{text}.")
     more = f" The API server refuses another for now: {refusal}" if refusal else ""
     if states[LeaseState.ASKED]:
         waits = f"{text}, {states[LeaseState.ASKED]} asked for. {unscheduled}".strip()
-        return Leased(False, "WaitingForGpu", f"{waits}{more}")
+        return Leased(False, "WaitingForGPU", f"{waits}{more}")
     if states[LeaseState.STARTING]:
         return Leased(False, "Starting", f"{text}, {states[LeaseState.STARTING]} starting.{more}")
     if refusal:
-        return Leased(False, "QuotaExceeded" if "exceeded quota" in refusal else "LeaseRefused", f"{text}.{more}")
+        return Leased(False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}")
     if evicted:
-        return Leased(False, "LeaseTaken", f"{text}. One was taken ({evicted}); Podium asks again soon.")
-    return Leased(False, "Asking", f"{text}.")
+        return Leased(False, "ReservationPreempted", f"{text}. One was taken ({evicted}); Podium asks again soon.")
+    return Leased(False, "Requesting", f"{text}.")

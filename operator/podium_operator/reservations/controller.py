@@ -143,7 +143,7 @@ class Leasing:
         log.info("%s: %s", one.pool.namespace, text)
         for job in world.jobs:
             if job.metadata.namespace == one.pool.namespace and job.status.phase in ("Pending", "Running"):
-                await emit(self._api, JOBS, job.metadata, "LeaseTaken", text, "Warning")
+                await emit(self._api, JOBS, job.metadata, "ReservationPreempted", text, "Warning")
 
     async def _ask(self, world: World, ask: Ask, wish: Wish) -> None:
         refused = self._refused.get(ask.pool)

@@ -42,4 +42,4 @@ class Oracle:
     def rank(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> Ranking:
         seen = board(job, trials, snapshot)
         levels: NDArray[np.intp] = np.array([self.places[number] for number in seen.numbers], dtype=np.intp)
-        return Ranking(seen, np.zeros(len(seen)), levels, lambda row: ("Foreknown", "the future is known here."))
+        return Ranking(seen, np.zeros(len(seen)), levels, lambda row: ("OracleOrder", "the future is known here."))

@@ -15,24 +15,24 @@ from podium_core.domain.actions import Carry
 from podium_core.domain.migration import (
     ASKED_SECONDS,
     DRAINED_SECONDS,
-    DRAINS,
     LEVELS_AGAIN_SECONDS,
     OPEN,
     PASSING,
     REST_SECONDS,
+    TARGET_DRAINING,
     CarryFacts,
     CarryPhase,
     follow,
 )
 from podium_core.domain.phase import FINAL
-from podium_core.domain.rebalancing import LEVELLING
+from podium_core.domain.rebalancing import REBALANCING
 from podium_core.domain.snapshot import TrialKey
 from podium_simulator.system.event_queue import Queue
 from podium_simulator.system.pods import Pods
 from podium_simulator.system.scenario import Timing
 from podium_simulator.system.state import Node, Trial, Way
 
-HOLDS_GPU = ("HoldsGpu", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
+HOLDS_GPU = ("GPUAttached", "It is not suspended by cuda-checkpoint: its memory is on the GPU.")
 
 
 class Carrying:
@@ -94,7 +94,7 @@ class Carrying:
         return CarryFacts(
             age=self._queue.now - way.since,
             over=trial.view.phase in FINAL,
-            draining=way.reason == LEVELLING or self._nodes[way.node].draining,
+            draining=way.reason == REBALANCING or self._nodes[way.node].draining,
             old_pod=old and there,
             made=new,
             new_pod=new and there,
@@ -102,7 +102,7 @@ class Carrying:
             pushed=way.pushed and not self._nodes[way.node].silent,
             printed=new and len(trial.written.curve) > way.known,
             takes=not target.draining,
-            waits=way.code == DRAINS,
+            waits=way.code == TARGET_DRAINING,
             room=room,
             bound=new and trial.node is not None,
         )
@@ -113,17 +113,17 @@ class Carrying:
             return True
         drains = self._nodes[way.node].draining
         rested = self._queue.now >= self._due(way)
-        if way.reason == LEVELLING:
+        if way.reason == REBALANCING:
             return drains or rested
         return not drains or (way.code in PASSING and rested)
 
     def _due(self, way: Way) -> float:
         if way.phase is CarryPhase.REQUESTED:
             return way.since + ASKED_SECONDS
-        if way.phase is CarryPhase.IMAGE_PUSHED and way.code == DRAINS:
+        if way.phase is CarryPhase.IMAGE_PUSHED and way.code == TARGET_DRAINING:
             return way.since + DRAINED_SECONDS
         if way.phase is not CarryPhase.FAILED:
             return math.inf
-        if way.reason == LEVELLING:
+        if way.reason == REBALANCING:
             return way.since + LEVELS_AGAIN_SECONDS
         return way.since + REST_SECONDS if way.code in PASSING else math.inf

@@ -16,7 +16,7 @@ from podium_simulator.traces.trace import RecordedTrial
 class SimulationError(ValueError):
     """A scenario that cannot be run, or that does not end; the message names what and the cure."""
 
-    code = "BadScenario"
+    code = "InvalidScenario"
 
 
 @dataclass(frozen=True, slots=True)

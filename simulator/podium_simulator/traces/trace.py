@@ -36,7 +36,7 @@ EVALUATION_SECONDS = 60.0  # of a task of which no wall time was recorded (its s
 class RecordingError(ValueError):
     """A file is not in the format; the message names file, line and cure."""
 
-    code = "BadRecording"
+    code = "InvalidRecording"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from podium_agent.report.trial_record import Book
 from podium_agent.schedule.admissions import Passages
 from podium_agent.schedule.executor import Carrier
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import LAST_CALL_PART, LAST_CALL_SECONDS
+from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
 from podium_agent.schedule.memory_admission import Admission
 from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.suspension.choice import Methods
@@ -172,7 +172,7 @@ class World:
     def _in_last_call(self, trial: Trial) -> bool:
         if trial.deadline is None:
             return False
-        return self.clock.now >= trial.deadline - min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
+        return self.clock.now >= trial.deadline - min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
 
     # what the others do
 

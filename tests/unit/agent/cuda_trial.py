@@ -145,5 +145,5 @@ def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
         left.arrives(target.path.name, arrival, (new,))
         target.ask(False)
     trial.method = trial.fresh()
-    until(lambda: trial.standing is Standing.TORN, "its processes run and wait for their GPU")
+    until(lambda: trial.standing is Standing.PARTLY_SUSPENDED, "its processes run and wait for their GPU")
     return old, new

@@ -15,15 +15,15 @@ from podium_agent.observe.pod_records import Record
 from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError
+from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError
 from podium_agent.suspension.parked_memory import Parked
 
 
 @pytest.mark.parametrize(
     ("error", "parked", "says"),
     [
-        (MemoryUnknownError("NVML does not tell"), False, ""),
-        (MemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
+        (GPUMemoryUnknownError("NVML does not tell"), False, ""),
+        (GPUMemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
         (OSError("no descriptor left"), False, "is not known: no descriptor left"),
         (KeyError("odd"), False, "could not be found out: KeyError('odd')"),
     ],

@@ -37,9 +37,9 @@ class Driver:
     ("answers", "code"),
     [
         ((0, 0), None),
-        ((OUT_OF_MEMORY, OPERATING_SYSTEM), "CudaFailed"),
-        ((OPERATING_SYSTEM, OUT_OF_MEMORY), "CudaFailed"),
-        ((HANGS, OUT_OF_MEMORY), "CudaFailed"),
+        ((OUT_OF_MEMORY, OPERATING_SYSTEM), "CUDAFailed"),
+        ((OPERATING_SYSTEM, OUT_OF_MEMORY), "CUDAFailed"),
+        ((HANGS, OUT_OF_MEMORY), "CUDAFailed"),
         ((OPERATING_SYSTEM, NOT_READY), "RestoreRefused"),
         ((HANGS, OPERATING_SYSTEM), "RestoreTimeout"),
         ((GONE, OPERATING_SYSTEM), "RestoreRefused"),

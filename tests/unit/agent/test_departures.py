@@ -32,10 +32,10 @@ def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
 
 REFUSALS = {
     "RegistryUnreachable": ("registry_is_there", False),
-    "RestoreGone": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
-    "NodeGone": ("runtimes", {"n": "containerd://2.1.9"}),
-    "ContainerGone": ("record", None),
-    "NotAllowed": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
+    "RestoreUnsupported": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
+    "NodeNotFound": ("runtimes", {"n": "containerd://2.1.9"}),
+    "ContainerNotRunning": ("record", None),
+    "MethodNotEnabled": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
 }
 
 
@@ -178,7 +178,7 @@ def test_an_image_of_a_trial_that_works_again_is_taken_back(
     asyncio.run(thawed())
     answer = scene.book.departure
     assert answer is not None
-    assert (answer.code, not answer.image) == (("WorksAgain", True) if taken_back else ("", False))
+    assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
     assert scene.record.imaged is not taken_back
     assert scene.registry.manifests
 

@@ -44,8 +44,8 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             writer.write(b"gate\n")
             await asyncio.wait_for(changed.wait(), 300)
             assert gates.waiting(POD)
-            gates.tell(POD, "NotItsTurn: a is at work")
-            first = await lines_until(reader, "wait NotItsTurn: a is at work")
+            gates.tell(POD, "GPUInUse: a is at work")
+            first = await lines_until(reader, "wait GPUInUse: a is at work")
             gates.open(POD)
             rest = await lines_until(reader, "go")
             writer.close()
@@ -60,7 +60,7 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             assert not gates.passed(POD)
             return first + rest
 
-    assert asyncio.run(talk())[-2:] == ["wait NotItsTurn: a is at work", "go"]
+    assert asyncio.run(talk())[-2:] == ["wait GPUInUse: a is at work", "go"]
 
 
 @pytest.mark.parametrize(("cgroup", "hello", "answer"), [("0::/user.slice\n", b"gate\n", ["wait UnknownPod"]), (f"0::/kubepods/pod{POD}/{'ab' * 32}\n", b"open\n", [])])  # fmt: skip

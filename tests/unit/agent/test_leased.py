@@ -86,11 +86,11 @@ def test_when_the_gpu_may_be_given_up(
 RULES = [
     (RUNNING, "cuda-checkpoint", None, set()),
     (RUNNING, "cuda-checkpoint", ("A",), set()),
-    (RUNNING, "cuda-checkpoint", (), {"suspend LeaseEnded"}),
+    (RUNNING, "cuda-checkpoint", (), {"suspend ReservationEnded"}),
     (RUNNING, "", (), {"wait FreezeNotAllowed"}),
-    (OFF, "cuda-checkpoint", (), {"wait LeaseEnded"}),
+    (OFF, "cuda-checkpoint", (), {"wait ReservationEnded"}),
     (OFF, "cuda-checkpoint", ("A",), {"resume Ranked"}),
-    (GATED, "cuda-checkpoint", ("B",), {"wait LeaseEnded"}),
+    (GATED, "cuda-checkpoint", ("B",), {"wait ReservationEnded"}),
     (GATED, "cuda-checkpoint", ("A", "B"), {"grant Ranked"}),
 ]
 
@@ -104,7 +104,11 @@ def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | N
 
 @pytest.mark.parametrize(
     ("leased", "moved_off", "expected"),
-    [((), True, {"wait LeaseEnded"}), (("A",), True, {"resume LastCall"}), ((), False, {"resume LastCall"})],
+    [
+        ((), True, {"wait ReservationEnded"}),
+        (("A",), True, {"resume FinalCheckpoint"}),
+        ((), False, {"resume FinalCheckpoint"}),
+    ],
 )
 def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
     leased: tuple[str, ...], moved_off: bool, expected: set[str]
@@ -227,5 +231,5 @@ def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -
     assert plugin.ready
     assert [one.id for one in plugin.devices()] == [*(f"A::{share}" for share in range(4)), "B::3"]
     plugin.give(("A",))
-    with pytest.raises(RefusedError, match="NotLeased: Podium's lease of GPU B"):
+    with pytest.raises(RefusedError, match="GPUNotReserved: Podium's lease of GPU B"):
         plugin.give(("B",))

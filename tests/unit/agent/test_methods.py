@@ -39,8 +39,8 @@ SIZE = 4 << 20
         (Facts(""), "DriverTooOld"),
         (Facts("580.95", machine="aarch64"), "DriverTooOld"),
         (Facts("595.10", machine="aarch64"), None),
-        (Facts("610.43.02", mig=("GPU-1",)), "MigOn"),
-        (Facts("610.43.02", mps=True), "MpsOn"),
+        (Facts("610.43.02", mig=("GPU-1",)), "MIGEnabled"),
+        (Facts("610.43.02", mps=True), "MPSEnabled"),
         (Facts(trouble="NVML: Driver Not Loaded"), "DriverMissing"),
     ],
 )
@@ -51,7 +51,7 @@ def test_why_a_node_cannot(facts: Facts, code: str | None) -> None:
 
 def test_several_gpus_need_a_newer_driver() -> None:
     assert why_not_several("610.43.02") is None
-    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForSeveral: ")
+    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForMultiGPU: ")
 
 
 def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
         await asyncio.wait_for(opening.run(), 300)
         assert opening.methods.names == ("freeze", "cuda-checkpoint")
-        assert (await opening.methods.resume((target,))).code == "NoMemory", "no GPU of that name has room"
+        assert (await opening.methods.resume((target,))).code == "InsufficientGPUMemory", "no GPU of that name has room"
 
     asyncio.run(scene())
 

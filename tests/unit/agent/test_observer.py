@@ -42,7 +42,7 @@ def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None
         assert node.state(cpu) is None
         assert node.observer._asking is None, "the kubelet is asked for devices that it will never have"
         node.waits_at_its_gate(waiting)
-        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInOrder"}
+        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -204,7 +204,7 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
         (step,) = decide(order("b"), (first,), 1.0)
         assert isinstance(step, Wait)
         assert step.reason == "DevicesUnknown"
-        assert node.steps(order("b"), running) == {"suspend a-0 NotInOrder"}
+        assert node.steps(order("b"), running) == {"suspend a-0 NotInRunQueue"}
 
     on_node(scene)
 
@@ -345,8 +345,8 @@ def test_a_pod_says_what_comes_in_it() -> None:
 def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
     came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
     assert came.arrival is None
-    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/gpu-state: {said}")
+    assert came.arrival_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")
     shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
     assert shown is not None
-    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"ArrivalUnreadable"}
+    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"InvalidGPUState"}
     assert all(said in entry["message"] for entry in shown["status"]["conditions"])

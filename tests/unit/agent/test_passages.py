@@ -41,9 +41,9 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
         no_pods = WatchCache(cast(Api, None), PODS, parse)
         Conductor(node.settings(), no_pods, no_nodes, Metrics(), lambda one: Book(one, "n"))._hint(node.observer)
         node.waits_at_its_gate(second)
-        assert node.steps(order("b"), second) == {"wait b-0 NotItsTurn"}
+        assert node.steps(order("b"), second) == {"wait b-0 GPUInUse"}
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b"), second) == {"grant b-0 FirstInOrder"}
+        assert node.steps(order("b"), second) == {"grant b-0 FirstInRunQueue"}
         assert Passages(node.settings().passages_dir).read() == {}
 
     on_node(scene)

@@ -148,7 +148,7 @@ def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> N
         await desk.reservations._look()
         desk.hear("u", "Pending", deletionTimestamp="2026-11-22T00:00:00Z")
         desk.reservations.heed(View())  # as after each tick
-        with pytest.raises(StillTakenError, match="PodLeaves"):
+        with pytest.raises(StillTakenError, match="PodTerminating"):
             await waits
 
     asyncio.run(story())

@@ -207,7 +207,7 @@ def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
         looker = Looker(place.proc, place.container, PATH)
         for _ in range(3):
             assert await looker.look(0.05) is None
-            assert looker.trouble.startswith("VolumeHangs")
+            assert looker.trouble.startswith("VolumeUnresponsive")
         assert threading.active_count() == before + 1
         looker.close()
         assert not closed.is_set(), "the thread still uses it"

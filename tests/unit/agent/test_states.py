@@ -46,12 +46,12 @@ def test_every_edge_has_its_own_kind_of_reason() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "done", "why"),
     [
-        (None, R, Acting.NOTHING, "Found"),
+        (None, R, Acting.NOTHING, "Observed"),
         (R, None, Acting.NOTHING, "Ended"),
-        (R, OFF, Acting.NOTHING, "FrozenFromOutside"),
+        (R, OFF, Acting.NOTHING, "FrozenExternally"),
         (R, OFF, Acting.SUSPENDING, "Suspended"),
         (OFF, R, Acting.RESUMING, "Resumed"),
-        (OFF, R, Acting.NOTHING, "ThawedFromOutside"),
+        (OFF, R, Acting.NOTHING, "ThawedExternally"),
     ],
 )
 def test_reasons(before: TrialState | None, after: TrialState | None, done: Acting, why: str) -> None:
@@ -229,7 +229,7 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
 
 
 def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
-    for state, why in ((OFF, "NoMemory"), (TrialState.GATED, "NoMemory"), (R, "Running")):
+    for state, why in ((OFF, "InsufficientGPUMemory"), (TrialState.GATED, "InsufficientGPUMemory"), (R, "Running")):
         entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
         assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
             (why, why != str(state))

@@ -75,7 +75,7 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceMissing: --service"),
+        (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceTimeRequired: --service"),
         (["--rate", "1/s", "--service", "0s", "--wait", "1s"], Exit.USAGE, "TooSmall: --service"),
         (["--rate", "0/s", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooSmall: rate"),
         (["--offered", "nan", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: nan"),

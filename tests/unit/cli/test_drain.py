@@ -83,7 +83,7 @@ FELL_BACK = {
     "attempt": 1,
     "sourceNode": "node-a",
     "targetNode": "node-b",
-    "code": "RestoreOff",
+    "code": "RestoreDisabled",
     "message": "node-b starts no pod from a checkpoint",
 }
 HERE = {"phase": "Gated", "migration": FELL_BACK | {"phase": "PodCreated", "podUid": "x"}}
@@ -94,7 +94,7 @@ WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
     ("is tried again", ALIVE, {"migration": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
-    ("was not carried", ALIVE, {"migration": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
+    ("was not carried", ALIVE, {"migration": FELL_BACK}, True, "", "could not be carried (RestoreDisabled: node-b"),
     ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
     ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),
     ("came alive and works", ALIVE, {"migration": HERE["migration"] | {"phase": "Restored"}}, True, "is carried", ""),
@@ -208,7 +208,7 @@ def test_who_cannot_be_moved_is_named_and_goes_on(drained: Drain, capsys: pytest
     cluster = Cluster(trial_of(0), trial_of(1, phase="Gated"), leave=("sweep-1",))
     with pytest.raises(CliError) as caught:
         drained(cluster)
-    assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsLeft")
+    assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsRemaining")
     assert "lab/sweep-0 cannot be moved" in caught.value.message
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "lab/sweep-1 leaves: it loses no step"
@@ -228,7 +228,7 @@ def test_lose_steps_ends_them_and_says_what_is_lost(drained: Drain, capsys: pyte
 def test_it_gives_up_in_time(drained: Drain) -> None:
     with pytest.raises(CliError) as caught:
         drained(Cluster(trial_of(0), **CLAIM), wait=0.0)
-    assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "StillThere")
+    assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "DrainTimeout")
     assert "lab/sweep-0" in caught.value.message
 
 

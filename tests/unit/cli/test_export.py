@@ -114,7 +114,7 @@ def test_a_name_that_simulate_would_not_read_as_lines(
     """Before anything is fetched: there is no cluster that could be asked."""
     path = tmp_path / name
     assert main.run(["export", "digits", "-o", str(path)]) is Exit.USAGE
-    assert f"NotANameOfLines: --output: {path}: JSON lines are written" in capsys.readouterr().err
+    assert f"InvalidFileName: --output: {path}: JSON lines are written" in capsys.readouterr().err
     assert not path.exists()
 
 

@@ -332,7 +332,12 @@ def test_a_plan_serves_it() -> None:
     job, trials, gpus = scene(suspend=True)
     decided = plan(make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0)))
     reasons = {place.trial: place.reason for place in decided.ranks}
-    assert [reasons[trial.key] for trial in trials] == ["GivesWay", "WaitsForTurn", "Overdue", "TrialSuspended"]
+    assert [reasons[trial.key] for trial in trials] == [
+        "GPUPreempted",
+        "WaitingForHolder",
+        "LongestWait",
+        "TrialSuspended",
+    ]
 
 
 FOUR = [make_gpu(f"gpu-{n}") for n in range(4)]

@@ -43,7 +43,7 @@ def moment(policy: str, name: str, now: float = 1000.5) -> Snapshot:
 def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
     made = sound(moment(policy, name))
     assert orders(made) == {}
-    assert why(made, "job-0") == "MinimumRun"
+    assert why(made, "job-0") == "MinTimeSlice"
 
 
 def test_an_order_says_what_it_takes_from_whom() -> None:

@@ -14,7 +14,7 @@ from plans import RUN, SLOW, P, of, sound
 
 from podium_core.domain.actions import Action, Carry, Plan, Requeue
 from podium_core.domain.migration import CarryPhase
-from podium_core.domain.rebalancing import LEVELLING, MARGIN, Levelling
+from podium_core.domain.rebalancing import MARGIN, REBALANCING, Levelling
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
 from podium_core.planning.rebalancing import level
@@ -30,7 +30,7 @@ NODE_CARRIES = {"carries": True, "product": "H100"}
 def told(made: Plan) -> list[tuple[str, str, str]]:
     """(who, how, where to) of what is done to level."""
     actions = [a for a in (*of(made, Requeue), *of(made, Carry)) if isinstance(a, Requeue | Carry)]
-    return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == LEVELLING]
+    return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
 
 
 def crowd(
@@ -348,7 +348,7 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
                 break
         assert world.all_over()
         assert world.broken == []
-        return world.now, sum(reason == LEVELLING for _, _, reason in world.requeues)
+        return world.now, sum(reason == REBALANCING for _, _, reason in world.requeues)
 
     alone, none = run(None)
     levelled, moves = run(Levelling(stay=5.0))

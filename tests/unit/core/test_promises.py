@@ -70,7 +70,7 @@ def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
     waits = sound(replace(one, trials=(other, no_pod)))
     assert created(waits) == ([] if other.carrying is not PUSHED else ["job-1"])
     if not other.stuck:
-        assert why(waits, "job-2") == "NoFreeShare"
+        assert why(waits, "job-2") == "NoFreeSlot"
         assert "job-2" in created(sound(replace(two, trials=(other, no_pod))))
 
 

@@ -71,10 +71,10 @@ def test_params(
 @pytest.mark.parametrize(
     ("argv", "podium", "says"),
     [
-        (["--layers=3.5"], "", "BadValue: --layers=3.5 is no int; write one, such as 2"),
-        (["--nesterov=perhaps"], "", "BadValue: --nesterov=perhaps is no bool"),
-        (["--lr"], "", "BadValue: --lr=-- is no float"),
-        ([], "[1]", "BadParams: PODIUM_PARAMS is not a JSON object"),
+        (["--layers=3.5"], "", "InvalidValue: --layers=3.5 is no int; write one, such as 2"),
+        (["--nesterov=perhaps"], "", "InvalidValue: --nesterov=perhaps is no bool"),
+        (["--lr"], "", "InvalidValue: --lr=-- is no float"),
+        ([], "[1]", "InvalidParams: PODIUM_PARAMS is not a JSON object"),
     ],
 )
 def test_wrong_parameters_are_refused(monkeypatch: pytest.MonkeyPatch, argv: list[str], podium: str, says: str) -> None:
@@ -182,14 +182,14 @@ def test_what_is_marked_stays(folder: Path, marked: str) -> None:
 @pytest.mark.parametrize("where", ["/tmp", "../elsewhere", "missing"])
 def test_a_mark_must_be_there_and_inside(folder: Path, where: str) -> None:
     trial.save(1, write("1"))
-    with pytest.raises(ValueError, match="BadSave"):
+    with pytest.raises(ValueError, match="InvalidCheckpoint"):
         trial.mark(2, folder / where)
     assert whole(trial.load()) == (1, "1")
 
 
 @pytest.mark.parametrize("step", [-1, math.nan, math.inf, True, "three", None])
 def test_a_step_is_a_number_from_0_up(folder: Path, step: Any) -> None:
-    with pytest.raises(ValueError, match="BadStep"):
+    with pytest.raises(ValueError, match="InvalidStep"):
         trial.save(step, write("x"))
 
 

@@ -190,9 +190,9 @@ def test_choice(why: str, preemptor: Preemptor, proposals: list[Proposal], expec
 @pytest.mark.parametrize(
     ("given_proposal", "code"),
     [
-        (proposal("a", "X", [A]), "ForeignVictim"),
+        (proposal("a", "X", [A]), "VictimNotPreemptible"),
         (proposal("a", "A", [A], view=node("a", "A", health="Unhealthy")), "Unhealthy"),
-        (proposal("a", "", [], view=node("a", "A", gib=60)), "MemoryReserved"),
+        (proposal("a", "", [], view=node("a", "A", gib=60)), "GPUMemoryReserved"),
     ],
 )
 def test_why_not(given_proposal: Proposal, code: str) -> None:

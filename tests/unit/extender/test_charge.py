@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from podium_core.placement.gpu_choice import charge
-from podium_core.placement.needs import BadPodError, need_of
+from podium_core.placement.needs import InvalidPodError, need_of
 from podium_core.placement.node_parser import PlacedPod, Reported, gpus_now
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.pod import Pod
@@ -91,13 +91,13 @@ def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
     assert need_of(whole) == PodNeed(3, exclusive=True)
     containers = (*whole.spec.containers, *pod_with([], ["1"]).spec.containers)
     both = whole.model_copy(update={"spec": whole.spec.model_copy(update={"containers": containers})})
-    with pytest.raises(BadPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
+    with pytest.raises(InvalidPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
         need_of(both)
 
 
 @pytest.mark.parametrize("amount", ["x", "1.5", "-1", "", "1001k"])
 def test_a_strange_amount_is_named(amount: str) -> None:
-    with pytest.raises(BadPodError, match=r"podium\.dev/gpu"):
+    with pytest.raises(InvalidPodError, match=r"podium\.dev/gpu"):
         need_of(pod_with([], [amount]))
 
 

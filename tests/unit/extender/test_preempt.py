@@ -134,7 +134,7 @@ def test_outcomes_and_phases_are_counted(ask: Ask) -> None:
     ask(OBJECTS, "/preempt", meta(a="stranger"), metrics=metrics)
     value = metrics.registry.get_sample_value
     assert value("podium_extender_preemptions_total", {"code": "Evicted"}) == 1
-    assert value("podium_extender_preemptions_total", {"code": "ForeignVictim"}) == 1
+    assert value("podium_extender_preemptions_total", {"code": "VictimNotPreemptible"}) == 1
     for phase in ("read", "parse", "decide"):
         assert value("podium_extender_phase_seconds_count", {"verb": "preempt", "phase": phase}) == 2
     assert value("podium_extender_request_seconds_count", {"verb": "preempt"}) == 2
@@ -167,8 +167,8 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
 
     why = "Pod default/urgent of priority 1000 gets its share of a. If it cannot save first, 5 steps and"
     assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
-        ("trial-y", "TrialLeaves", f"{why} 10.0 GPU-seconds are lost."),
-        ("trial-x", "TrialLeaves", f"{why} 90.0 GPU-seconds are lost."),
+        ("trial-y", "WorkAtRisk", f"{why} 10.0 GPU-seconds are lost."),
+        ("trial-x", "WorkAtRisk", f"{why} 90.0 GPU-seconds are lost."),
     ]
 
 

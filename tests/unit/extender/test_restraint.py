@@ -104,7 +104,7 @@ def test_so_many_a_minute(told: tuple[tuple[float, int], ...], wanted: int, says
     refusal = over_budget(History(told=told), eviction(*map(str, range(wanted))), NOW, Limits(per_minute=3))
     assert (refusal is None) == (says is None)
     if refusal is not None and says is not None:
-        assert refusal.code == "EvictionBudget"
+        assert refusal.code == "EvictionLimitReached"
         assert says in refusal.message
 
 
@@ -181,7 +181,7 @@ def test_a_pod_that_asks_again_evicts_nobody_else() -> None:
     cluster.now += 20.0
     assert cluster.ask("urgent", a="y") == {"a": ["x"]}
     assert cluster.ask("urgent", b="z") == {}, "its room is being made elsewhere: the end of x wakes it"
-    assert cluster.counted("RoomIsBeingMade") == 2
+    assert cluster.counted("PreemptionInProgress") == 2
     cluster.lost("x")
     assert cluster.ask("urgent", a="y") == {"a": ["y"]}, "another pod took the room"
     assert cluster.counted("Evicted") == 2
@@ -192,6 +192,6 @@ def test_a_crowd_of_urgent_pods_is_let_in_a_few_a_minute() -> None:
     for name in "wxyz":
         cluster.has(name)
     assert [cluster.ask(f"urgent-{name}", a=name) for name in "wxyz"] == [{"a": ["w"]}, {"a": ["x"]}, {}, {}]
-    assert cluster.counted("EvictionBudget") == 2
+    assert cluster.counted("EvictionLimitReached") == 2
     cluster.now += MINUTE
     assert cluster.ask("urgent-y", a="y") == {"a": ["y"]}

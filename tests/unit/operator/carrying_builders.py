@@ -39,7 +39,7 @@ def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
 
 
 def levels(phase: str, **more: Any) -> dict[str, Any]:
-    return way(phase, reason="Levelling", **more)
+    return way(phase, reason="Rebalancing", **more)
 
 
 PUSHED = way("ImagePushed", image=IMAGE, gpuState=ARRIVES)

@@ -91,8 +91,8 @@ class Agent:
             else:
                 record.acting, record.ends = Acting.RESUMING, step
                 record.process.frozen = False
-                if step.reason == "LastCall":
-                    record.process.last_call = True
+                if step.reason == "FinalCheckpoint":
+                    record.process.final_checkpoint = True
         return begun
 
     def finish(self) -> None:

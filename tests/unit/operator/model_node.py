@@ -35,7 +35,7 @@ class Process:
     begun_at: int = 0  # step of the save that it went on from
     step: int = 0
     term: bool = False  # SIGTERM is pending
-    last_call: bool = False  # thawed beside another, for what was left of its grace
+    final_checkpoint: bool = False  # thawed beside another, for what was left of its grace
     forced: bool = False  # its pod was taken from the API while it ran
     told: int | None = None  # step that an agent wrote of it; None: nothing was written of this attempt
     followed: bool = True  # the same agent was there from its start to its last words

@@ -27,7 +27,7 @@ def accepted(status: str = "True", generation: int = 1) -> dict[str, Any]:
     return {
         "type": "Accepted",
         "status": status,
-        "reason": "Valid" if status == "True" else "BadFilter",
+        "reason": "Valid" if status == "True" else "InvalidFilter",
         "message": "said so",
         "observedGeneration": generation,
         "lastTransitionTime": moment(),

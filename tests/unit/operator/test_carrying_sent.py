@@ -88,7 +88,7 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")])) == ()
+    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
     assert wire.calls[0][1] == {"podium.dev/migrate": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
@@ -105,7 +105,7 @@ def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, mon
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
     assert actuator.uncarried() == {}
     assert key in actuator.refused(), "after a pause"
@@ -122,7 +122,7 @@ def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):
-        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
@@ -130,7 +130,7 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 
@@ -138,23 +138,23 @@ def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
     seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
     (sight,) = observe(seen).values()
-    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "CarryFailed", 0)
+    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
 
 
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
-        (None, "Requested", ["CarryBegun"]),
+        (None, "Requested", ["MigrationStarted"]),
         ("Requested", "Requested", []),
         ("Requested", "ImagePushed", []),
-        ("Requested", "Failed", ["CarryFailed"]),
-        ("PodCreated", "Restored", ["Carried"]),
+        ("Requested", "Failed", ["MigrationFailed"]),
+        ("PodCreated", "Restored", ["Migrated"]),
     ],
 )
 def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
     wire = Wire()
     seen = world(pod(), **(way(before) if before else {}))
-    stored = Migration.model_validate(way(now, code="RestoreOff", message="no")["migration"])
+    stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
     status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
     assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
@@ -162,7 +162,7 @@ def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
+    ("code", "kind"), [("RestoreDisabled", "Warning"), ("TrialEnded", "Normal"), ("DrainCancelled", "Normal")]
 )
 def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
     wire, seen = Wire(), world(pod(), **way("Requested"))
@@ -175,7 +175,7 @@ def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -
     ("reason", "told"),
     [
         ("NodeDraining", "NodeDraining: the trial is carried from node-1 to node-2, alive."),
-        ("Levelling", "Levelling: the trial is carried from node-1 to node-2, alive."),
+        ("Rebalancing", "Levelling: the trial is carried from node-1 to node-2, alive."),
     ],
 )
 def test_it_is_told_why_it_is_carried(reason: str, told: str) -> None:

@@ -178,7 +178,7 @@ def test_a_job_goes_even_if_its_folder_stays(server: dict[str, Any], how: dict[s
     done = run(Server(make_world(deleted()), **server), **how)
     assert done.calls[-1] == "release"
     (event,) = done.events
-    assert event.startswith("CheckpointsLeft: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
+    assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert says in event
 
 

@@ -138,15 +138,15 @@ def lease(state: LeaseState) -> Lease:
 HELD, ASKED, STARTING = (lease(state) for state in (LeaseState.HELD, LeaseState.ASKED, LeaseState.STARTING))
 WORDS: list[tuple[Demand, list[Lease], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
-    (Demand(0, 8), [], {}, True, "NothingNeeded", "0 of 0"),
+    (Demand(0, 8), [], {}, True, "NoDemand", "0 of 0"),
     (Demand(9, 1), [HELD], {"refusal": "old"}, True, "Held", "(9 could be used, 1 are allowed)"),
     (Demand(2, 8), [HELD], {"refusal": "exceeded quota: gpus"}, False, "QuotaExceeded", "exceeded quota: gpus"),
-    (Demand(2, 8), [], {"refusal": "no class"}, False, "LeaseRefused", "no class"),
-    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGpu", "1 asked for. 0/3 nodes"),
-    (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGpu", "exceeded quota"),
+    (Demand(2, 8), [], {"refusal": "no class"}, False, "ReservationRefused", "no class"),
+    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 asked for. 0/3 nodes"),
+    (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGPU", "exceeded quota"),
     (Demand(2, 8), [HELD, STARTING], {}, False, "Starting", "1 starting"),
-    (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "LeaseTaken", "PreemptionByScheduler"),
-    (Demand(1, 8), [], {}, False, "Asking", "0 of 1"),
+    (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "ReservationPreempted", "PreemptionByScheduler"),
+    (Demand(1, 8), [], {}, False, "Requesting", "0 of 1"),
 ]
 
 
@@ -209,7 +209,7 @@ def test_it_asks_for_what_the_trials_can_use_and_owns_it_by_the_priority_class()
     desk = Desk(reservation_grace_seconds=5)
     said = desk.cycle(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
-    assert said == Leased(False, "Asking", "0 of 2 GPUs that the trials can use are held.")
+    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are held.")
     body = desk.wire.bodies[0]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
@@ -227,7 +227,7 @@ def test_a_quota_is_asked_ever_more_seldom() -> None:
     assert (desk.wire.calls, desk.wake) == (["create 0"], NOW + 6)
     desk.wire.refusal = None
     said = desk.cycle(TWO, now=6.0)
-    assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Asking")
+    assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
 
 
 def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
@@ -236,7 +236,7 @@ def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
     desk.cycle(TWO, leasing_node(), leases=(seen(0),))
     assert desk.wake == NOW + 2
     said = desk.cycle(make_job(suspend=True), leasing_node(), now=3.0)
-    assert (said and said.reason, desk.wake) == ("NothingNeeded", None)
+    assert (said and said.reason, desk.wake) == ("NoDemand", None)
 
 
 def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was_made() -> None:
@@ -244,12 +244,12 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,))
-    assert desk.wire.calls == ["create LeaseTaken"]
-    assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 2)
+    assert desk.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "told once"
     assert said
-    assert said.reason == "Asking"
+    assert said.reason == "Requesting"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second in a row"
@@ -277,7 +277,7 @@ def test_several_that_are_lost_at_once_are_one_loss() -> None:
     desk, node = Desk(), leasing_node()
     taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
     desk.cycle(TWO, node, leases=tuple(taken[:2]))
-    assert desk.wire.calls == ["create LeaseTaken"] * 2
+    assert desk.wire.calls == ["create ReservationPreempted"] * 2
     assert desk.wake == NOW + 2
     desk.cycle(TWO, node, leases=tuple(taken), now=1.0)
     assert desk.wake == NOW + 3, "for one pod with several GPUs"
@@ -288,15 +288,15 @@ def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     desk.cycle(job, leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),))
     said = desk.cycle(job, leasing_node(), now=1.0)
-    assert desk.wire.calls == ["create LeaseTaken"]
-    assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 3)
+    assert desk.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
     desk.cycle(job, leasing_node(), now=1.5)
     assert desk.wire.calls == [], "told once"
 
 
 def test_what_the_operator_before_gave_back_is_no_loss_and_what_others_took_is() -> None:
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create LeaseTaken"])):
+    for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create ReservationPreempted"])):
         desk = Desk()
         desk.cycle(job, leasing_node(), leases=(seen(0, deleting=True, conditions=conditions),))
         assert desk.wire.calls == calls

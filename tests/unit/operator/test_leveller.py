@@ -13,7 +13,7 @@ from operator_builders import NOW, ended, make_job, make_node, make_pod, make_tr
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_core.domain.actions import Action, Carry, DeletePod, Requeue
-from podium_core.domain.rebalancing import LEVELLING
+from podium_core.domain.rebalancing import REBALANCING
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.pod_manifest import make_pod as new_pod
@@ -67,7 +67,7 @@ def suspended(**status: Any) -> World:
 
 
 def move(world: World, target: str = "node-2") -> Requeue:
-    return Requeue(trial_key(world.trials[0]), LEVELLING, "fewer there", target)
+    return Requeue(trial_key(world.trials[0]), REBALANCING, "fewer there", target)
 
 
 def admit(one: Leveller, world: World, *actions: Action) -> tuple[Action, ...]:
@@ -90,7 +90,7 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
     world, one = suspended(), leveller(cluster)
     asked: Action = move(world)
     if alive:
-        asked = Carry(trial_key(world.trials[0]), "node-2", LEVELLING, "fewer there")
+        asked = Carry(trial_key(world.trials[0]), "node-2", REBALANCING, "fewer there")
     others: tuple[Action, ...] = (
         DeletePod(asked.trial, "TrialEnded", "over"),
         Requeue(asked.trial, "NodeDraining", "it drains"),
@@ -109,9 +109,9 @@ def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(aliv
     nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
     world, one = make_world(JOB, first, second, *pods, *nodes), leveller(Cluster(ROOM))
     moves: list[Action] = [
-        Carry(trial_key(trial), "node-2", LEVELLING, "fewer")
+        Carry(trial_key(trial), "node-2", REBALANCING, "fewer")
         if alive
-        else Requeue(trial_key(trial), LEVELLING, "fewer", "node-2")
+        else Requeue(trial_key(trial), REBALANCING, "fewer", "node-2")
         for trial in world.trials
     ]
     assert admit(one, world, moves[0]) == (moves[0],)

@@ -226,7 +226,9 @@ class PodiumModel(RuleBasedStateMachine):
     def one_holder_each(self) -> None:
         self.note_attempts()
         for node in self.nodes.values():
-            rivals = [process.pod for process in node.processes.values() if process.works and not process.last_call]
+            rivals = [
+                process.pod for process in node.processes.values() if process.works and not process.final_checkpoint
+            ]
             assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
 
     @invariant()

@@ -79,7 +79,7 @@ TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 
 
 @pytest.mark.parametrize(
-    ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodGone", "was deleted")]
+    ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodDeleted", "was deleted")]
 )
 def test_who_took_a_pod_that_is_gone(attempt: int, reason: str, said: str) -> None:
     """It ended and went between two looks. What took a pod of an earlier attempt is an old story."""
@@ -209,7 +209,7 @@ def test_pods_that_the_cluster_takes_away_before_a_step_come_ever_more_seldom() 
     )
 
 
-@pytest.mark.parametrize("reason", ["NodeDraining", "MakesRoom"])
+@pytest.mark.parametrize("reason", ["NodeDraining", "Preempted"])
 def test_what_podium_takes_away_itself_comes_at_once(reason: str) -> None:
     before = {"consecutive": 3, "retryAt": moment()}
     trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)

@@ -27,7 +27,7 @@ from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
 
 
-@pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodKept")])
+@pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodDeletionRefused")])
 def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, refused: bool, told: str) -> None:
     """Stored, that reason would make the pod's end, whoever ends it some day, one of Podium's own."""
     reasons: list[str] = []
@@ -53,7 +53,7 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
     mirror, key = Mirror(api, settings), trial_key(trial)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
-    go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "KeepsGpu", "It keeps its GPU.")
+    go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "GPURetained", "It keeps its GPU.")
     monkeypatch.setattr(
         podium_operator.guarded_plan, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None)
     )
@@ -141,7 +141,7 @@ def test_a_pause_that_ends_within_a_cycle_lasts_to_its_end(monkeypatch: pytest.M
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"))
     actuator, _, world = requeue(api)
-    go = Requeue(trial_key(world.trials[0]), "Levelling", "The GPUs are to be level.", "node-2")
+    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are to be level.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
         rests = actuator.rests()
         assert rests == (set() if ends else {world.pods[0].uid})

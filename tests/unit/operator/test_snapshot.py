@@ -237,7 +237,11 @@ def unplaced(message: str) -> list[dict[str, str]]:
     [
         ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", 61.0, True),
         ("0/2 nodes are available: 2 Insufficient podium.dev/gpu.", 61.0, True),
-        ("0/2 nodes are available: 2 MemoryReserved: 0 of 1 GPUs have 2.0 GiB beside what they declared", 61.0, True),
+        (
+            "0/2 nodes are available: 2 GPUMemoryReserved: 0 of 1 GPUs have 2.0 GiB beside what they declared",
+            61.0,
+            True,
+        ),
         ("0/2 nodes are available: 2 Insufficient cpu.", 59.0, False),
         ("0/2 nodes are available: 2 node(s) were unschedulable.", 61.0, False),
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", 61.0, False),

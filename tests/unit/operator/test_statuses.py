@@ -130,7 +130,11 @@ def test_the_end_of_a_trial_is_when_its_process_ended() -> None:
 def test_a_trial_that_never_printed_its_metric_says_so() -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     (condition,) = shown({"phase": "Running", "pod": "sweep-0-0"}, done)["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("MetricsUnavailable", "True", "NoValues")
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        "MetricsUnavailable",
+        "True",
+        "ObjectiveMissing",
+    )
     assert "'acc'" in condition["message"]
 
 
@@ -144,7 +148,7 @@ def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[
     told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
     stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "additionalMetrics": told}
     found = shown(stored, done, job=job).get("conditions", [])
-    assert [condition["reason"] for condition in found] == ([] if missing is None else ["SomeMissing"])
+    assert [condition["reason"] for condition in found] == ([] if missing is None else ["MetricsMissing"])
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
 
 
@@ -159,7 +163,7 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
     status = shown(
         {"phase": "Pending", "pod": "sweep-0-0"},
         {"gated": False, "phase": "Running", "main": {"running": {}}},
-        place=Place(KEY, 1, "NoGpuYet", "no share"),
+        place=Place(KEY, 1, "NoGPUAssigned", "no share"),
         job=make_job(gpus={"perTrial": 0}),
     )
     assert (status["phase"], status["reason"]) == ("Running", "NotRanked")
@@ -219,11 +223,11 @@ def test_a_minimising_job_takes_the_lowest() -> None:
 
 
 PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
-    ("new", {"status": {"conditions": []}}, [], "Pending", "NotCheckedYet"),
-    ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "BadFilter"),
-    ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "BadFilter"),
-    ("no trial yet", {}, [], "Pending", "WaitingForGpu"),
-    ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGpu"),
+    ("new", {"status": {"conditions": []}}, [], "Pending", "ValidationPending"),
+    ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "InvalidFilter"),
+    ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "InvalidFilter"),
+    ("no trial yet", {}, [], "Pending", "WaitingForGPU"),
+    ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGPU"),
     ("some ended", {}, [make_trial(phase="Succeeded"), make_trial(1)], "Running", "TrialsRunning"),
     ("suspended", {"suspend": True}, [make_trial()], "Suspended", "SuspendedByUser"),
     ("over", {"status": {"phase": "Failed", "reason": "JobWas", "observedGeneration": 1}}, [], "Failed", "JobWas"),

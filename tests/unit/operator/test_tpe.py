@@ -163,7 +163,9 @@ def test_trials_that_one_cycle_makes_differ() -> None:
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     (key,) = world.job_by_key
     for _ in range(2):  # as after a restart: nothing of a cycle is kept
-        asyncio.run(actuator.create(world, [CreateTrial(key, number, "RoomForTrial", "") for number in range(20, 28)]))
+        asyncio.run(
+            actuator.create(world, [CreateTrial(key, number, "CapacityAvailable", "") for number in range(20, 28)])
+        )
         made.append(tuple(tuple(call.args[1]["spec"]["parameters"].values()) for call in api.create.call_args_list))
         api.create.reset_mock()
     assert len(set(made[0])) > 1

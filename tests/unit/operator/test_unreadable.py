@@ -68,7 +68,7 @@ def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
 def test_it_is_released_and_an_event_says_what_is_left() -> None:
     released, event = release(Server(fails=[AWAY, AWAY]), manifest(FINALIZER, **ODD))
     assert released == "finalizers []"
-    assert event.startswith("CheckpointsLeft: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
+    assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert "spec.suspension.methods" in event
 
 

@@ -121,7 +121,7 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
     assert patched == ("patch", "Pod", {"metadata": reason})
     assert told[:2] == ("create", "Event")
     assert told[2]["involvedObject"]["name"] == "sweep-0"
-    assert told[2]["reason"] == "TrialLeaves"
+    assert told[2]["reason"] == "WorkAtRisk"
     assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
@@ -131,7 +131,7 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
 def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: ApiError) -> None:
     wire = Wire(refusal)
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     assert [verb for verb, _, _ in wire.calls] == ["patch"]
 
 
@@ -139,7 +139,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
     """Ended by somebody else some day, it would call that Podium's doing."""
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     written = [(verb, kind) for verb, kind, _ in wire.calls if kind == "Pod"]
     assert written == [("patch", "Pod"), ("delete", "Pod"), ("patch", "Pod")]
     assert wire.calls[-1][2]["metadata"]["annotations"] == {"podium.dev/requeue": None}
@@ -150,7 +150,7 @@ def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: 
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
-    world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room")
+    world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
     actuator = carry_out(wire, world, told)
     once = len(wire.calls)
     asyncio.run(operator_builders.carry_out(actuator, world, [told]))
@@ -164,7 +164,7 @@ def test_a_pod_that_goes_already_is_left_alone() -> None:
     wire = Wire()
     trial = make_trial(phase="Running")
     world = make_world(make_job(), trial, make_pod(deleting=True))
-    carry_out(wire, world, Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, world, Requeue(trial_key(trial), "Preempted", "room"))
     assert wire.calls == []
 
 
@@ -225,7 +225,7 @@ def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() 
     going, coming = make_trial(0, phase="Running"), make_trial(1)
     world = make_world(make_job(), going, coming, make_pod(), make_node())
     actions = [
-        CreatePod(trial_key(coming), 0, "ShareFree", "room"),
+        CreatePod(trial_key(coming), 0, "SlotAvailable", "room"),
         Order("node-1", 2, (("GPU-1", ()),)),
         DeletePod(trial_key(going), "StoppedByUser", "stopped"),
     ]
