@@ -80,7 +80,7 @@ async def leave(
     )
     subject = pod.subject(container.name, opened, off_gpu=bool(held))
     place = there.place(settings.restore_switched_on) if there else None
-    departed = await mover.depart(container, freezer, subject, source.place(), place)
+    departed = await mover.set_container_checkpoint(container, freezer, subject, source.place(), place)
     return departed, Arrival(gpus=held, processes=departed.processes) if held else None
 
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from podium_agent.observe.cgroups import peer_of
-from podium_agent.report.checkpoints import said_in_hello
-from podium_agent.report.lost_work import Said
+from podium_agent.report.checkpoints import report_in_hello
+from podium_agent.report.lost_work import GateReport
 
 log = logging.getLogger(__name__)
 SOCKET = "agent.sock"
@@ -45,7 +45,7 @@ class Gates:
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
         self._passed: set[str] = set()
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, GateReport] = {}
 
     def waiting(self, pod_uid: str) -> bool:
         return pod_uid in self._sessions and pod_uid not in self._passed
@@ -54,7 +54,7 @@ class Gates:
         """We let this pod through; should its helper come again, because it never read that, it passes again."""
         return pod_uid in self._passed
 
-    def said(self, pod_uid: str) -> Said | None:
+    def said(self, pod_uid: str) -> GateReport | None:
         """Which save its gate found last; None: it did not say, or not to this agent."""
         return self._said.get(pod_uid)
 
@@ -96,7 +96,7 @@ class Gates:
         try:
             line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
             peer = peer_of(self._proc, _pid(writer.get_extra_info("socket")))
-            said = said_in_hello(line)
+            said = report_in_hello(line)
             if line != b"gate\n" and said is None:
                 return
             if peer is None:
