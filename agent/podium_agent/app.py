@@ -30,8 +30,8 @@ from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.single_instance import NodeLock
-from podium_agent.suspension.factory import Opening
-from podium_agent.wiring import NodeWatches, make_node_reconciler, make_departures, make_plugins
+from podium_agent.suspension.detection import MethodDetection
+from podium_agent.wiring import NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import beat
@@ -79,28 +79,38 @@ async def _work(settings: AgentSettings) -> None:
 
 
 async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health) -> None:
-    opening = Opening(settings)
-    await opening.look()
-    methods = opening.methods
+    detection = MethodDetection(settings)
+    await detection.detect()
+    methods = detection.methods
     telemetry = Telemetry(settings.telemetry_seconds, settings.telemetry_timeout)
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         watches = NodeWatches(api, settings.node_name)
         exclusive, other_pods = ExclusiveAllocations(settings, watches.all_pods), OtherPods(settings, watches.all_pods)
-        reservations = GpuReservations(settings, watches.reservation_pods, watches.all_pods) if settings.gpu_mode == "reservations" else None
+        reservations = (
+            GpuReservations(settings, watches.reservation_pods, watches.all_pods)
+            if settings.gpu_mode == "reservations"
+            else None
+        )
         node_reconciler = make_node_reconciler(settings, api, metrics, tasks, watches, exclusive, reservations)
-        shares, plugins = make_plugins(settings, telemetry, watches, node_reconciler, exclusive, other_pods, reservations)
+        shares, plugins = make_plugins(
+            settings, telemetry, watches, node_reconciler, exclusive, other_pods, reservations
+        )
         gates = Gates(settings.proc, node_reconciler.wake)
         admissions = Admissions(settings.admissions_dir)
         observer = Observer(settings, gates, admissions, methods, node_reconciler.wake)
         admission = MemoryAdmission(observer.records, methods)
         pause, trial_record_of, wake = settings.retry_seconds, node_reconciler.trial_record_of, node_reconciler.wake
         executor = Executor(observer, gates, admissions, methods, admission, metrics, pause, trial_record_of, wake)
-        reporter = NodeReporter(settings, api, telemetry, node_reconciler, metrics, methods, __version__, other_pods.all)
+        reporter = NodeReporter(
+            settings, api, telemetry, node_reconciler, metrics, methods, __version__, other_pods.all
+        )
         other_pods.subscribe(reporter.wake)
         shares.gpus = lambda: [reading(gpu) for gpu in reporter.now().gpus]
         cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
         node_reconciler.subscribe(cpu_downsizer.on_view)
-        departures = make_departures(settings, api, opening, watches.trials, observer, node_reconciler)
+        migration_controller = make_migration_controller(
+            settings, api, detection, watches.trials, observer, node_reconciler
+        )
         health.alive, health.ready = lambda: _stuck(node_reconciler), lambda: _not_ready(watches, reservations, plugins)
 
         async def conduct() -> None:
@@ -122,8 +132,8 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
                 *((watches.reservation_pods.run(), reservations.run()) if reservations is not None else ()),
                 reporter.run(),
                 cpu_downsizer.run(),
-                opening.run(),
-                *((departures.run(),) if departures is not None else ()),
+                detection.run(),
+                *((migration_controller.run(),) if migration_controller is not None else ()),
                 _beat(settings, api),
             )
             running = [tasks.create_task(task) for task in group]
@@ -138,7 +148,9 @@ def _stuck(node_reconciler: NodeReconciler) -> str | None:
     return None
 
 
-def _not_ready(watches: NodeWatches, reservations: GpuReservations | None, plugins: Iterable[DevicePlugin]) -> str | None:
+def _not_ready(
+    watches: NodeWatches, reservations: GpuReservations | None, plugins: Iterable[DevicePlugin]
+) -> str | None:
     if not (watches.trials.synced and watches.nodes.synced):
         return "the API server has not been heard yet"
     if reservations is not None and not reservations.known.is_set():

@@ -124,7 +124,9 @@ def find_containers(proc: Path, cgroup_root: Path, ids: frozenset[str]) -> dict[
     return found
 
 
-def find_remaining_containers(proc: Path, cgroup_root: Path, pod_uids: frozenset[str]) -> dict[str, tuple[Container, ...]]:
+def find_remaining_containers(
+    proc: Path, cgroup_root: Path, pod_uids: frozenset[str]
+) -> dict[str, tuple[Container, ...]]:
     """What still runs of these pods, whatever the API says of them; pods of which nothing does are left out."""
     ids: dict[str, str] = {}
     for name in (name for name in os.listdir(proc) if name.isdigit()) if pod_uids else ():

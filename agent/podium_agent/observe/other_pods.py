@@ -57,7 +57,7 @@ class OtherPods:
     def all(self) -> tuple[LocalOtherPod, ...]:
         return tuple(self._other_pods[name] for name in sorted(self._other_pods))
 
-    async def asker(self, size: int) -> PodNeed | None:
+    async def find_pod_need(self, size: int) -> PodNeed | None:
         """The need of the pod that wants so many shares now; None: it cannot be told."""
         with suppress(KubeletAwayError, TimeoutError):
             async with asyncio.timeout(SIGHT_SECONDS):

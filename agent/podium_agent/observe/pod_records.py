@@ -50,7 +50,9 @@ class PodRecord:
     partly_suspended: bool = False  # some of it is stopped, some works
     searched_at: float = 0.0
     pidfds: dict[int, int] = field(default_factory=dict)  # pid > pidfd
-    termination_seen_at: float | None = None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
+    termination_seen_at: float | None = (
+        None  # a SIGTERM, or the hook before it, was found waiting for it while it was frozen
+    )
     _deletion: tuple[float, float] = (0.0, 0.0)
 
     @property

@@ -57,13 +57,17 @@ class LocalTrial:
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
     memory_shortage: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
-    moved_off: bool = False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
+    is_checkpointed: bool = (
+        False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
+    )
     admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
     moves_memory: bool = False  # and these are moved off the GPU when its turn is over
     attempt: int = 0  # of its pod
     method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
-    partly_suspended: bool = False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
+    partly_suspended: bool = (
+        False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
+    )
     over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
     hinted_gpus: tuple[str, ...] = ()
 

@@ -101,7 +101,9 @@ class CheckpointReader:
             if not self._busy:
                 self._let_go()
 
-    def _run(self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[CompletionMarker | None, str]]) -> None:
+    def _run(
+        self, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[tuple[CompletionMarker | None, str]]
+    ) -> None:
         result: tuple[CompletionMarker | None, str] = (None, "")
         try:
             if self._folder is None:

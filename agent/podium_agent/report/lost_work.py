@@ -70,7 +70,13 @@ class LostWorkTotals:
 
 
 def resumed_checkpoint(
-    gate_report: GateReport | None, known: Checkpoint | None, node: str, attempt: int, reached: float | None, spent: float, now: float
+    gate_report: GateReport | None,
+    known: Checkpoint | None,
+    node: str,
+    attempt: int,
+    reached: float | None,
+    spent: float,
+    now: float,
 ) -> Checkpoint | None:
     """The save that this attempt goes on from, None: it begins anew. `said` None: the gate was not heard.
 
@@ -78,26 +84,46 @@ def resumed_checkpoint(
     agent's look at it. When such a save was written is not known; its GPU-seconds are set between those of the save
     before it and the end (`spent`), as its step is.
     """
-    if gate_report is None or (gate_report.marker is not None and known is not None and known.is_of(gate_report.marker)):
+    if gate_report is None or (
+        gate_report.marker is not None and known is not None and known.is_of(gate_report.marker)
+    ):
         return known
     if gate_report.marker is None:
         return None
     begin, gpu = (known.step, known.gpu_seconds) if known is not None else (0.0, 0.0)
     if gate_report.marker.step < begin:  # somebody put an older save back
-        return Checkpoint(gate_report.marker.step, now, gate_report.marker.path, node, gpu * gate_report.marker.step / begin, max(0, attempt - 1))
+        return Checkpoint(
+            gate_report.marker.step,
+            now,
+            gate_report.marker.path,
+            node,
+            gpu * gate_report.marker.step / begin,
+            max(0, attempt - 1),
+        )
     part = 1.0
     if reached is not None and reached > begin:
         part = min(1.0, max(0.0, (gate_report.marker.step - begin) / (reached - begin)))
-    return Checkpoint(gate_report.marker.step, now, gate_report.marker.path, node, gpu + part * max(0.0, spent - gpu), max(0, attempt - 1))
+    return Checkpoint(
+        gate_report.marker.step,
+        now,
+        gate_report.marker.path,
+        node,
+        gpu + part * max(0.0, spent - gpu),
+        max(0, attempt - 1),
+    )
 
 
-def count(totals: LostWorkTotals, checkpoint: Checkpoint | None, attempt: int, reached: float | None, spent: float, now: float) -> LostWorkTotals:
+def count(
+    totals: LostWorkTotals, checkpoint: Checkpoint | None, attempt: int, reached: float | None, spent: float, now: float
+) -> LostWorkTotals:
     """The losses once this attempt goes on from `save`, and the one before ended at step `reached`; `spent`: the
     trial's GPU-seconds so far."""
     step = 0.0 if reached is None else reached
     resumed_from = 0.0 if checkpoint is None else checkpoint.step
     since = max(totals.accounted_gpu_seconds, 0.0 if checkpoint is None else checkpoint.gpu_seconds)
-    attempt_lost_work = AttemptLostWork(attempt, now, step, resumed_from, max(0.0, step - resumed_from), max(0.0, spent - since))
+    attempt_lost_work = AttemptLostWork(
+        attempt, now, step, resumed_from, max(0.0, step - resumed_from), max(0.0, spent - since)
+    )
     totals = replace(
         totals,
         gpu_seconds=totals.gpu_seconds + attempt_lost_work.gpu_seconds,
@@ -109,7 +135,9 @@ def count(totals: LostWorkTotals, checkpoint: Checkpoint | None, attempt: int, r
     return replace(totals, count=totals.count + 1, steps=totals.steps + attempt_lost_work.steps, recent=recent)
 
 
-def add_repeated_work(totals: LostWorkTotals, attempt: int, begun_at: float, steps: float, now: float) -> LostWorkTotals:
+def add_repeated_work(
+    totals: LostWorkTotals, attempt: int, begun_at: float, steps: float, now: float
+) -> LostWorkTotals:
     """The losses once this attempt is seen to do `steps` more again than from the save at step `begun_at`: the script
     went on from an older one (its `PODIUM_RESUME`, where a node died before the newest was seen), or from none.
     """

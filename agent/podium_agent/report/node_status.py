@@ -40,7 +40,9 @@ def build(
         reservation = None if reserved is None else reserved.get(gpu.uuid)
         here = shares if reserved is None or reservation is not None else 0
         visit = [other_pod for other_pod in other_pods if gpu.uuid in other_pod.gpus]
-        gpus.append(_gpu(gpu, trials, settled(gpu.uuid), held_since, here, exclusive_pods.get(gpu.uuid), reservation, visit))
+        gpus.append(
+            _gpu(gpu, trials, settled(gpu.uuid), held_since, here, exclusive_pods.get(gpu.uuid), reservation, visit)
+        )
     return GpuNodeStatus(
         observed_epoch=epoch,
         driver=reading.driver if not reading.trouble else f"{reading.driver or 'none'} ({reading.trouble})",

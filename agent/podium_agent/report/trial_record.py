@@ -15,7 +15,15 @@ from podium_agent.observe.cgroups import Container
 from podium_agent.observe.logs.tail import Batch, Position
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.lost_work import CompletionMarker, GateReport
-from podium_agent.report.usage_ledger import UsageLedger, SuspensionCost, add_repeated_steps, follow, resumed, saw_marker, suspended
+from podium_agent.report.usage_ledger import (
+    SuspensionCost,
+    UsageLedger,
+    add_repeated_steps,
+    follow,
+    resumed,
+    saw_marker,
+    suspended,
+)
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader
 from podium_core.curves.thinning import Grid
@@ -32,7 +40,9 @@ class TrialRecord:
     state: TrialState | None = None
     gpus: tuple[str, ...] = ()
     started: bool = False  # its gate was passed (or it has none): what the pod before did is over
-    gate_report: GateReport | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
+    gate_report: GateReport | None = (
+        None  # what its gate said of the checkpoint folder; None: this agent did not hear it
+    )
     memory_shortage: str = ""  # the GPU memory that it waits for
     main: Container | None = None  # of its first container, once its processes were found
     ending: bool = False  # it was told to end

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podium_agent.observe.logs.tail import Position
-from podium_agent.report.lost_work import AttemptLostWork, LostWorkTotals, Checkpoint
+from podium_agent.report.lost_work import AttemptLostWork, Checkpoint, LostWorkTotals
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.usage_ledger import UsageLedger, SuspensionCost, GpuAllocation
+from podium_agent.report.usage_ledger import GpuAllocation, SuspensionCost, UsageLedger
 from podium_core.curves import additional_metrics as additional_metrics
 from podium_core.curves.growing_curve import Curve
 from podium_core.domain.snapshot import Point
@@ -45,7 +45,12 @@ AGENT_FIELDS = {
 
 def ledger_from(status: TrialStatus) -> UsageLedger:
     allocations = tuple(
-        GpuAllocation(tuple(allocation.gpus), allocation.node, allocation.start.timestamp(), allocation.end.timestamp() if allocation.end else None)
+        GpuAllocation(
+            tuple(allocation.gpus),
+            allocation.node,
+            allocation.start.timestamp(),
+            allocation.end.timestamp() if allocation.end else None,
+        )
         for allocation in status.allocations
     )
     finished_gpu_seconds = sum(allocation.seconds(0.0) for allocation in allocations if allocation.end is not None)
@@ -57,13 +62,29 @@ def ledger_from(status: TrialStatus) -> UsageLedger:
     )
     past = status.suspensions
     checkpoint, lost_work = _checkpoint_from(status.checkpoint), _lost_work_from(status.lost_work)
-    return UsageLedger(allocations, finished_gpu_seconds, past.count, past.suspend_seconds, past.resume_seconds, recent, checkpoint, lost_work)
+    return UsageLedger(
+        allocations,
+        finished_gpu_seconds,
+        past.count,
+        past.suspend_seconds,
+        past.resume_seconds,
+        recent,
+        checkpoint,
+        lost_work,
+    )
 
 
 def _checkpoint_from(checkpoint: CheckpointStatus | None) -> Checkpoint | None:
     if checkpoint is None:
         return None
-    return Checkpoint(checkpoint.step, checkpoint.at.timestamp(), checkpoint.path, checkpoint.node, checkpoint.gpu_seconds, checkpoint.attempt)
+    return Checkpoint(
+        checkpoint.step,
+        checkpoint.at.timestamp(),
+        checkpoint.path,
+        checkpoint.node,
+        checkpoint.gpu_seconds,
+        checkpoint.attempt,
+    )
 
 
 def _lost_work_from(lost_work: LostWork) -> LostWorkTotals:
@@ -71,7 +92,9 @@ def _lost_work_from(lost_work: LostWork) -> LostWorkTotals:
         AttemptLostWork(one.attempt, one.at.timestamp(), one.step, one.resumed_from, one.steps, one.gpu_seconds)
         for one in lost_work.recent
     )
-    return LostWorkTotals(lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds, recent)
+    return LostWorkTotals(
+        lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds, recent
+    )
 
 
 def reached(status: TrialStatus) -> float | None:

@@ -22,7 +22,7 @@ from podium_agent.report.checkpoint_watch import CheckpointWatch
 from podium_agent.report.checkpoints import report_in_log
 from podium_agent.report.pod_conditions import patch as condition_patch
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import ledger_from, curve_from, position_from, reached, to_status
+from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.usage_ledger import begin_attempt
 from podium_agent.settings import AgentSettings
 from podium_cluster.client import Api, ApiError
@@ -161,10 +161,16 @@ class TrialWriter:
             ledger = begin_attempt(ledger, None, trial_record.node, pod.attempt, None, spent, time.time(), carried=True)
             trial_record.touch()
         elif not mine:
-            gate_report = trial_record.gate_report if trial_record.gate_report is not None else report_in_log(self._logs(GATE_CONTAINER))
+            gate_report = (
+                trial_record.gate_report
+                if trial_record.gate_report is not None
+                else report_in_log(self._logs(GATE_CONTAINER))
+            )
             spent = status.gpu_seconds
             at, carried = reached(status), pod.carried or pod.arrival is not None
-            ledger = begin_attempt(ledger, gate_report, trial_record.node, pod.attempt, at, spent, time.time(), carried=carried)
+            ledger = begin_attempt(
+                ledger, gate_report, trial_record.node, pod.attempt, at, spent, time.time(), carried=carried
+            )
             save = at if carried else ledger.saved.step if ledger.saved is not None else None
             begins_at = save or 0.0
             trial_record.touch()
@@ -301,7 +307,9 @@ class TrialWriter:
             return
         shown: Mapping[str, tuple[str, str]] = self._shown or (trial_record.pod.conditions or {})
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        patch = condition_patch(trial_record.state, shown, now, trial_record.memory_shortage, trial_record.pod.gpu_state_trouble)
+        patch = condition_patch(
+            trial_record.state, shown, now, trial_record.memory_shortage, trial_record.pod.gpu_state_trouble
+        )
         if patch is None:
             return
         pod = trial_record.pod

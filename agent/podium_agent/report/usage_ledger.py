@@ -8,7 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from podium_agent.observe.trials import OCCUPYING
-from podium_agent.report.lost_work import LostWorkTotals, CompletionMarker, GateReport, Checkpoint, count, add_repeated_work, resumed_checkpoint
+from podium_agent.report.lost_work import (
+    Checkpoint,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+    add_repeated_work,
+    count,
+    resumed_checkpoint,
+)
 from podium_core.schema.gpunode import TrialState
 
 MAX_ALLOCATIONS = 512
@@ -53,7 +61,9 @@ class UsageLedger:
     lost_work: LostWorkTotals = field(default_factory=LostWorkTotals)
 
     def gpu_seconds(self, now: float) -> float:
-        return self.finished_gpu_seconds + sum(allocation.seconds(now) for allocation in self.allocations[-1:] if allocation.end is None)
+        return self.finished_gpu_seconds + sum(
+            allocation.seconds(now) for allocation in self.allocations[-1:] if allocation.end is None
+        )
 
 
 def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...], node: str, now: float) -> UsageLedger:
@@ -62,7 +72,11 @@ def follow(ledger: UsageLedger, state: TrialState | None, gpus: tuple[str, ...],
     allocations = state in OCCUPYING
     if last is not None and (not allocations or (last.gpus, last.node) != (gpus, node)):
         ended = replace(last, end=max(now, last.start))
-        ledger = replace(ledger, allocations=(*ledger.allocations[:-1], ended), finished_gpu_seconds=ledger.finished_gpu_seconds + ended.seconds(now))
+        ledger = replace(
+            ledger,
+            allocations=(*ledger.allocations[:-1], ended),
+            finished_gpu_seconds=ledger.finished_gpu_seconds + ended.seconds(now),
+        )
         last = None
     if allocations and last is None and gpus:
         ledger = replace(ledger, allocations=(*ledger.allocations, GpuAllocation(gpus, node, now))[-MAX_ALLOCATIONS:])
@@ -113,10 +127,14 @@ def begin_attempt(
         part = max(0.0, spent - ledger.finished_gpu_seconds) / len(last.gpus) if last.gpus else 0.0
         ended = replace(last, end=last.start + part)
         finished_gpu_seconds = ledger.finished_gpu_seconds + ended.seconds(now)
-        ledger = replace(ledger, allocations=(*ledger.allocations[:-1], ended), finished_gpu_seconds=finished_gpu_seconds)
+        ledger = replace(
+            ledger, allocations=(*ledger.allocations[:-1], ended), finished_gpu_seconds=finished_gpu_seconds
+        )
     if carried:
         return ledger
-    checkpoint = resumed_checkpoint(gate_report, ledger.checkpoint, node, attempt, reached, ledger.finished_gpu_seconds, now)
+    checkpoint = resumed_checkpoint(
+        gate_report, ledger.checkpoint, node, attempt, reached, ledger.finished_gpu_seconds, now
+    )
     lost_work = count(ledger.lost_work, checkpoint, attempt, reached, ledger.finished_gpu_seconds, now)
     return replace(ledger, checkpoint=checkpoint, lost_work=lost_work)
 

@@ -20,7 +20,14 @@ from pydantic import Field
 
 from podium_agent.observe.cgroups import find_containers
 from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
-from podium_agent.reservations.reserved_gpus import AllocatedDevices, ReservedGpu, ReservationPod, merge_kubelet_answer, is_evacuated, gpus_of_reservations
+from podium_agent.reservations.reserved_gpus import (
+    AllocatedDevices,
+    ReservationPod,
+    ReservedGpu,
+    gpus_of_reservations,
+    is_evacuated,
+    merge_kubelet_answer,
+)
 from podium_agent.schedule.exclusive_gpus import NodePod
 from podium_agent.schedule.node_reconciler import View
 from podium_agent.settings import AgentSettings
@@ -61,7 +68,9 @@ def parse_reservation_pod(payload: Mapping[str, Any]) -> ReservationPod:
 class GpuReservations:
     """`pods`: the placeholders of this node, `everyone`: all of its pods."""
 
-    def __init__(self, settings: AgentSettings, pods: WatchCache[ReservationPod], all_pods: WatchCache[NodePod]) -> None:
+    def __init__(
+        self, settings: AgentSettings, pods: WatchCache[ReservationPod], all_pods: WatchCache[NodePod]
+    ) -> None:
         self._settings = settings
         self._pods = pods
         self._all_pods = all_pods

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from podium_agent.deviceplugin.slots import Device, devices, uuid_of
+from podium_agent.deviceplugin.slots import Device, slot_devices, uuid_of
 from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
@@ -68,7 +68,9 @@ def merge_kubelet_answer(
     return {**stand, **now}
 
 
-def gpus_of_reservations(listed: Mapping[PodName, Collection[str]], pods: Iterable[ReservationPod]) -> Mapping[str, ReservedGpu]:
+def gpus_of_reservations(
+    listed: Mapping[PodName, Collection[str]], pods: Iterable[ReservationPod]
+) -> Mapping[str, ReservedGpu]:
     """By uuid. `listed`: devices of `nvidia.com/gpu` by pod, as the kubelet says; other pods than placeholders count
     for nothing, nor do placeholders whose device the kubelet has not named.
     """
@@ -80,11 +82,13 @@ def gpus_of_reservations(listed: Mapping[PodName, Collection[str]], pods: Iterab
     return found
 
 
-def advertised(gpus: Sequence[Gpu], shares: int, held: Collection[str], allocated: Collection[str]) -> tuple[Device, ...]:
+def advertised(
+    gpus: Sequence[Gpu], shares: int, held: Collection[str], allocated: Collection[str]
+) -> tuple[Device, ...]:
     """Every share of a GPU that is held; of others only those that a pod has (`given`), since the scheduler counts what
     pods request against what is announced.
     """
-    return tuple(one for one in devices(gpus, shares) if uuid_of(one.id) in held or one.id in allocated)
+    return tuple(one for one in slot_devices(gpus, shares) if uuid_of(one.id) in held or one.id in allocated)
 
 
 def is_evacuated(gpu: str, reserved: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:

@@ -119,13 +119,17 @@ class ExclusiveAllocations:
             async with asyncio.timeout(self._settings.exclusive_seconds):
                 while True:
                     news = self._news
-                    trouble = blocked(uuids, self._view.exclusive_pods, self._view.trials, self._view.run_queues.released)
+                    trouble = blocked(
+                        uuids, self._view.exclusive_pods, self._view.trials, self._view.run_queues.released
+                    )
                     if trouble is None:
                         log.info("GPU %s is free after %.3f s", ", ".join(uuids), time.monotonic() - begin)
                         return
                     code, message = trouble
                     if self._terminating(uuids):
-                        raise GpuStillInUseError(f"PodTerminating: it was told to end before its GPU was free; {message}")
+                        raise GpuStillInUseError(
+                            f"PodTerminating: it was told to end before its GPU was free; {message}"
+                        )
                     await news.wait()
         raise GpuStillInUseError(f"{code}: {message} (waited {self._settings.exclusive_seconds:g} s)")
 

@@ -19,10 +19,10 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import SuspensionCost
 from podium_agent.schedule.admissions import Admissions
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import Admit, Resume, Action, Suspend, Wait
+from podium_agent.schedule.local_scheduler import Action, Admit, Resume, Suspend, Wait
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.suspension.base import Outcome
-from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Executor:
         observer: Observer,
         gates: Gates,
         admissions: Admissions,
-        methods: Methods,
+        methods: SuspensionMethods,
         admission: MemoryAdmission,
         metrics: Metrics,
         retry_seconds: float,

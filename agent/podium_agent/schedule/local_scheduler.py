@@ -117,7 +117,9 @@ def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> t
     if run_queues.released:
         return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
     holders = _holders(run_queues, ordered)
-    return tuple(action for trial in ordered if (action := _action(run_queues, trial, holders, ordered, now)) is not None)
+    return tuple(
+        action for trial in ordered if (action := _action(run_queues, trial, holders, ordered, now)) is not None
+    )
 
 
 def _released(trial: LocalTrial, now: float) -> Action | None:
@@ -189,7 +191,11 @@ def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | 
 
 
 def _action(
-    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
 ) -> Action | None:
     if trial.deleting:
         return _end(run_queues, trial, holders, trials, now)
@@ -224,7 +230,11 @@ def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: fl
 
 
 def _end(
-    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
 ) -> Action | None:
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
     if trial.over_since is not None:
@@ -237,7 +247,7 @@ def _end(
         return Resume(trial, "PartlySuspended")
     if trial.state is not TrialState.SUSPENDED:
         return None
-    if trial.moved_off and any(run_queues.closed(uuid) for uuid in trial.gpus):
+    if trial.is_checkpointed and any(run_queues.closed(uuid) for uuid in trial.gpus):
         return _wait(run_queues, trial, holders, trials)
     final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
     if trial.deadline is not None and now >= trial.deadline - final_checkpoint:
@@ -267,7 +277,9 @@ def _entry_reason(run_queues: RunQueues, trial: LocalTrial) -> str:
     return "FirstInRunQueue"
 
 
-def _suspend_reason(run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
+def _suspend_reason(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> str:
     if _newer_pod(trial, trials) is not None:
         return "Superseded"
     if any(uuid in run_queues.exclusive_pods for uuid in trial.gpus):
@@ -293,7 +305,9 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
 
-def _wait(run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> Wait:
+def _wait(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> Wait:
     newer_pod = _newer_pod(trial, trials)
     if newer_pod is not None:
         return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
-from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.driver_calls import DriverTimeoutError, call_with_timeout
+from podium_agent.suspension.gpu_memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.schema.gpunode import TrialState
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class MemoryAdmission:
     def __init__(
         self,
         records: Callable[[], Iterable[PodRecord]],
-        methods: Methods,
+        methods: SuspensionMethods,
         memory: Callable[[], GpuMemory] = read_memory,
     ) -> None:
         self._records = records
@@ -44,7 +44,7 @@ class MemoryAdmission:
 
     def concerns(self, record: PodRecord) -> bool:
         """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
-        return self._moved(record) or bool(self._methods.parked(record.freezers))
+        return self._moved(record) or bool(self._methods.held_bytes(record.freezers))
 
     async def admit(self, record: PodRecord) -> str:
         """Empty: the memory is promised to it. Else why it has to wait, as a sentence with the numbers."""
@@ -66,11 +66,11 @@ class MemoryAdmission:
                 return ""  # frozen with its memory: it has what it needs
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
-            if not self._methods.parked(record.freezers):
+            if not self._methods.held_bytes(record.freezers):
                 log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
                 return ""  # a driver that never tells must not keep it out: its memory will not be moved either
             return f"how much GPU memory is free is not known: {error}"
-        except (GivenUpError, OSError) as error:
+        except (DriverTimeoutError, OSError) as error:
             return f"how much GPU memory is free is not known: {error}"
         except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
@@ -83,10 +83,10 @@ class MemoryAdmission:
         each look would leave one more thread behind, and those that come would queue for it.
         """
         if self._reading:
-            raise GivenUpError("the driver has not answered yet")
+            raise DriverTimeoutError("the driver has not answered yet")
         self._reading = True
         try:
-            return await give_up_after(READ_SECONDS, self._read_in_thread)
+            return await call_with_timeout(READ_SECONDS, self._read_in_thread)
         except RuntimeError:  # there was no thread to be had
             self._reading = False
             raise
@@ -99,8 +99,8 @@ class MemoryAdmission:
 
     def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
         """Raises OSError if the kernel does not say which processes it has."""
-        parked = self._methods.parked(record.freezers)
-        held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
+        parked = self._methods.held_bytes(record.freezers)
+        held = memory.held_by(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
         # one that was stopped before it took anything asks again; by `freeze` it goes on without asking
         frozen = record.state in STOPPED and not parked and (bool(held) or not moved)
@@ -116,4 +116,4 @@ class MemoryAdmission:
 
     def _moved(self, record: PodRecord) -> bool:
         """Whether the next suspension is to move its memory."""
-        return self._methods.best(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name
+        return self._methods.choose(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

@@ -21,7 +21,7 @@ from podium_agent.observe.trials import LocalTrial
 from podium_agent.report.trial_record import TrialRecord
 from podium_agent.schedule.executor import Executor
 from podium_agent.schedule.gate import Gates
-from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, Action, Wait, decide, newer
+from podium_agent.schedule.local_scheduler import Action, QueueEntry, RunQueues, Wait, decide, newer
 from podium_agent.settings import AgentSettings
 from podium_cluster.watch import WatchCache
 from podium_core.domain.snapshot import TrialKey

@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_agent.observe.trials import Gate, LocalTrial
-from podium_agent.schedule.local_scheduler import QueueEntry, Admit, RunQueues, Resume, Action, Suspend, Wait, decide, newer
+from podium_agent.schedule.local_scheduler import (
+    Action,
+    Admit,
+    QueueEntry,
+    Resume,
+    RunQueues,
+    Suspend,
+    Wait,
+    decide,
+    newer,
+)
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import TrialState
 
@@ -186,7 +196,9 @@ def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None
         state = data.draw(st.sampled_from([GATED, STARTING, RUNNING, OUT, OFF, IN]))
         gpus = data.draw(st.sampled_from(["", "A", "B", "AB"]))
         trials.append(trial(data.draw(st.sampled_from("ab")), state, gpus, pod_uid=f"pod-{number}", **facts))
-    order = run_queues(1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"])))
+    order = run_queues(
+        1, A=data.draw(st.sampled_from(["", "a", "ab", "ba"])), B=data.draw(st.sampled_from(["ab", "b"]))
+    )
     steps = decide(order, trials, now=0.0)
     for step in steps:
         one = step.trial

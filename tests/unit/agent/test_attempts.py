@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, started, kill, reader_of
+from agent_writing import Writing, kill, reader_of, started
 
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.usage_ledger import SuspensionCost
@@ -70,7 +70,12 @@ def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[...
         await writing.whole_life(started(new, GateReport(CompletionMarker(10.0, "step-10"))))
 
     lost_work = write(scene, attempt=1, **saved_status()).parsed.lost_work
-    assert (lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds) == (1, 5.0, 60.0, 100.0)
+    assert (lost_work.count, lost_work.steps, lost_work.gpu_seconds, lost_work.accounted_gpu_seconds) == (
+        1,
+        5.0,
+        60.0,
+        100.0,
+    )
 
 
 def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[..., TrialServer]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agent_builders import key
 
 from podium_agent.observe.trials import Gate, LocalTrial, Work
-from podium_agent.schedule.local_scheduler import QueueEntry, Admit, RunQueues, Resume, Suspend, decide
+from podium_agent.schedule.local_scheduler import Admit, QueueEntry, Resume, RunQueues, Suspend, decide
 from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
 from podium_core.schema.gpunode import TrialState
 

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.report.lost_work import MAX_RECENT, LostWorkTotals, CompletionMarker, GateReport, Checkpoint, count, add_repeated_work, resumed_checkpoint
-from podium_agent.report.usage_ledger import UsageLedger, GpuAllocation, saw_marker, begin_attempt
+from podium_agent.report.lost_work import (
+    MAX_RECENT,
+    Checkpoint,
+    CompletionMarker,
+    GateReport,
+    LostWorkTotals,
+    add_repeated_work,
+    count,
+    resumed_checkpoint,
+)
+from podium_agent.report.usage_ledger import GpuAllocation, UsageLedger, begin_attempt, saw_marker
 
 SAVED = Checkpoint(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
 SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14")
@@ -27,7 +36,9 @@ SAME, NEWER = CompletionMarker(10.0, "step-10"), CompletionMarker(14.0, "step-14
         (GateReport(CompletionMarker(5.0)), SAVED, Checkpoint(5.0, 99.0, ".", "here", 20.0, 1)),
     ],
 )
-def test_the_save_that_an_attempt_goes_on_from(said: GateReport | None, known: Checkpoint | None, save: Checkpoint | None) -> None:
+def test_the_save_that_an_attempt_goes_on_from(
+    said: GateReport | None, known: Checkpoint | None, save: Checkpoint | None
+) -> None:
     assert resumed_checkpoint(said, known, "here", attempt=2, reached=15.0, spent=100.0, now=99.0) == save
 
 
@@ -67,10 +78,15 @@ def test_only_the_last_ones_are_listed() -> None:
 
 
 def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> None:
-    ledger = UsageLedger(allocations=(GpuAllocation(("A", "B"), "far", 0.0, 10.0), GpuAllocation(("A", "B"), "far", 100.0)), finished_gpu_seconds=20.0)
+    ledger = UsageLedger(
+        allocations=(GpuAllocation(("A", "B"), "far", 0.0, 10.0), GpuAllocation(("A", "B"), "far", 100.0)),
+        finished_gpu_seconds=20.0,
+    )
     after = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
     carried = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
-    assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), "its process goes on: nothing is lost"
+    assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
+        "its process goes on: nothing is lost"
+    )
     assert after.allocations[-1].end == 115.0
     assert (after.gpu_seconds(9000.0), after.lost_work.gpu_seconds, after.lost_work.steps) == (50.0, 50.0, 4.0)
 

@@ -97,7 +97,9 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
         trial_record = TrialRecord(one, "n")
         position = position_from(status, one.uid, "train")
         trial_record.load(UsageLedger(), curve_from(status, position, None), position)
-        trial_record.take(Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID)
+        trial_record.take(
+            Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID
+        )
         written = json.dumps(to_status(trial_record, UsageLedger(), "train", 0.0), allow_nan=False)
         status = TrialStatus.model_validate(json.loads(written))
     whole = extend(Curve(), lines, reads(form), GRID)

@@ -25,7 +25,7 @@ from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
 from podium_agent.schedule.node_reconciler import NodeReconciler
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.parked_memory import Arrival
+from podium_agent.suspension.gpu_state_notes import GpuState
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
@@ -53,7 +53,9 @@ def test_the_book_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: C
     def scene(node: Node) -> None:
         pods = WatchCache(cast(Api, None), PODS, parse)
         nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        node_reconciler = NodeReconciler(AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n"))
+        node_reconciler = NodeReconciler(
+            AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
+        )
         cpu = pod("cpu", gated=False)
         for ended in (False, True):
             node.observer.look((replace(cpu, ended=ended),), 1.0)
@@ -154,7 +156,9 @@ def test_the_book_of_what_is_over_is_closed_when_its_processes_are_gone(on_node:
         freezer = node.run(pod(), TRAIN, os.getpid())
         pods = WatchCache(cast(Api, None), PODS, parse)
         nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
-        node_reconciler = NodeReconciler(AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n"))
+        node_reconciler = NodeReconciler(
+            AgentSettings(node_name="n"), pods, nodes, Metrics(), lambda one: TrialRecord(one, "n")
+        )
         node.look(pod(running=frozenset({TRAIN}), main=TRAIN))
         node_reconciler._update_trial_records(node.observer, 1.0)
         trial_record = node_reconciler.trial_records[pod().uid]
@@ -186,7 +190,10 @@ def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_
         for _ in range(2):
             node.observer.look((), 1.0)
             node_reconciler._update_trial_records(node.observer, 1.0)
-        assert [(trial_record.left, trial_record.started, trial_record.ended, trial_record.closed) for trial_record in opened] == [(True,) * 4]
+        assert [
+            (trial_record.left, trial_record.started, trial_record.ended, trial_record.closed)
+            for trial_record in opened
+        ] == [(True,) * 4]
         assert node_reconciler.trial_records == {}
 
     on_node(scene)
@@ -293,9 +300,9 @@ def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: 
         one = pod("a", running=frozenset({TRAIN}))
         freezer = node.run(one, TRAIN, os.getpid())
         (freezer.path / "freezer.state").write_text("FROZEN")
-        assert not node.look(one)[0].moved_off, "frozen with its memory on the GPU"
-        node.parked.note(freezer.path.name, {"G": 7})
-        assert node.look(one)[0].moved_off
+        assert not node.look(one)[0].is_checkpointed, "frozen with its memory on the GPU"
+        node.parked.write_held(freezer.path.name, {"G": 7})
+        assert node.look(one)[0].is_checkpointed
 
     on_node(scene)
 
@@ -303,16 +310,16 @@ def test_a_suspended_trial_whose_memory_was_moved_off_is_known_as_such(on_node: 
 def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_node: Callable[..., None]) -> None:
     def scene(node: Node) -> None:
         beside = node.run(pod(), SIDECAR, os.getppid())
-        arrival = Arrival(gpus={"GPU-of-there": 7}, processes=1)
+        arrival = GpuState(gpus={"GPU-of-there": 7}, processes=1)
         came = pod(containers=("train", "logs"), running=frozenset({SIDECAR}), arrival=arrival)
         node.look(came)
         freezer = node.run(pod(), TRAIN, os.getpid())
         came = replace(came, running=frozenset({SIDECAR, TRAIN}), main=TRAIN)
         assert node.state(came) is TrialState.RUNNING
         assert not node.parked.has(beside.path.name), "it began here"
-        note = node.parked.whole(freezer.path.name)
+        note = node.parked.read(freezer.path.name)
         assert (note.held, note.onto) == ({"G": 7}, {"GPU-of-there": "G"})
-        node.parked.forget(freezer.path.name)
+        node.parked.remove(freezer.path.name)
         node.look(came)
         assert not node.parked.has(freezer.path.name), "it was brought back: it does not come twice"
 
@@ -330,7 +337,7 @@ META: dict[str, Any] = {
 
 
 def test_a_pod_says_what_comes_in_it() -> None:
-    assert parse({"metadata": META}).arrival == Arrival(gpus={"GPU-a": 7}, processes=1)
+    assert parse({"metadata": META}).arrival == GpuState(gpus={"GPU-a": 7}, processes=1)
     assert parse({"metadata": {**META, "annotations": {}}}).arrival is None
 
 

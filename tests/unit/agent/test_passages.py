@@ -39,7 +39,9 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
         node.restart_agent()
         no_nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
         no_pods = WatchCache(cast(Api, None), PODS, parse)
-        NodeReconciler(node.settings(), no_pods, no_nodes, Metrics(), lambda one: TrialRecord(one, "n"))._hint(node.observer)
+        NodeReconciler(node.settings(), no_pods, no_nodes, Metrics(), lambda one: TrialRecord(one, "n"))._hint(
+            node.observer
+        )
         node.waits_at_its_gate(second)
         assert node.steps(order("b"), second) == {"wait b-0 GPUInUse"}
         (freezer.path / "cgroup.procs").write_text("")
@@ -67,7 +69,7 @@ def test_what_is_no_note_is_passed_over(tmp_path: Path, name: str, text: str) ->
 def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     notes = Admissions(tmp_path / "file")
-    notes.note(pod(), ("G",))
-    notes.forget(pod_uid())
-    assert notes.read() == {}
+    notes.write_held(pod(), ("G",))
+    notes.remove(pod_uid())
+    assert notes.held_bytes() == {}
     assert ["a-0" in caplog.messages[0], pod_uid() in caplog.messages[1]] == [True, True]

@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.checkpoint_watch import CheckpointReader
-from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_completion_marker, report_in_hello, report_in_log
+from podium_agent.report.checkpoints import (
+    Folder,
+    UnsafePathError,
+    parse_completion_marker,
+    report_in_hello,
+    report_in_log,
+)
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 
 TRAIN = "ab" * 32

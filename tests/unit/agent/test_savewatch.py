@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_builders import FIRST_PID, TrialServer, pod
-from agent_writing import Writing, started, end, kill
+from agent_writing import Writing, end, kill, started
 
 from podium_agent.observe.cgroups import Container
 from podium_agent.report.lost_work import GateReport

@@ -34,12 +34,12 @@ from podium_agent.schedule.gate import Gates
 from podium_agent.schedule.local_scheduler import QueueEntry, RunQueues, decide
 from podium_agent.schedule.memory_admission import MemoryAdmission
 from podium_agent.settings import AgentSettings
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.schema.gpunode import TrialState
 
@@ -119,7 +119,9 @@ class Site:
         return self.total * 4 // 5
 
     def command(self, *names: str) -> None:
-        self.run_queues = RunQueues(self.run_queues.epoch + 1, {self.gpu: tuple(QueueEntry(key(name)) for name in names)})
+        self.run_queues = RunQueues(
+            self.run_queues.epoch + 1, {self.gpu: tuple(QueueEntry(key(name)) for name in names)}
+        )
 
     def record(self, name: str) -> PodRecord:
         found = self.observer.record(pod_uid(name))
@@ -145,7 +147,9 @@ class Site:
             self.executor.carry(decide(self.run_queues, self.observer.look(pods, now), now))
             self.report(self.observer.look(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
-            assert time.monotonic() < deadline, f"{what}: not in time; {[r.memory_shortage for r in self.observer.records()]}"
+            assert time.monotonic() < deadline, (
+                f"{what}: not in time; {[r.memory_shortage for r in self.observer.records()]}"
+            )
             await asyncio.sleep(0.005)
 
 
@@ -166,9 +170,9 @@ def site(cuda_node: Any, tmp_path: Path) -> Iterator[Site]:
         for name in SEEDS
     }
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "share")
-    freeze, parked, gates = Freeze(5.0), Parked(tmp_path / "parked"), _Gates(trials)
+    freeze, parked, gates = Freeze(5.0), GpuStateNotes(tmp_path / "parked"), _Gates(trials)
     cuda = CudaCheckpoint(CudaProcesses(CudaDriver(cuda_node.library), 5.0, 20.0), freeze, parked)
-    methods, admissions = Methods(freeze, cuda, parked=parked), Admissions(settings.admissions_dir)
+    methods, admissions = SuspensionMethods(freeze, cuda, notes=parked), Admissions(settings.admissions_dir)
     observer = Observer(settings, gates, admissions, methods, lambda: None)
     admission = MemoryAdmission(observer.records, methods)
     executor = Executor(observer, gates, admissions, methods, admission, Metrics(), 1.0, {}.get, lambda: None)

@@ -14,15 +14,23 @@ from podium_agent.observe.gpu_health import Reading, Sample, merge
 from podium_agent.observe.logs.tail import Position
 from podium_agent.observe.pods import parse
 from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.report.lost_work import AttemptLostWork, LostWorkTotals, CompletionMarker, GateReport
+from podium_agent.report.lost_work import AttemptLostWork, CompletionMarker, GateReport, LostWorkTotals
 from podium_agent.report.node_status import build, decisive, moved
 from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import ledger_from, curve_from, position_from, reached, to_status
-from podium_agent.report.usage_ledger import UsageLedger, SuspensionCost, follow, resumed, saw_marker, suspended, begin_attempt
+from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import (
+    SuspensionCost,
+    UsageLedger,
+    begin_attempt,
+    follow,
+    resumed,
+    saw_marker,
+    suspended,
+)
 from podium_agent.schedule.state_table import TRANSITIONS, derive, reason
-from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
+from podium_agent.suspension.methods import SuspensionMethods
 from podium_core.curves.growing_curve import Curve, Line, extend
 from podium_core.curves.line_readers import Seen
 from podium_core.curves.thinning import Grid
@@ -148,7 +156,7 @@ def test_whether_a_pod_may_be_frozen(methods: str | None, best: str) -> None:
     payload = pod_payload()
     if methods is not None:
         payload["metadata"]["annotations"]["podium.dev/methods"] = methods
-    assert Methods(Freeze(1.0)).best(parse(payload).methods, 1) == best
+    assert SuspensionMethods(Freeze(1.0)).choose(parse(payload).methods, 1) == best
 
 
 def test_where_a_pod_saves() -> None:

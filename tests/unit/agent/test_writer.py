@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 from agent_builders import TrialServer, cri, pod
-from agent_writing import Writing, started, end, kill, reader_of
+from agent_writing import Writing, end, kill, reader_of, started
 
 import podium_agent.report.trial_writer
 from podium_agent.observe.logs.tail import CHUNK
