@@ -77,7 +77,7 @@ class AgentSettings(ClusterSettings):
         return self.share_dir.parent / "agent.lock"
 
     @property
-    def passages_dir(self) -> Path:
+    def admissions_dir(self) -> Path:
         return self.share_dir.parent / "passages"
 
     @property

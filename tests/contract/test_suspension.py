@@ -23,14 +23,14 @@ from cuda_node import PROGRAM
 
 from podium_agent.observe.cgroups import (
     Freezer,
-    Frost,
+    FreezerState,
     find_containers,
-    find_leftovers,
-    heeds_sigterm,
+    find_remaining_containers,
+    handles_sigterm,
     peer_of,
-    sigterm_waits,
+    sigterm_pending,
 )
-from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.prestop_hooks import prestop_hook_pending
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -222,10 +222,10 @@ def test_a_child_that_is_removed_says_nothing_of_its_siblings(tmp_path: Path) ->
     (tmp_path / "cgroup.procs").write_text("")
     for number in range(20):
         (tmp_path / f"removed-{number}").mkdir()  # no cgroup.procs: as if gone between two reads
-    assert Freezer(tmp_path, unified=False).frost() is Frost.GONE
+    assert Freezer(tmp_path, unified=False).frost() is FreezerState.GONE
     (tmp_path / "with-a-process").mkdir()
     (tmp_path / "with-a-process" / "cgroup.procs").write_text("1\n")
-    assert Freezer(tmp_path, unified=False).frost() is Frost.THAWED
+    assert Freezer(tmp_path, unified=False).frost() is FreezerState.THAWED
 
 
 def test_what_fails_unexpectedly_leaves_all_at_work(tmp_path: Path, method: SuspensionMethod) -> None:
@@ -239,7 +239,7 @@ def test_containers_are_found_by_their_id(cells: list[Cell]) -> None:
     ids = frozenset(cell.container for cell in cells)
     found = find_containers(Path("/proc"), Path("/sys/fs/cgroup"), ids | {"0" * 64})
     assert {name: container.pid for name, container in found.items()} == {c.container: c.process.pid for c in cells}
-    assert all(found[cell.container].freezer.frost() is Frost.THAWED for cell in cells)
+    assert all(found[cell.container].freezer.frost() is FreezerState.THAWED for cell in cells)
     peer = peer_of(Path("/proc"), cells[0].process.pid)
     assert peer is not None
     assert (peer.pod_uid, peer.container) == (cells[0].pod_uid, cells[0].container)
@@ -252,7 +252,7 @@ def test_what_is_left_of_a_pod_is_found_by_its_uid(cells: list[Cell], tmp_path: 
     pods = frozenset({cells[0].pod_uid, str(uuid.uuid4())})
 
     def left() -> set[str]:
-        return {one.id for found in find_leftovers(proc, root, pods).values() for one in found}
+        return {one.id for found in find_remaining_containers(proc, root, pods).values() for one in found}
 
     assert left() == {cell.container for cell in cells}
     cells[0].process.kill()
@@ -276,7 +276,7 @@ def test_who_has_ended_does_not_stay_frozen(cells: list[Cell], method: Suspensio
     assert asyncio.run(method.suspend(freezers(cells))).ok
     name, thawed = ("cgroup.freeze", "0") if ended.freezer.unified else ("freezer.state", "THAWED")
     assert (ended.freezer.path / name).read_text().strip() == thawed
-    assert other.freezer.frost() is Frost.FROZEN
+    assert other.freezer.frost() is FreezerState.FROZEN
     assert asyncio.run(method.resume(freezers(cells))).ok
 
 
@@ -292,13 +292,13 @@ def test_a_sigterm_waits_for_who_is_frozen(cells: list[Cell], method: Suspension
         told.stdout.readline()
         (cells[0].freezer.path / "cgroup.procs").write_text(str(told.pid))
         assert asyncio.run(method.suspend(freezers(cells))).ok
-        assert not sigterm_waits(Path("/proc"), told.pid)
+        assert not sigterm_pending(Path("/proc"), told.pid)
         told.terminate()
-        assert sigterm_waits(Path("/proc"), told.pid)
-        assert not sigterm_waits(Path("/proc"), cells[1].process.pid)
+        assert sigterm_pending(Path("/proc"), told.pid)
+        assert not sigterm_pending(Path("/proc"), cells[1].process.pid)
         assert asyncio.run(method.resume(freezers(cells))).ok
         assert told.wait(10) == 7
-        assert not sigterm_waits(Path("/proc"), told.pid)
+        assert not sigterm_pending(Path("/proc"), told.pid)
 
 
 def test_a_hook_is_seen_in_who_is_frozen(cells: list[Cell], method: SuspensionMethod, tmp_path: Path) -> None:
@@ -312,14 +312,14 @@ def test_a_hook_is_seen_in_who_is_frozen(cells: list[Cell], method: SuspensionMe
         hook.stdout.readline()
         (cells[0].freezer.path / "cgroup.procs").write_text(str(hook.pid))
         assert asyncio.run(method.suspend(freezers(cells))).ok
-        assert [hook_waits(Path("/proc"), cell.freezer) for cell in cells] == [True, False]
+        assert [prestop_hook_pending(Path("/proc"), cell.freezer) for cell in cells] == [True, False]
         assert asyncio.run(method.resume(freezers(cells))).ok
         hook.communicate(timeout=300)
-    assert not hook_waits(Path("/proc"), cells[0].freezer)
+    assert not prestop_hook_pending(Path("/proc"), cells[0].freezer)
 
 
 def test_who_would_hear_sigterm(cells: list[Cell]) -> None:
-    assert heeds_sigterm(Path("/proc"), cells[0].process.pid), "not pid 1: the default action ends it"
+    assert handles_sigterm(Path("/proc"), cells[0].process.pid), "not pid 1: the default action ends it"
     deaf = subprocess.Popen(
         ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", "input()"], stdin=subprocess.PIPE
     )
@@ -327,7 +327,7 @@ def test_who_would_hear_sigterm(cells: list[Cell]) -> None:
         end, child = time.monotonic() + 300, ""
         while time.monotonic() < end and not child:
             child = Path(f"/proc/{deaf.pid}/task/{deaf.pid}/children").read_text().strip()
-        assert not heeds_sigterm(Path("/proc"), int(child)), "pid 1 without a handler"
+        assert not handles_sigterm(Path("/proc"), int(child)), "pid 1 without a handler"
     finally:
         deaf.kill()
         deaf.communicate(timeout=300)

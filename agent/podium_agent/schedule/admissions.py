@@ -30,7 +30,7 @@ class _Note(BaseModel):
     gpus: tuple[str, ...]
 
 
-class Passages:
+class Admissions:
     """By uid of the pod."""
 
     def __init__(self, folder: Path) -> None:

@@ -65,7 +65,7 @@ class _Asked:
     pause: float
 
 
-class Parker:
+class CpuDownsizer:
     """`pods`: those of this node, as the watch has them."""
 
     def __init__(self, api: Api, metrics: Metrics, pods: Callable[[], Iterable[TrialPod]]) -> None:
@@ -76,7 +76,7 @@ class Parker:
         self._event = asyncio.Event()
         self._asked: dict[str, _Asked] = {}
 
-    def heed(self, view: View) -> None:
+    def on_view(self, view: View) -> None:
         """The conductor's listener."""
         self._view = view
         self._event.set()

@@ -22,20 +22,22 @@ ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; i
 
 
 @dataclass(frozen=True, slots=True)
-class UrgentPod:
-    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end; `need`: of
-    shares of GPUs, None: it wants none; `trial`: it is a trial's.
+class NodePod:
+    """A pod of this node as the API server shows it.
+
+    `ended`: it has ended; `terminating`: it is being deleted; `need`: the slots it requests, None without any;
+    `trial`: it is a trial's pod.
     """
 
     uid: str
     ended: bool
-    leaving: bool = False
+    terminating: bool = False
     need: PodNeed | None = None
     trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Reservation:
+class ExclusiveAllocation:
     """One GPU. `pod` is None until the kubelet says whose it is; `uid` is empty until the API server does."""
 
     gpu: str
@@ -48,7 +50,7 @@ class Reservation:
         return "" if self.pod is None else "/".join(self.pod)
 
 
-def whole(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
+def whole_gpu_devices(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
     """What is announced to the kubelet: one device a GPU."""
     return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
 
@@ -84,21 +86,21 @@ def prefer(
 
 
 def advance(
-    reservations: Mapping[str, Reservation],
+    exclusive: Mapping[str, ExclusiveAllocation],
     listed: Mapping[str, PodName],
-    pods: Mapping[PodName, UrgentPod],
+    pods: Mapping[PodName, NodePod],
     alive: Collection[str],
     now: float,
-) -> dict[str, Reservation]:
+) -> dict[str, ExclusiveAllocation]:
     """The reservations after an answer of the kubelet's. `listed`: whose each GPU is; `alive`: uids of pods of which a
     process runs, as the kernel says.
 
     A GPU is given back only when its pod is over for the API or unknown to the kubelet, and nothing of it runs: a
     restarted kubelet forgets pods that work on, and so does the API of one that is deleted by force.
     """
-    kept: dict[str, Reservation] = {}
-    for uuid in sorted(reservations.keys() | listed.keys()):
-        one = reservations.get(uuid, Reservation(uuid, now))
+    kept: dict[str, ExclusiveAllocation] = {}
+    for uuid in sorted(exclusive.keys() | listed.keys()):
+        one = exclusive.get(uuid, ExclusiveAllocation(uuid, now))
         name = listed.get(uuid)
         if name is not None:
             pod = pods.get(name)
@@ -114,7 +116,7 @@ def advance(
 
 
 def blocked(
-    uuids: Collection[str], taken: Collection[str], trials: Sequence[LocalTrial], released: bool
+    uuids: Collection[str], exclusive_pods: Collection[str], trials: Sequence[LocalTrial], released: bool
 ) -> tuple[str, str] | None:
     """Why the pod may not start on these GPUs yet: code and sentence; None: nobody else works there.
 
@@ -122,7 +124,7 @@ def blocked(
     """
     if released:
         return "Released", "this node was released (podium thaw): its trials are not suspended"
-    missing = [uuid for uuid in uuids if uuid not in taken]
+    missing = [uuid for uuid in uuids if uuid not in exclusive_pods]
     if missing:
         return "SuspensionPending", f"the trials of GPU {missing[0]} are about to be suspended"
     for trial in trials:

@@ -43,7 +43,7 @@ ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works h
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     """One place in the order of a GPU."""
 
     key: TrialKey
@@ -52,28 +52,28 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Orders:
+class RunQueues:
     """The order in force on this node. A GPU without an entry is one that the operator has not spoken of. `taken`: GPUs
     that an urgent pod has for itself, with its name (empty: not known yet). `leased`: those that placeholder pods hold
     for Podium; None: all are Podium's own.
     """
 
     epoch: int = 0
-    gpus: Mapping[str, tuple[Entry, ...]] | None = None
+    gpus: Mapping[str, tuple[QueueEntry, ...]] | None = None
     released: bool = False
-    taken: Mapping[str, str] = field(default_factory=dict)
-    leased: Collection[str] | None = None
+    exclusive_pods: Mapping[str, str] = field(default_factory=dict)
+    reserved: Collection[str] | None = None
 
     def closed(self, uuid: str) -> bool:
         """No trial may work on it."""
-        return uuid in self.taken or (self.leased is not None and uuid not in self.leased)
+        return uuid in self.exclusive_pods or (self.reserved is not None and uuid not in self.reserved)
 
-    def of(self, uuid: str) -> tuple[Entry, ...] | None:
+    def of(self, uuid: str) -> tuple[QueueEntry, ...] | None:
         return None if self.gpus is None else self.gpus.get(uuid)
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Admit:
     """Open the gate."""
 
     trial: LocalTrial
@@ -101,50 +101,52 @@ class Wait:
     message: str
 
 
-Step = Grant | Suspend | Resume | Wait
+Action = Admit | Suspend | Resume | Wait
 
 
-def newer(current: Orders, seen: Orders) -> Orders:
+def newer(current: RunQueues, seen: RunQueues) -> RunQueues:
     """The order to follow: an older epoch than the one in force is ignored, but a release always counts."""
     if seen.epoch >= current.epoch:
         return seen
-    return Orders(current.epoch, current.gpus, seen.released)
+    return RunQueues(current.epoch, current.gpus, seen.released)
 
 
-def decide(orders: Orders, trials: Sequence[LocalTrial], now: float) -> tuple[Step, ...]:
+def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> tuple[Action, ...]:
     """The steps to take at once, one for every trial that is not simply to go on as it is."""
     ordered = sorted(trials, key=lambda trial: (trial.key, trial.attempt, trial.pod_uid))
-    if orders.released:
-        return tuple(step for trial in ordered if (step := _released(trial, now)) is not None)
-    holders = _holders(orders, ordered)
-    return tuple(step for trial in ordered if (step := _step(orders, trial, holders, ordered, now)) is not None)
+    if run_queues.released:
+        return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
+    holders = _holders(run_queues, ordered)
+    return tuple(
+        action for trial in ordered if (action := _action(run_queues, trial, holders, ordered, now)) is not None
+    )
 
 
-def _released(trial: LocalTrial, now: float) -> Step | None:
-    if (trial.state is TrialState.SUSPENDED or trial.torn) and now >= trial.retry_at:
+def _released(trial: LocalTrial, now: float) -> Action | None:
+    if (trial.state is TrialState.SUSPENDED or trial.partly_suspended) and now >= trial.retry_at:
         return Resume(trial, "Released")
     if trial.state is TrialState.GATED:
         return Wait(trial, "Released", "this node was released (podium thaw): nothing is started here")
     return None
 
 
-def _holders(orders: Orders, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
+def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
     """Greedy claims in the global order: GPU to the trial that shall work on it."""
     candidates = []
     for trial in trials:
-        place = _place(orders, trial, trials)
-        if place is not None:
+        position = _queue_position(run_queues, trial, trials)
+        if position is not None:
             # of two that must end the one with less time goes first
             deadline = math.inf if trial.deadline is None else trial.deadline
-            candidates.append((place, deadline, trial.key, trial))
+            candidates.append((position, deadline, trial.key, trial))
     claimed: dict[str, LocalTrial] = {}
     for *_, trial in sorted(candidates, key=lambda candidate: candidate[:3]):
-        if not any(uuid in claimed or orders.closed(uuid) for uuid in trial.gpus):
+        if not any(uuid in claimed or run_queues.closed(uuid) for uuid in trial.gpus):
             claimed.update(dict.fromkeys(trial.gpus, trial))
     return claimed
 
 
-def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
+def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
     """The trial's place in the order (its worst over its GPUs), -1 for one that must end; None: it may not work now."""
     if not trial.gpus:
         return None
@@ -156,31 +158,31 @@ def _place(orders: Orders, trial: LocalTrial, trials: Sequence[LocalTrial]) -> i
         return None
     if _lacks_memory(trial):
         return None
-    places = []
+    positions = []
     for uuid in trial.gpus:
-        entries = orders.of(uuid)
+        entries = run_queues.of(uuid)
         if entries is None:
             # what works on a GPU without orders goes on, what waits there waits on
             if not trial.occupies:
                 return None
-            places.append(0)
+            positions.append(0)
             continue
         keys = [entry.key for entry in entries]
         if trial.key not in keys:
             return None
-        places.append(keys.index(trial.key))
-    return max(places)
+        positions.append(keys.index(trial.key))
+    return max(positions)
 
 
 def _ending(trial: LocalTrial) -> bool:
     """A deleted trial that works, or that would hear its SIGTERM if it were thawed."""
     if trial.occupies:
         return True
-    return trial.state is TrialState.SUSPENDED and trial.heeds_term and trial.over_since is None
+    return trial.state is TrialState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
 
 
 def _lacks_memory(trial: LocalTrial) -> bool:
-    return bool(trial.short) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
+    return bool(trial.memory_shortage) and trial.state in (TrialState.GATED, TrialState.SUSPENDED)
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
@@ -188,35 +190,39 @@ def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | 
     return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
 
 
-def _step(
-    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
-) -> Step | None:
+def _action(
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
+) -> Action | None:
     if trial.deleting:
-        return _end(orders, trial, holders, trials, now)
+        return _end(run_queues, trial, holders, trials, now)
     if not trial.gpus:
         return Wait(trial, "DevicesUnknown", "the kubelet has not said yet which GPU this pod has a share of")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if trial.state is TrialState.RUNNING:
-        return _while_running(trial, chosen, _why_off(orders, trial, holders, trials), now)
+        return _while_running(trial, chosen, _suspend_reason(run_queues, trial, holders, trials), now)
     if trial.state not in (TrialState.GATED, TrialState.SUSPENDED):
         return None
     if not chosen:
-        return _wait(orders, trial, holders, trials)
+        return _wait(run_queues, trial, holders, trials)
     in_the_way = _in_the_way(trial, trials)
     if in_the_way is not None:
         return _wait_for(trial, in_the_way)
     if now < trial.retry_at:
         return Wait(trial, "ResumeFailed", trial.trouble)
-    why = _entry_reason(orders, trial)
-    return Grant(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
+    why = _entry_reason(run_queues, trial)
+    return Admit(trial, why) if trial.state is TrialState.GATED else Resume(trial, why)
 
 
-def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) -> Step | None:
+def _while_running(trial: LocalTrial, chosen: bool, suspend_reason: str, now: float) -> Action | None:
     if not chosen and trial.freezable:
-        return Suspend(trial, why_off) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
-    if trial.torn and now >= trial.retry_at:
+        return Suspend(trial, suspend_reason) if now >= trial.retry_at else Wait(trial, "SuspendFailed", trial.trouble)
+    if trial.partly_suspended and now >= trial.retry_at:
         return Resume(trial, "PartlySuspended")
     if not chosen:
         return Wait(trial, "FreezeNotAllowed", f"{NOT_FREEZABLE}; it works until it ends or is requeued")
@@ -224,26 +230,30 @@ def _while_running(trial: LocalTrial, chosen: bool, why_off: str, now: float) ->
 
 
 def _end(
-    orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial], now: float
-) -> Step | None:
+    run_queues: RunQueues,
+    trial: LocalTrial,
+    holders: Mapping[str, LocalTrial],
+    trials: Sequence[LocalTrial],
+    now: float,
+) -> Action | None:
     """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
     if trial.over_since is not None:
         overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
         stop = trial.state is TrialState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
         return Suspend(trial, "Orphan") if stop else None
-    if now < trial.retry_at or not trial.heeds_term:
+    if now < trial.retry_at or not trial.handles_sigterm:
         return None
-    if trial.torn:
+    if trial.partly_suspended:
         return Resume(trial, "PartlySuspended")
     if trial.state is not TrialState.SUSPENDED:
         return None
-    if trial.moved_off and any(orders.closed(uuid) for uuid in trial.gpus):
-        return _wait(orders, trial, holders, trials)
+    if trial.moved_off and any(run_queues.closed(uuid) for uuid in trial.gpus):
+        return _wait(run_queues, trial, holders, trials)
     final_checkpoint = min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
     if trial.deadline is not None and now >= trial.deadline - final_checkpoint:
         return Resume(trial, "FinalCheckpoint")
     if _lacks_memory(trial):
-        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.short)
+        return Wait(trial, INSUFFICIENT_GPU_MEMORY, trial.memory_shortage)
     chosen = all(holders.get(uuid) is trial for uuid in trial.gpus)
     if not trial.gpus or not chosen or _in_the_way(trial, trials) is not None:
         return None
@@ -259,25 +269,27 @@ def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial |
     return None
 
 
-def _entry_reason(orders: Orders, trial: LocalTrial) -> str:
+def _entry_reason(run_queues: RunQueues, trial: LocalTrial) -> str:
     for uuid in trial.gpus:
-        for entry in orders.of(uuid) or ():
+        for entry in run_queues.of(uuid) or ():
             if entry.key == trial.key:
                 return entry.reason or "FirstInRunQueue"
     return "FirstInRunQueue"
 
 
-def _why_off(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> str:
+def _suspend_reason(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> str:
     if _newer_pod(trial, trials) is not None:
         return "Superseded"
-    if any(uuid in orders.taken for uuid in trial.gpus):
+    if any(uuid in run_queues.exclusive_pods for uuid in trial.gpus):
         return "ExclusivePod"
-    if any(orders.closed(uuid) for uuid in trial.gpus):
+    if any(run_queues.closed(uuid) for uuid in trial.gpus):
         return "ReservationEnded"
     for uuid in trial.gpus:
         other = holders.get(uuid)
         if other is not None and other is not trial:
-            return "Ending" if other.deleting else _entry_reason(orders, other)
+            return "Ending" if other.deleting else _entry_reason(run_queues, other)
     return "NotInRunQueue"
 
 
@@ -293,17 +305,19 @@ def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
     return Wait(trial, "SwitchInProgress", f"next on this GPU; {name} is still {state}")
 
 
-def _wait(orders: Orders, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]) -> Wait:
+def _wait(
+    run_queues: RunQueues, trial: LocalTrial, holders: Mapping[str, LocalTrial], trials: Sequence[LocalTrial]
+) -> Wait:
     newer_pod = _newer_pod(trial, trials)
     if newer_pod is not None:
         return Wait(trial, "Superseded", f"{newer_pod.pod} is the pod of this trial now; this one waits for its end")
     for uuid in trial.gpus:
-        if uuid in orders.taken:
-            who = orders.taken[uuid] or "that is being admitted"
+        if uuid in run_queues.exclusive_pods:
+            who = run_queues.exclusive_pods[uuid] or "that is being admitted"
             return Wait(trial, "ExclusivePod", f"pod {who} has GPU {uuid} for itself")
-        if orders.closed(uuid):
+        if run_queues.closed(uuid):
             return Wait(trial, "ReservationEnded", f"Podium does not lease GPU {uuid} now")
-        entries = orders.of(uuid)
+        entries = run_queues.of(uuid)
         if entries is None:
             return Wait(trial, "NoRunQueue", f"the operator has not spoken of GPU {uuid} yet")
         entry = next((entry for entry in entries if entry.key == trial.key), None)

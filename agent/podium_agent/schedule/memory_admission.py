@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pod_records import PodRecord
 from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -27,12 +27,12 @@ STOPPED = (TrialState.SUSPENDED, TrialState.RESUMING)
 AT_WORK = (TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING)
 
 
-class Admission:
+class MemoryAdmission:
     """`records`: of all trials of this node. `memory` is read in a thread, since a driver may hang."""
 
     def __init__(
         self,
-        records: Callable[[], Iterable[Record]],
+        records: Callable[[], Iterable[PodRecord]],
         methods: Methods,
         memory: Callable[[], GpuMemory] = read_memory,
     ) -> None:
@@ -42,23 +42,23 @@ class Admission:
         self._lock = asyncio.Lock()
         self._reading = False  # also after a reading was given up: its thread is there until the driver answers
 
-    def concerns(self, record: Record) -> bool:
+    def concerns(self, record: PodRecord) -> bool:
         """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
         return self._moved(record) or bool(self._methods.parked(record.freezers))
 
-    async def admit(self, record: Record) -> str:
+    async def admit(self, record: PodRecord) -> str:
         """Empty: the memory is promised to it. Else why it has to wait, as a sentence with the numbers."""
         async with self._lock:
-            short = await self._judge(record, shortfall)
-            record.admitted = not short
-        return short
+            memory_shortage = await self._judge(record, shortfall)
+            record.admitted = not memory_shortage
+        return memory_shortage
 
-    async def could(self, record: Record) -> str:
+    async def could(self, record: PodRecord) -> str:
         """The same, if all that can make room had done so; promises nothing."""
         async with self._lock:
             return await self._judge(record, shortfall_alone)
 
-    async def _judge(self, record: Record, judge: Judge) -> str:
+    async def _judge(self, record: PodRecord, judge: Judge) -> str:
         try:
             memory = await self._read()
             claim = self._footprint(record, memory)
@@ -75,8 +75,8 @@ class Admission:
         except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
             return f"how much GPU memory is free could not be found out: {error!r}"
-        short = judge(claim, others, memory.free)
-        return "" if short is None else str(short)
+        memory_shortage = judge(claim, others, memory.free)
+        return "" if memory_shortage is None else str(memory_shortage)
 
     async def _read(self) -> GpuMemory:
         """Raises as `read_memory` does, and GivenUpError: of a driver that hangs nothing is asked until it answers, or
@@ -97,7 +97,7 @@ class Admission:
         finally:
             self._reading = False
 
-    def _footprint(self, record: Record, memory: GpuMemory) -> Footprint:
+    def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
         """Raises OSError if the kernel does not say which processes it has."""
         parked = self._methods.parked(record.freezers)
         held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
@@ -114,6 +114,6 @@ class Admission:
             leaves=moved and not frozen and CudaCheckpoint.name not in record.failed,
         )
 
-    def _moved(self, record: Record) -> bool:
+    def _moved(self, record: PodRecord) -> bool:
         """Whether the next suspension is to move its memory."""
         return self._methods.best(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

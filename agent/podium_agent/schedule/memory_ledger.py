@@ -65,9 +65,9 @@ def shortfall(claim: Footprint, others: Iterable[Footprint], free: Mapping[str, 
     here = [other for other in others if other.here]
     for uuid in sorted(claim.gpus):
         promised = sum(other.to_come(uuid) for other in here if uuid in other.gpus)
-        short = Shortfall(uuid, claim.to_come(uuid), free.get(uuid, 0), promised)
-        if short.needed > 0 and short.needed + promised > short.free:
-            return short
+        memory_shortage = Shortfall(uuid, claim.to_come(uuid), free.get(uuid, 0), promised)
+        if memory_shortage.needed > 0 and memory_shortage.needed + promised > memory_shortage.free:
+            return memory_shortage
     return None
 
 

@@ -27,7 +27,7 @@ _BY_WORK = {
     (Work.FROZEN, Acting.RESUMING): IN,
 }
 
-EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
     {
         (G, S): "Granted",
         (S, G): "GateReconnected",  # an agent that had just started took a silent gate for one that was let through
@@ -70,4 +70,4 @@ def reason(before: TrialState | None, after: TrialState | None, done: Acting = A
         before = OUT
     elif (before, after, done) == (OFF, R, Acting.RESUMING):
         before = IN
-    return EDGES.get((before, after), "ObservedChange")
+    return TRANSITIONS.get((before, after), "ObservedChange")
