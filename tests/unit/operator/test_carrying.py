@@ -1,6 +1,6 @@
-"""A live trial on its way to another node: what is stored, what the agent is asked, and the pod that it goes on in.
+"""Live migration of a trial: what is stored, what the agent is asked, and the pod in which the trial continues.
 
-All is derived from the objects, so each step is as an operator sees it that has just started.
+Everything is derived from the objects, so each step is what an operator observes that has just started.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HOMELESS = replace(NEW_POD, facts=replace(NEW_POD.facts, node=None))
 
 
 def drained(seen: World) -> World:
-    """Its target drains as well."""
+    """Return the state with a target that drains as well."""
     here, there = seen.nodes
     spec = there.spec.model_copy(update={"draining": True})
     return replace(seen, nodes=(here, there.model_copy(update={"spec": spec})))
@@ -198,8 +198,8 @@ STEPS: list[tuple[str, World, str | None, str]] = [
 ]
 
 
-def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_image() -> None:
-    """The agent of its node was being started anew, say; its answer may be gone from the status by then."""
+def test_a_rejected_pod_is_followed_by_another_one_from_the_same_image() -> None:
+    """The agent of its node was just restarting, for example; its answer may be gone from the status by then."""
     created = way("PodCreated", image=IMAGE, gpuState=ARRIVES)
     rejected = world(REJECTED, attempt=1, **created)
     stored = after(rejected)
@@ -213,8 +213,8 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.POD_CREATED, True, "node-2")
 
 
-def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
-    """It had waited for a share for an hour already."""
+def test_an_image_waits_half_an_hour_for_a_draining_target() -> None:
+    """It had waited for a slot for an hour already."""
     waits: dict[str, Any] = PUSHED
     told = []
     for seconds, drains in ((3600, True), (5399, True), (5400, False), (5500, True), (7299, True), (7300, True)):
@@ -233,7 +233,7 @@ def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
     ]
 
 
-def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> None:
+def test_an_old_pod_that_never_ends_does_not_block_the_new_one() -> None:
     seen = world(pod(deleting=True), **PUSHED)
     (made,) = (one for one in plan(build_snapshot(seen, observe(seen))).actions if isinstance(one, CreatePod))
     assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
@@ -242,8 +242,8 @@ def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> No
     assert stored.phase is CarryPhase.IMAGE_PUSHED, "until the new one is there"
 
 
-def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
-    """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
+def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
+    """The scheduler does not know about promised slots. This is the view of an operator that has just started."""
     seen = world(pod(), **PUSHED)
     full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
     for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
@@ -258,12 +258,12 @@ def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize(("seen", "phase", "code"), [s[1:] for s in STEPS], ids=[s[0] for s in STEPS])
-def test_what_is_stored_next(seen: World, phase: str | None, code: str) -> None:
+def test_the_next_stored_migration(seen: World, phase: str | None, code: str) -> None:
     stored = after(seen)
     assert (stored and stored.phase.value, stored.code if stored else "") == (phase, code)
 
 
-def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says() -> None:
+def test_a_migration_starts_with_the_old_pod_and_keeps_the_agents_answer() -> None:
     seen = world(pod())
     key = trial_key(seen.trials[0])
     begun = after(seen, Carry(key, "node-2", "NodeDraining", "it drains"))
@@ -291,7 +291,7 @@ ASKS: list[tuple[str, World, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("seen", "expected"), [a[1:] for a in ASKS], ids=[a[0] for a in ASKS])
-def test_what_agents_are_asked(seen: World, expected: list[tuple[str, str]]) -> None:
+def test_annotations_that_ask_agents(seen: World, expected: list[tuple[str, str]]) -> None:
     assert [(one.name, target) for one, target in asks(seen)] == expected
 
 
@@ -307,7 +307,7 @@ VIEWS: list[tuple[str, World, tuple[CarryPhase | None, bool, bool]]] = [
 
 
 @pytest.mark.parametrize(("seen", "expected"), [v[1:] for v in VIEWS], ids=[v[0] for v in VIEWS])
-def test_what_the_planner_sees(seen: World, expected: tuple[CarryPhase | None, bool, bool]) -> None:
+def test_the_planners_view_of_a_migration(seen: World, expected: tuple[CarryPhase | None, bool, bool]) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
     assert (trial.carrying, trial.carried, trial.suspend) == expected
@@ -315,14 +315,14 @@ def test_what_the_planner_sees(seen: World, expected: tuple[CarryPhase | None, b
     assert [gpu.carries for gpu in snapshot.gpus] == [True, False]
 
 
-def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
+def test_container_checkpoint_alone_keeps_no_trial_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", METHOD]})
     seen = make_world(make_job(**ALIVE), only.model_copy(update={"status": status}))
     assert not build_snapshot(seen, {}).jobs[0].freezes
 
 
-def test_the_pod_that_it_goes_on_in() -> None:
+def test_the_new_pod_of_a_migrated_trial() -> None:
     seen = world(pod(), **PUSHED)
     stored = seen.trials[0].status.migration
     made = make_pod(seen.jobs[0], seen.trials[0], 1, PodRules("podium", "podium.dev/gpu"), arrival=stored)
@@ -350,7 +350,7 @@ ARRIVALS: list[tuple[str, World, int, str | None]] = [
 
 
 @pytest.mark.parametrize(("seen", "attempt", "image"), [a[1:] for a in ARRIVALS], ids=[a[0] for a in ARRIVALS])
-def test_what_the_next_attempt_goes_on_from(seen: World, attempt: int, image: str | None) -> None:
+def test_the_image_that_the_next_attempt_continues_from(seen: World, attempt: int, image: str | None) -> None:
     came = arrival(seen, seen.trials[0], attempt)
     assert (came and came.image) == image
     assert came is None or came.gpu_state == ARRIVES

@@ -1,4 +1,4 @@
-"""Whether a node would take a trial's next pod, as the scheduler would say it: a table of nodes, pods and templates."""
+"""Whether a node would accept a trial's next pod, as the scheduler decides: a table of nodes, pods and templates."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
 @pytest.mark.parametrize(
     ("there", "pods", "mine", "template", "told"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_what_the_scheduler_would_say(
+def test_the_schedulers_answer(
     there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], told: str | None
 ) -> None:
     said = no_room(there, pods, mine, template)
