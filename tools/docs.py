@@ -25,7 +25,7 @@ CACHE = ROOT / ".venv" / "mermaid"
 MERMAID = "mermaid@12.3.0"
 MERMAID_FILE = "package/dist/mermaid.min.js"
 MERMAID_SHA256 = "336df803d87a38b70a01e736e666c8f7601d2ce42f5e47c8fafe5d721074b9a3"
-LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
+LINK = re.compile(r"(!?)\[((?:`[^`]*`|[^\[\]`])*)\]\(([^()\s]+)\)|`[^`]+`")  # or code, which holds no links
 PICTURES = {".png", ".svg"}
 
 
@@ -57,7 +57,7 @@ def rewrite(source: str, text: str, staged: dict[str, str]) -> str:
 
     def replace(match: re.Match[str]) -> str:
         bang, label, target = match.groups()
-        if re.match(r"[a-z]+:|#", target):
+        if target is None or re.match(r"[a-z]+:|#", target):
             return match[0]
         path, _, anchor = target.partition("#")
         found = resolve(source, path)
@@ -69,8 +69,8 @@ def rewrite(source: str, text: str, staged: dict[str, str]) -> str:
             return match[0]  # Sphinx reports it
         return f"[{label}]({repository}/blob/main/{found}{anchor})" if repository else label
 
-    parts = re.split(r"(^```.*?^```|`[^`\n]+`(?!\]))", text, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if part.startswith("`") else LINK.sub(replace, part) for part in parts)
+    parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)
+    return "".join(part if part.lstrip().startswith("```") else LINK.sub(replace, part) for part in parts)
 
 
 def contents(place: str, text: str, staged: dict[str, str]) -> str:
