@@ -78,17 +78,24 @@ def contents(place: str, text: str, staged: dict[str, str]) -> str:
     known = set(staged.values())
     entries: list[str] = []
     for _, _, target in LINK.findall(text):
+        if not target:
+            continue
         path = os.path.normpath(PurePosixPath(place).parent / target.partition("#")[0])
-        if path in known and path.endswith(".md") and path != place and path not in entries:
+        if path in known and path.endswith(".md") and path != place and path not in entries and _is_below(place, path):
             entries.append(path)
     lines = "\n".join("/" + entry.removesuffix(".md") for entry in entries)
     return f"\n\n```{{toctree}}\n:hidden:\n\n{lines}\n```\n"
 
 
+def _is_below(index: str, page: str) -> bool:
+    """Return whether an index page lists this page: its own folder's pages, and the index pages one folder below."""
+    folder, parent = PurePosixPath(index).parent, PurePosixPath(page).parent
+    return parent == folder or (parent.parent == folder and page.endswith("/index.md")) or parent.name == "project"
+
+
 def stage(folder: Path) -> None:
     """Write the site's sources into an empty folder."""
     staged = pages()
-    listed: set[str] = set()
     for source, place in staged.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -96,9 +103,10 @@ def stage(folder: Path) -> None:
             shutil.copyfile(ROOT / source, target)
             continue
         text = rewrite(source, (ROOT / source).read_text(), staged)
-        if target.name == "index.md" and place not in listed:
+        if target.name == "index.md":
             text += contents(place, text, staged)
-        target.write_text(text)
+        # pages from elsewhere need no place in the navigation; those of docs/ do
+        target.write_text(text if source.startswith("docs/") else f"---\norphan: true\n---\n\n{text}")
     shutil.copyfile(ROOT / "docs" / "conf.py", folder / "conf.py")
     shutil.copytree(ROOT / "docs" / "_static", folder / "_static", dirs_exist_ok=True)
     if (CACHE / "mermaid.min.js").is_file():

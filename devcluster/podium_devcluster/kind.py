@@ -126,10 +126,10 @@ class Kind:
     def example(self, leases: bool = False) -> None:
         folder = self.project / "examples" / "digits"
         with self.progress.step("example job"):
-            self.kubectl("apply", "-f", str(folder / ("leases.yaml" if leases else "job.yaml")))
+            self.kubectl("apply", "-f", str(folder / ("reservations.yaml" if leases else "job.yaml")))
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
         if leases:
-            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'stranger.yaml'}, and delete that again")
+            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'other-pod.yaml'}, and delete that again")
 
     def delete(self) -> None:
         """Nothing may be frozen then: on cgroup v1 a frozen process outlives SIGKILL, and Docker gives up on it."""
