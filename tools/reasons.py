@@ -15,8 +15,8 @@ PAGE = ROOT / "docs" / "reference" / "reasons.md"
 HEAD = """<!-- Generated from tools/reasons.tsv by `make generate`: do not edit. -->
 # Reasons
 
-Every reason of a phase, condition or event, and every error code of `podium`, with its meaning and what to do. They appear in
-`status.reason`, in conditions and events, in logs, and as `podium: Reason: a sentence` on the command line.
+Every reason of a phase, condition or event, and every error code of `podium`, with its meaning and what to do. They
+appear in `status.reason`, in conditions and events, in logs, and as `podium: Reason: a sentence` on the command line.
 """
 
 
