@@ -17,8 +17,8 @@ from podium_operator.searchers.random import RandomSearcher
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to"
 SPACE = [
     {"name": "lr", "min": 1e-4, "max": 1e-1, "scale": "log"},
-    {"name": "dropout", "min": 0.0, "max": 0.55, "step": 0.1},
-    {"name": "width", "type": "int", "min": 16, "max": 100, "step": 16},
+    {"name": "dropout", "min": 0.0, "max": 0.5, "step": 0.1},
+    {"name": "width", "type": "int", "min": 16, "max": 96, "step": 16},
     {"name": "activation", "values": ["relu", "tanh", "gelu"]},
     {"name": "nesterov", "type": "boolean"},
 ]
