@@ -16,6 +16,7 @@ import pytest
 from podium_cli import main
 from podium_cli.exit_codes import Exit
 from podium_cli.main import parser
+from podium_core.policies.registry import _TABLE, NAMES
 from podium_core.schema.manifests import parse_manifests
 from podium_core.schema.validation import problems
 
@@ -198,6 +199,15 @@ def test_the_changelog_repeats_nothing() -> None:
 
 def test_the_reference_of_reasons_is_up_to_date() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "reasons.py"), "--check"], timeout=60, check=True)
+
+
+def test_every_policy_and_its_settings_are_described() -> None:
+    page = (DOCS / "reference" / "policies.md").read_text()
+    for name in NAMES:
+        assert f"| `{name}`" in page
+        section = re.split(r"^\| `(?!" + name + r"`)", page.split("## Settings")[1].partition(f"| `{name}`")[2], flags=re.M)
+        for setting in _TABLE[name].settings:
+            assert f"`{setting}`" in section[0], f"{name}: {setting}"
 
 
 def test_every_helm_value_is_described() -> None:
