@@ -1,4 +1,4 @@
-"""Nobody goes without a turn for longer than the policy promises, where it promises anything (docs/algorithms.md)."""
+"""No trial waits longer than its policy promises, where the policy promises a bound (docs/explanation/switching.md)."""
 
 from __future__ import annotations
 

@@ -12,11 +12,11 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-DOC = Path(__file__).parents[2] / "docs" / "scheduling.md"
+DOC = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
 
 
 def test_what_if() -> None:
-    """The example of docs/scheduling.md: one GPU more, and trial 5 pinned."""
+    """The example of docs/explanation/simulation.md: one GPU more, and trial 5 pinned."""
     job = make_job(max_trials=8, parallel=None)
     values = {0: (0.1, 0.5, 0.9), 5: (0.1, 0.1, 0.1)}
     phases = {0: TrialPhase.RUNNING, 5: TrialPhase.SUSPENDED}

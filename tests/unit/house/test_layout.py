@@ -1,4 +1,4 @@
-"""The layout that packaging and imports rely on (docs/architecture.md, "Rooms and arrows")."""
+"""The layout that packaging and imports rely on (docs/explanation/architecture.md, "Rooms and arrows")."""
 
 from __future__ import annotations
 
