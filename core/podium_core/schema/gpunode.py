@@ -155,7 +155,8 @@ class GpuNodeStatus(StatusModel):
     methods: list[str] = Field(default_factory=list, description="suspension methods that work on this node")
     mode: Literal["dedicated", "reservations"] = Field(
         "dedicated",
-        description="dedicated: all GPUs are Podium's; reservations: those that reservation pods hold (docs/leases.md)",
+        description="dedicated: all GPUs are Podium's; reservations: those that reservation pods hold "
+        "(docs/explanation/gpu-reservations.md)",
     )
     updated_at: datetime | None = Field(None, description="when this was written")
     gpus: list[GpuStatus] = Field(default_factory=list, description="one entry a GPU, by the driver's number")
