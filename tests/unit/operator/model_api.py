@@ -151,12 +151,12 @@ class Server:
             return found
         if resource is GPUNODES and part == "spec":
             before = found["spec"]
-            assert merged.get("epoch", 0) >= before.get("epoch", 0), "an epoch went back"
+            assert merged.get("epoch", 0) >= before.get("epoch", 0), "the epoch decreased"
             same = _places(merged) == _places(before) or merged["epoch"] > before.get("epoch", 0)
             assert same, "two orders with one epoch"
         if resource in (GPUNODES, TRIALS) or part == "status":
             return self.put(resource, after)
-        raise AssertionError(f"nobody applies the spec of a {resource.kind}")
+        raise AssertionError(f"no client applies the spec of a {resource.kind}")
 
     def _burn(self) -> None:
         if self.fuse is not None:

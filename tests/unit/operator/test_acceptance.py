@@ -14,7 +14,7 @@ CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("queue", {"queue": "research"}, ["spec.queue", "research"]),
     ("filter", {"metrics": {"format": "text", "filter": "("}}, ["spec.metrics.filter"]),
     (
-        "two at once",
+        "two problems at once",
         {"queue": "q", "metrics": {"format": "text", "filter": "("}},
         ["spec.queue", "spec.metrics.filter"],
     ),

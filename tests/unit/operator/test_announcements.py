@@ -62,7 +62,7 @@ def test_lost_work_is_recorded_once_with_its_amount() -> None:
     announcements = Announcements(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
         asyncio.run(announcements.losses(make_trial(lostWork=losses)))
-    text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
+    text = "continues from step 10, the one before reached step 12: 2 steps and 3.2 GPU-seconds are lost."
     assert wire.told == [("WorkLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
 

@@ -62,24 +62,29 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ),
     ("the image is there", world(pod(), containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
     (
-        "the registry is away",
+        "the registry is unreachable",
         world(pod(), containerCheckpoint=REFUSED, **way("Requested")),
         "Failed",
         "RegistryUnreachable",
     ),
-    ("the agent says nothing", world(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
+    ("the agent does not answer", world(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
     ("its node is gone", world(**way("Requested")), "Failed", "PodDeleted"),
-    ("its node is gone, its image was told", world(containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
-    ("its pod is told to go", world(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
+    (
+        "its node is gone, its image was reported",
+        world(containerCheckpoint=MADE, **way("Requested")),
+        "ImagePushed",
+        "",
+    ),
+    ("its pod is being deleted", world(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
     ("the drain is undone", world(pod(), draining=False, **way("Requested")), "Failed", "DrainCancelled"),
-    ("the trial is over", world(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
+    ("the trial has ended", world(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
     ("no new pod yet", world(pod(), **PUSHED), "ImagePushed", ""),
     ("its node is gone, the image is not", world(**PUSHED), "ImagePushed", ""),
     ("the new pod is there", world(pod(), NEW_POD, **PUSHED), "PodCreated", ""),
     ("the new pod is restored", world(NEW_POD, **way("PodCreated")), "PodCreated", ""),
     ("it has printed a value", world(NEW_POD, logCursor=READS, **way("PodCreated")), "Restored", ""),
     (
-        "the old pod printed it",
+        "the old pod printed the value",
         world(NEW_POD, logCursor=READS | {"podUid": OLD}, **way("PodCreated")),
         "PodCreated",
         "",
@@ -116,52 +121,62 @@ STEPS: list[tuple[str, World, str | None, str]] = [
     ("its target drains, the image is all that is left", drained(world(**PUSHED)), "ImagePushed", "TargetDraining"),
     ("its target is gone", world(pod(), target=False, **PUSHED), "Failed", "TargetUnavailable"),
     ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "PodCreated", ""),
-    ("its node is not heard of", world(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
+    ("its node is unresponsive", world(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
     ("it waits for a node", world(HOMELESS, **way("PodCreated")), "PodCreated", ""),
-    ("it waits for a node that is gone", world(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
-    ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("PodCreated")), "PodCreated", ""),
-    ("fell back, drains still", world(pod(), **way("Failed", code="RestoreDisabled")), "Failed", "RestoreDisabled"),
-    ("fell back, another drain", world(pod(), draining=False, **way("Failed", code="RestoreDisabled")), None, ""),
+    ("it waits for a deleted node", world(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
     (
-        "fell back and the drain is undone, its image is still to be removed",
+        "the image is still being pulled",
+        world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("PodCreated")),
+        "PodCreated",
+        "",
+    ),
+    (
+        "failed, its node still drains",
+        world(pod(), **way("Failed", code="RestoreDisabled")),
+        "Failed",
+        "RestoreDisabled",
+    ),
+    ("failed, the node drains again", world(pod(), draining=False, **way("Failed", code="RestoreDisabled")), None, ""),
+    (
+        "failed and the drain was cancelled, its image has to be removed",
         world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="RegistryUnreachable")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "undone and drained again, its agent may not have seen it yet",
+        "cancelled and drained again, its agent may not have observed it yet",
         world(pod(), now=NOW + 4, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
-    ("undone and drained again", world(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
-    ("the shares were taken", world(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
+    ("cancelled and drained again", world(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
+    ("the slots were taken", world(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
     (
-        "undone and drained again, its image is still to be removed",
+        "cancelled and drained again, its image is still to be removed",
         world(pod(), now=NOW + 5, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "undone and drained again, its agent is still asked",
+        "cancelled and drained again, its agent is still asked",
         world(pod(carry="node-2"), now=NOW + 5, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "fell back for long, drains still",
+        "failed long ago, its node still drains",
         world(pod(), now=NOW + 3600, **way("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
-        "fell back, its image is still to be removed",
+        "failed, its image has to be removed",
         world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
     ),
     (
-        "fell back, its agent is still asked",
+        "failed, its agent is still asked",
         world(pod(carry="node-2"), draining=False, **way("Failed", code="DrainCancelled")),
         "Failed",
         "DrainCancelled",
@@ -173,28 +188,28 @@ STEPS: list[tuple[str, World, str | None, str]] = [
         "ImagePushed",
         "",
     ),
-    ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
-    ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
-    ("fell back from that, its node drains", world(pod(), **levels("Failed")), None, ""),
+    ("that failed", world(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
+    ("that failed long ago", world(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
+    ("that failed, its node drains", world(pod(), **levels("Failed")), None, ""),
     (
-        "fell back from that, its node drains, its agent is still asked",
+        "that failed, its node drains, its agent is still asked",
         world(pod(carry="node-2"), **levels("Failed", code="RestoreDisabled")),
         "Failed",
         "RestoreDisabled",
     ),
     (
-        "fell back from that since its share was taken",
+        "that failed because its slot was taken",
         world(pod(), draining=False, now=NOW + 599, **levels("Failed", code="TargetFull")),
         "Failed",
         "TargetFull",
     ),
     (
-        "fell back there, and goes on in a pod like any other",
+        "failed there, and continues in an ordinary pod",
         world(pod(2), draining=False, **way("Failed", code="RestoreFailed")),
         "Failed",
         "RestoreFailed",
     ),
-    ("arrived for good", world(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
+    ("restored", world(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
 ]
 
 
@@ -239,7 +254,7 @@ def test_an_old_pod_that_never_ends_does_not_block_the_new_one() -> None:
     assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image) == (1, IMAGE)
     assert (stored := after(seen)) is not None
-    assert stored.phase is CarryPhase.IMAGE_PUSHED, "until the new one is there"
+    assert stored.phase is CarryPhase.IMAGE_PUSHED, "until the new pod exists"
 
 
 def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
@@ -280,12 +295,12 @@ def test_a_migration_starts_with_the_old_pod_and_keeps_the_agents_answer() -> No
 
 
 ASKS: list[tuple[str, World, list[tuple[str, str]]]] = [
-    ("nobody is carried", world(pod()), []),
+    ("no migration", world(pod()), []),
     ("asked", world(pod(), **way("Requested")), [("sweep-0-0", "node-2")]),
     ("asked already", world(pod(carry="node-2"), **way("Requested")), []),
     ("its new pod is there", world(pod(carry="node-2"), NEW_POD, **way("PodCreated")), []),
     ("fell back", world(pod(carry="node-2"), **way("Failed")), [("sweep-0-0", "")]),
-    ("fell back and goes", world(pod(carry="node-2", deleting=True), **way("Failed")), [("sweep-0-0", "")]),
+    ("failed and is being deleted", world(pod(carry="node-2", deleting=True), **way("Failed")), [("sweep-0-0", "")]),
     ("is over", world(pod(carry="node-2", phase="Failed"), **way("Failed")), []),
 ]
 
@@ -299,9 +314,9 @@ VIEWS: list[tuple[str, World, tuple[CarryPhase | None, bool, bool]]] = [
     ("asked", world(pod(), **way("Requested")), (CarryPhase.REQUESTED, False, True)),
     ("pushed", world(pod(), **PUSHED), (CarryPhase.IMAGE_PUSHED, False, True)),
     ("created", world(pod(), NEW_POD, **PUSHED), (CarryPhase.IMAGE_PUSHED, True, False)),
-    ("fell back there", world(NEW_POD, **way("Failed")), (CarryPhase.FAILED, True, False)),
-    ("fell back here", world(pod(), **way("Failed")), (CarryPhase.FAILED, False, False)),
-    ("a pod like any other", world(pod(1), **way("Failed")), (None, False, False)),
+    ("failed there", world(NEW_POD, **way("Failed")), (CarryPhase.FAILED, True, False)),
+    ("failed here", world(pod(), **way("Failed")), (CarryPhase.FAILED, False, False)),
+    ("an ordinary pod", world(pod(1), **way("Failed")), (None, False, False)),
     ("arrived", world(NEW_POD, **way("Restored")), (None, False, False)),
 ]
 
@@ -336,10 +351,10 @@ def test_the_new_pod_of_a_migrated_trial() -> None:
 
 ARRIVALS: list[tuple[str, World, int, str | None]] = [
     ("its image is there", world(pod(), **PUSHED), 1, IMAGE),
-    ("that was just told, and its old pod is gone", world(containerCheckpoint=MADE, **way("Requested")), 1, IMAGE),
+    ("that was just reported, and its old pod is gone", world(containerCheckpoint=MADE, **way("Requested")), 1, IMAGE),
     ("another attempt", world(containerCheckpoint=MADE, **way("Requested")), 2, None),
     ("refused, and its old pod is gone", world(containerCheckpoint=REFUSED, **way("Requested")), 1, None),
-    ("told of an earlier pod", world(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
+    ("reported of an earlier pod", world(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
     ("fell back", world(containerCheckpoint=MADE, **way("Failed", image=IMAGE)), 1, None),
     ("it was used", world(**way("PodCreated", image=IMAGE)), 1, None),
     ("its pod was rejected", world(REJECTED, **way("PodCreated", image=IMAGE, gpuState=ARRIVES)), 2, IMAGE),

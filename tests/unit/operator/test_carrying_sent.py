@@ -97,7 +97,7 @@ def test_a_refused_new_pod_does_not_end_the_trial(status: int) -> None:
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
     asyncio.run(carry_out(actuator, seen, []))
-    assert actuator.uncarried() == {}, "each refusal is told once: the trial has fallen back by then"
+    assert actuator.uncarried() == {}, "each refusal is reported once: the migration has failed by then"
 
 
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
@@ -116,7 +116,7 @@ def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is CarryPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
+    assert stored.phase is CarryPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
 
 
 def test_a_new_pod_that_the_cache_does_not_show_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +178,8 @@ def test_a_cancelled_migration_is_a_normal_event(code: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("NodeDraining", "NodeDraining: the trial is carried from node-1 to node-2, alive."),
-        ("Rebalancing", "Levelling: the trial is carried from node-1 to node-2, alive."),
+        ("NodeDraining", "NodeDraining: the trial is migrated from node-1 to node-2 while it runs."),
+        ("Rebalancing", "Rebalancing: the trial is migrated from node-1 to node-2 while it runs."),
     ],
 )
 def test_the_event_names_the_reason_of_the_migration(reason: str, told: str) -> None:

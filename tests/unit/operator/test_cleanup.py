@@ -107,7 +107,7 @@ class Server:
         assert namespace == "lab"
         if self._away[resource]:
             self._away[resource] -= 1
-            raise ApiError(503, "ServiceUnavailable", "the API server is away")
+            raise ApiError(503, "ServiceUnavailable", "the API server is unreachable")
         if resource is TRIALS:
             assert labels == "podium.dev/job-uid=uid-sweep"
             owners = [] if self._orphans else [{"uid": "uid-sweep"}]
@@ -151,25 +151,30 @@ def test_trials_are_deleted_first_then_the_folder_then_the_job() -> None:
 
 
 WAITING = {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no pull secret"}}}
-ENDED = {"state": {"terminated": {"reason": "Error", "message": "lab-sweep is not removed: Permission denied\n"}}}
+ENDED = {"state": {"terminated": {"reason": "Error", "message": "lab-sweep was not removed: Permission denied\n"}}}
 FULL = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}
 FAILURES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("the pod failed", {"ends": "Failed", "says": {"containerStatuses": [ENDED]}}, {}, "denied)"),
     ("the pod was too slow", {"ends": "Failed", "says": {"reason": "DeadlineExceeded"}}, {}, "(DeadlineExceeded)"),
-    ("no node has room", {"ends": "Pending", "says": {"conditions": [FULL]}}, {"seconds": 0.2}, "(Unschedulable: 0/2)"),
+    (
+        "no node has capacity",
+        {"ends": "Pending", "says": {"conditions": [FULL]}},
+        {"seconds": 0.2},
+        "(Unschedulable: 0/2)",
+    ),
     ("the pod is refused", {"refuses": "no quota"}, {}, "no quota"),
     ("no image", {}, {"image": None}, "PODIUM_IMAGE"),
     ("it hangs", {"ends": None}, {"seconds": 0.2}, f"longer than 0.2 s, pod {POD} has not ended"),
     (
-        "its image cannot be had",
+        "its image cannot be pulled",
         {"ends": "Pending", "says": {"containerStatuses": [WAITING]}},
         {"seconds": 0.2},
         f"pod {POD} has not ended (ImagePullBackOff: no pull secret)",
     ),
     ("its name is taken", {"taken": [POD]}, {"seconds": 0.2}, f"{POD} is missing, since another pod has its name"),
     ("it is deleted each time", {"lost": 10**9}, {"seconds": 0.2}, f"pod {POD} is missing"),
-    ("nobody answers", {"away": (10**9, 0)}, {"seconds": 0.2}, "longer than 0.2 s"),
-    ("nobody answers any more", {"away": (0, 10**9)}, {"seconds": 0.2}, "the API server is away"),
+    ("no answer", {"away": (10**9, 0)}, {"seconds": 0.2}, "longer than 0.2 s"),
+    ("the server does not answer any more", {"away": (0, 10**9)}, {"seconds": 0.2}, "the API server is unreachable"),
 ]
 
 
@@ -184,7 +189,7 @@ def test_a_job_is_deleted_even_if_its_folder_remains(server: dict[str, Any], how
 
 def test_a_folder_on_unknown_nodes_is_reported_as_not_removed() -> None:
     (event,) = run(Server(make_world(deleted(ON_NODE)))).events
-    assert "no node is known" in event
+    assert "the node of the folder is unknown" in event
 
 
 @pytest.mark.parametrize("how", [{"lost": 2}, {"away": (2, 0)}, {"away": (0, 2)}, {"away": (1, 1), "lost": 1}])
@@ -204,7 +209,7 @@ def test_a_job_that_never_had_a_trial_has_no_folder() -> None:
     server = run(Server(make_world(deleted(began=False))))
     assert (server.calls, server.events) == (["release"], [])
     early = run(Server(make_world(deleted(began=False), make_trial())))
-    assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may be late"
+    assert early.calls == ["delete sweep-0", f"create {POD}", "release"], "its status may lag behind"
 
 
 @pytest.mark.parametrize("finalizers", [(FINALIZER, "orphan"), (FINALIZER,)], ids=["about to", "done"])
@@ -216,15 +221,17 @@ def test_orphaned_trials_keep_their_checkpoints(finalizers: tuple[str, ...]) -> 
 
 def test_a_failed_clean_up_starts_again(caplog: pytest.LogCaptureFixture) -> None:
     server = run(Server(make_world(deleted()), releases=[ValueError("<html>")]))
-    assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not made again"
-    assert "ended badly" in caplog.text
+    assert server.calls == [f"create {POD}", "release"], "the pod that has succeeded is not created again"
+    assert "failed" in caplog.text
 
 
 def test_removing_the_finalizer_is_retried_until_it_succeeds() -> None:
     assert run(Server(make_world(deleted()), releases=[ApiError(0, "Timeout", "away")] * 2)).calls[-1] == "release"
 
 
-@pytest.mark.parametrize("job", [make_job(checkpoint=CLAIM), deleted(CLAIM, "kopf")], ids=["not deleted", "not ours"])
+@pytest.mark.parametrize(
+    "job", [make_job(checkpoint=CLAIM), deleted(CLAIM, "kopf")], ids=["not deleted", "not Podium's"]
+)
 def test_other_jobs_are_not_touched(job: HyperParamJob) -> None:
     async def play() -> None:
         server = Server(make_world(job))
@@ -243,7 +250,7 @@ def test_folders_are_removed_on_the_nodes_that_had_trials() -> None:
     server = run(Server(make_world(deleted(ON_NODE), trial, *nodes)))
     assert [pod["spec"]["nodeName"] for pod in server.made] == ["node-1", "node-2", "node-3"]
     late = run(Server(make_world(deleted(ON_NODE), *nodes[:2])))
-    assert [pod["spec"]["nodeName"] for pod in late.made] == ["node-0", "node-1"], "no trial is left that could say"
+    assert [pod["spec"]["nodeName"] for pod in late.made] == ["node-0", "node-1"], "no trial is left that names a node"
 
 
 @pytest.mark.parametrize(
@@ -329,5 +336,5 @@ def test_a_link_in_place_of_the_folder_is_removed_not_followed(tmp_path: Path) -
 def test_only_a_plain_name_is_removed(tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a/b").mkdir(parents=True)
     assert remove_main([str(tmp_path), folder]) == 1
-    assert "is not removed" in capsys.readouterr().err
+    assert "was not removed" in capsys.readouterr().err
     assert (tmp_path / "a/b").is_dir()

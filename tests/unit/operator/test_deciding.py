@@ -42,12 +42,12 @@ def test_the_other_jobs_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog:
     assert not decide(snapshot).left_out
     monkeypatch.setattr(Slaq, "rank", rank)
     decided = decide(snapshot)
-    why = "policy slaq could not rank its trials (ZeroDivisionError; the operator's log has it all)"
+    why = "policy slaq could not rank its trials (ZeroDivisionError; read the traceback in the operator's log)"
     assert {key.name: text for key, text in decided.left_out.items()} == {"broken": why, "broken-too": why}
     actions = decided.plan.actions
     assert {action.job.name for action in actions if isinstance(action, CreateTrial)} == {"other"}
     assert not [action for action in actions if "broken" in str(action)]
-    assert caplog.text.count("is left as it is: policy slaq could not rank its trials") == 2
+    assert caplog.text.count("is left unchanged: policy slaq could not rank its trials") == 2
     assert "ZeroDivisionError" in caplog.text
 
 
@@ -66,7 +66,7 @@ def test_the_other_jobs_are_predicted(monkeypatch: pytest.MonkeyPatch, caplog: p
     monkeypatch.setattr(deciding, "predictions", predictions)
     found, failed = predict(snapshot)
     assert (list(found), failed) == ([trials[1].key], 1)
-    assert "broken: its trials' ends could not be predicted" in caplog.text
+    assert "broken: the final values of its trials could not be predicted" in caplog.text
 
 
 def test_a_job_without_ranking_is_reported_and_keeps_its_reservations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,10 +70,10 @@ def test_gpus_for_one_trial_are_requested_on_one_node() -> None:
     (wish,) = affinity["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert wish["podAffinityTerm"]["topologyKey"] == "kubernetes.io/hostname"
     assert wish["podAffinityTerm"]["labelSelector"]["matchExpressions"][0]["key"] == LEASE_LABEL
-    assert "namespaceSelector" not in wish["podAffinityTerm"], "other tenants' are of no use to it"
-    assert "nodeAffinity" in affinity, "and the product is wanted as before"
+    assert "namespaceSelector" not in wish["podAffinityTerm"], "those of other tenants do not help"
+    assert "nodeAffinity" in affinity, "and the product is required as before"
 
 
 def test_a_grace_period_below_one_second_is_refused() -> None:
-    with pytest.raises(ValueError, match="grace_seconds=0"):
+    with pytest.raises(ValueError, match="grace_seconds must be at least 1"):
         made(Pool("lab"), grace=0)

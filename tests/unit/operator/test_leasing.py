@@ -55,7 +55,7 @@ def leasing_node(lease: str | None = None, **how: Any) -> GPUNode:
 def test_a_reservation_pod_is_parsed_as_it_was_created() -> None:
     one = seen(**{PRODUCTS_ANNOTATION: "H100,H200", UNNEEDED_ANNOTATION: "2025-10-09T08:53:20+00:00"})
     assert (one.pool, one.unneeded_since, one.bound) == (Pool("lab", "", ("H100", "H200")), NOW, True)
-    with pytest.raises(ValueError, match="is not its name"):
+    with pytest.raises(ValueError, match="differs from the pod's name"):
         parse_lease({"metadata": {"name": "mine", "namespace": "lab", "uid": "u", "labels": {LEASE_LABEL: "yours"}}})
 
 
@@ -63,8 +63,8 @@ DEMANDS: list[tuple[str, dict[str, Any], int | None]] = [
     ("as many as run at a time", {"parallel": 3, "max_trials": 12}, 3),
     ("auto: every trial that is left", {"parallel": None, "max_trials": 5}, 5),
     ("several a trial", {"parallel": 2, "gpus_per_trial": 4}, 8),
-    ("no more than are left", {"parallel": 8, "max_trials": 2}, 2),
-    ("suspended: none now", {"suspended": True}, 0),
+    ("at most those that are left", {"parallel": 8, "max_trials": 2}, 2),
+    ("suspended: none for now", {"suspended": True}, 0),
     ("not accepted", {"accepted": False}, None),
     ("over", {"finished": True}, None),
     ("without a GPU", {"gpus_per_trial": 0}, None),
@@ -89,13 +89,13 @@ ONE, OTHER = views.make_gpu("gpu-0", leased_by="lab"), views.make_gpu("gpu-1", n
 TAKEN = replace(ONE, leased_by="")
 WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
-    ("both are on one GPU: no other would be of use", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
-    ("and an idle one is one too many", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
-    ("one is nowhere yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
-    ("its GPU is taken: that one, on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
+    ("both are on one GPU: another one would not help", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
+    ("and an idle one is superfluous", 2, [WORKS, OFF], [ONE, OTHER], Wish(Demand(1, 9))),
+    ("one has no GPU yet", 2, [WORKS], [ONE], Wish(Demand(2, 9))),
+    ("its GPU was preempted: another one on its node", 1, [OFF], [TAKEN], Wish(Demand(1, 9), ("node-a",))),
     ("an idle one does not help it", 1, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9), ("node-a",))),
-    ("another trial can use any", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
-    ("it had not begun: any GPU will do", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
+    ("another trial can use any GPU", 2, [OFF], [TAKEN, OTHER], Wish(Demand(2, 9))),
+    ("it had not started: any GPU helps", 1, [GATED], [TAKEN], Wish(Demand(1, 9))),
 ]
 
 
@@ -142,7 +142,7 @@ WORDS: list[tuple[Demand, list[Lease], dict[str, str], bool, str, str]] = [
     (Demand(9, 1), [HELD], {"refusal": "old"}, True, "Held", "(9 could be used, 1 are allowed)"),
     (Demand(2, 8), [HELD], {"refusal": "exceeded quota: gpus"}, False, "QuotaExceeded", "exceeded quota: gpus"),
     (Demand(2, 8), [], {"refusal": "no class"}, False, "ReservationRefused", "no class"),
-    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 asked for. 0/3 nodes"),
+    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 requested. 0/3 nodes"),
     (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGPU", "exceeded quota"),
     (Demand(2, 8), [HELD, STARTING], {}, False, "Starting", "1 starting"),
     (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "ReservationPreempted", "PreemptionByScheduler"),
@@ -209,7 +209,7 @@ def test_reservations_match_the_demand_and_belong_to_the_priority_class() -> Non
     desk = Desk(reservation_grace_seconds=5)
     said = desk.cycle(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
-    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are held.")
+    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are reserved.")
     body = desk.wire.bodies[0]
     assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
@@ -247,15 +247,15 @@ def test_requests_after_preemptions_back_off_until_a_step_was_done() -> None:
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
-    assert desk.wire.calls == ["create 0"], "told once"
+    assert desk.wire.calls == ["create 0"], "recorded once"
     assert said
     assert said.reason == "Requesting"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
-    assert desk.wake == NOW + 7, "the second in a row"
+    assert desk.wake == NOW + 7, "the second consecutive one"
     later = replace(taken, uid="third")
     desk.cycle(job, node, make_trial(lastStep=4), leases=(later,), now=10.0)
-    assert desk.wake == NOW + 12, "a step was made"
+    assert desk.wake == NOW + 12, "a step was done"
 
 
 def test_an_unneeded_reservation_is_marked_then_released_and_not_counted_as_preempted() -> None:
@@ -291,7 +291,7 @@ def test_a_pod_that_vanished_between_two_reconciles_was_preempted_too() -> None:
     assert desk.wire.calls == ["create ReservationPreempted"]
     assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
     desk.cycle(job, leasing_node(), now=1.5)
-    assert desk.wire.calls == [], "told once"
+    assert desk.wire.calls == [], "recorded once"
 
 
 def test_a_pod_released_by_an_earlier_operator_is_not_counted_a_preempted_one_is() -> None:
@@ -365,6 +365,6 @@ def test_a_namespace_without_demand_is_forgotten_after_its_pause() -> None:
     desk.cycle(TWO, leasing_node(), leases=(seen(0),))
     desk.cycle(TWO, leasing_node(), leases=(seen(0, deleting=True, conditions=[PREEMPTED]),), now=1.0)
     desk.cycle(now=2.0)
-    assert set(desk.leasing._taken) == {POOL}, "who comes back within the pause waits for its end"
+    assert set(desk.leasing._taken) == {POOL}, "a namespace that returns within the pause waits for its end"
     desk.cycle(now=60.0)
     assert desk.leasing._taken == {}

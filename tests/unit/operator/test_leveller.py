@@ -42,7 +42,7 @@ class Cluster:
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> dict[str, Any]:
         self.asked.append((resource.kind, name))
         if self.away:
-            raise ApiError(503, "Unavailable", "the server is away")
+            raise ApiError(503, "Unavailable", "the server is unreachable")
         if resource is NODES:
             return {"metadata": {"name": name}, "status": {"allocatable": self.has}}
         made = pod_payload()
@@ -78,9 +78,9 @@ BUSY = {"metadata": {}, "spec": {"containers": [{"resources": {"requests": {"cpu
 CLUSTERS: list[tuple[str, Cluster, bool]] = [
     ("room", Cluster(ROOM), True),
     ("no CPUs", Cluster(ROOM, [BUSY]), False),
-    ("the server is away", Cluster(ROOM, away=True), False),
-    ("a node that nobody can read", Cluster({"cpu": cast(str, None)}), False),
-    ("CPUs that nobody can count", Cluster(ROOM | {"cpu": "many"}), False),
+    ("the server is unreachable", Cluster(ROOM, away=True), False),
+    ("a node that cannot be parsed", Cluster({"cpu": cast(str, None)}), False),
+    ("CPUs that cannot be parsed", Cluster(ROOM | {"cpu": "many"}), False),
 ]
 
 
@@ -116,10 +116,10 @@ def test_no_other_trial_moves_before_the_cache_shows_the_last_move(alive: bool) 
     ]
     assert admit(one, world, moves[0]) == (moves[0],)
     assert admit(one, world, moves[1]) == ()
-    assert admit(one, world, moves[0]) == (moves[0],), "it may be told again"
+    assert admit(one, world, moves[0]) == (moves[0],), "it may be requeued again"
     later = replace(world, now=world.now + ECHO_SECONDS)
     assert admit(one, later, moves[1]) == (moves[1],)
-    assert admit(leveller(Cluster(ROOM)), world, *moves) == tuple(moves), "two of one plan do not meet"
+    assert admit(leveller(Cluster(ROOM)), world, *moves) == tuple(moves), "two of one plan do not conflict"
 
 
 def test_an_unreadable_template_does_not_affect_other_jobs() -> None:
@@ -153,7 +153,7 @@ def test_a_move_is_repeated_until_the_status_shows_it_and_counted_once() -> None
     assert one.levelled(make_world(JOB)) == {}
 
 
-REFUSED = ApiError(403, "Forbidden", "a webhook keeps it")
+REFUSED = ApiError(403, "Forbidden", "a webhook refuses it")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "sourceNode
 LEAVES = make_pod(**WORKS, deleting=True)
 ON_ITS_WAY: list[tuple[str, World, str | None]] = [
     ("it stays", suspended(), None),
-    ("told, not yet leaving", suspended(rebalanced=way()), None),
+    ("requeued, not yet being deleted", suspended(rebalanced=way()), None),
     ("it leaves", make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way()), LEAVES), "node-2"),
     ("it waits for a pod", make_world(JOB, make_trial(phase="Requeued", pod="p", rebalanced=way())), "node-2"),
     (
@@ -207,19 +207,19 @@ ON_ITS_WAY: list[tuple[str, World, str | None]] = [
         "node-2",
     ),
     (
-        "it has come",
+        "it has moved",
         make_world(
             JOB, make_trial(phase="Gated", attempt=1, rebalanced=way()), make_pod(attempt=1, gate={"running": {}})
         ),
         None,
     ),
     (
-        "it leaves later for another reason",
+        "it is requeued later for another reason",
         make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way(0)), LEAVES),
         None,
     ),
-    ("it is carried", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
-    ("it was carried", suspended(migration=CARRY | {"phase": "Restored"}), None),
+    ("it is being migrated", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
+    ("it was migrated", suspended(migration=CARRY | {"phase": "Restored"}), None),
 ]
 
 

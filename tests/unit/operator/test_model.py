@@ -229,13 +229,13 @@ class PodiumModel(RuleBasedStateMachine):
             rivals = [
                 process.pod for process in node.processes.values() if process.works and not process.final_checkpoint
             ]
-            assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
+            assert len(rivals) <= 1, f"{rivals} run on {node.gpu}"
 
     @invariant()
     def nothing_doubled(self) -> None:
         alive = [p for node in self.nodes.values() for p in node.processes.values() if p.works and not p.forced]
         trials = [process.trial for process in alive]
-        assert len(trials) == len(set(trials)), f"a trial works twice: {[process.pod for process in alive]}"
+        assert len(trials) == len(set(trials)), f"a trial runs twice: {[process.pod for process in alive]}"
 
     def teardown(self) -> None:
         try:
@@ -252,7 +252,7 @@ class PodiumModel(RuleBasedStateMachine):
             if self.over():
                 break
             self.all_goes_well(steps=4)
-        assert self.over(), f"not over: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
+        assert self.over(), f"not ended: {[(t.metadata.name, t.status.phase, t.status.reason) for t in self.trials()]}"
         for _ in range(3):
             self.all_goes_well()
         self.note_attempts()
@@ -275,12 +275,12 @@ class PodiumModel(RuleBasedStateMachine):
             mine = [process for process in self.attempts.values() if process.trial == trial.metadata.uid]
             mine.sort(key=lambda process: process.attempt)
             for process in mine:
-                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not told"
+                assert process.told == process.step or not process.followed, f"{process.pod}: its end is not reported"
             known = [(process.told, process.begun_at) for process in mine if process.told is not None]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
             told = trial.status.lost_work.steps
             if not any(process.forced for process in mine):
-                assert told == lost, f"{trial.metadata.name}: {told} steps told, {lost} lost"
+                assert told == lost, f"{trial.metadata.name}: {told} steps reported, {lost} lost"
 
 
 PodiumModel.TestCase.settings = settings(

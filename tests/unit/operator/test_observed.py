@@ -123,7 +123,7 @@ def test_a_deleted_pod_that_ended_well(status: dict[str, Any], age: float, phase
         ({"podUid": "uid-sweep-0-1"}, PHASE.SUCCEEDED),
         (None, PHASE.SUCCEEDED),
     ],
-    ids=["it does again what was done", "it did that", "not read", "an agent that says no step", "no agent"],
+    ids=["it repeats steps", "it has repeated them", "not read", "an agent that reports no step", "no agent"],
 )
 def test_the_last_step_of_an_earlier_attempt_does_not_count(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
     """The first attempt printed the last step and was evicted before it ended."""
@@ -146,7 +146,15 @@ THIS_POD = {"logCursor": {"podUid": "uid-sweep-0-0"}}
         ({"allocations": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
         ({"allocations": [BEGUN]}, -60, PHASE.SUCCEEDED),
     ],
-    ids=["being read", "no word yet", "read", "read before its last turn", "another pod's", "its last step", "never"],
+    ids=[
+        "being read",
+        "no report yet",
+        "read",
+        "read before its last time slice",
+        "another pod's",
+        "its last step",
+        "never",
+    ],
 )
 def test_the_end_waits_for_the_final_log_read(status: dict[str, Any], seen: int, phase: TrialPhase) -> None:
     """The API was unreachable: the process ended ten minutes ago, and that was observed `seen` seconds from now."""
@@ -204,7 +212,7 @@ def test_consecutive_disruptions_without_a_step_back_off() -> None:
         before = gone.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert delays == [0.0, 2.0, 4.0, 8.0, 16.0]
     trial = make_trial(phase="Running", attempt=5, pod="sweep-0-5", lastStep=8.0, disruptions=before)
-    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step ends the row"
+    assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == 0.0, "a further step resets the count"
     trial = make_trial(phase="Requeued", attempt=5, pod="sweep-0-5", lastStep=7.0, disruptions=before)
     assert observe(make_world(make_job(), trial))[trial_key(trial)].retry_at == NOW + 16.0, (
         "stored: an operator may die"

@@ -53,7 +53,7 @@ class SlowServer:
         return {}
 
     async def delete(self, *_: Any, **__: Any) -> None:
-        raise AssertionError("a pod is deleted by a cycle alone")
+        raise AssertionError("only a reconcile deletes a pod")
 
 
 def world(*gates: bool, order: tuple[str, ...] = (), epoch: int = 1, draining: bool = False) -> World:

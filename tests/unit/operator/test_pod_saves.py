@@ -41,7 +41,7 @@ def test_each_trial_of_each_job_has_a_folder_of_its_own_for_all_its_attempts() -
         return path
 
     assert folder("a", 0, 0) == folder("a", 0, 1)
-    others = {folder("a", 1, 0), folder("another", 0, 0), folder("a", 0, 0, "made anew")}
+    others = {folder("a", 1, 0), folder("another", 0, 0), folder("a", 0, 0, "created again")}
     assert len(others | {folder("a", 0, 0)}) == 4
 
 

@@ -269,7 +269,7 @@ def test_a_trial_is_owned_by_exactly_its_job() -> None:
         ({"requests": {"cpu": "10m"}}, {"cpu": "10m"}, None),
         ({"requests": {"memory": "1Gi"}}, {"memory": "1Gi"}, None),
     ],
-    ids=["requested", "below its limit", "a limit alone", "as much as its limit", "next to nothing", "no CPU"],
+    ids=["requested", "below its limit", "a limit alone", "as much as its limit", "almost nothing", "no CPU"],
 )
 def test_cpu_requests_are_downsized(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
     """The gate's requests, too: a pod requests the larger of the two."""

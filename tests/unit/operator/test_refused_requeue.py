@@ -42,12 +42,12 @@ def test_a_pod_that_was_not_deleted_is_not_reported_as_requeued(
 
         async def delete(self, *_: Any, **__: Any) -> None:
             if refused:
-                raise ApiError(403, "Forbidden", "a webhook keeps it")
+                raise ApiError(403, "Forbidden", "a webhook refuses it")
 
         async def apply_status(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
             if resource is TRIALS:
                 reasons.append(body["status"]["reason"])
-                assert ("a webhook keeps it" in body["status"]["message"]) is refused
+                assert ("a webhook refuses it" in body["status"]["message"]) is refused
             return {}
 
     trial = make_trial(phase="Running")
@@ -116,7 +116,7 @@ LATE = ApiError(504, "Timeout", "request did not complete within the requested t
         (Pods(LATE, deleting=True), False),
         (Pods(ApiError(0, "Unreachable", "no answer")), False),
     ],
-    ids=["the pod is there", "it was done nevertheless", "nobody knows"],
+    ids=["the pod is there", "it was deleted nevertheless", "unknown"],
 )
 def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, stays: bool) -> None:
     actuator, _, _ = requeue(api)
@@ -127,10 +127,10 @@ def test_after_a_server_error_the_pod_shows_whether_it_is_deleted(api: Pods, sta
 @pytest.mark.parametrize("verb", ["delete", "patch"])
 def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"), refuses=verb)
+    api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"), refuses=verb)
     actuator, metrics, world = requeue(api, cycles=3)
     assert api.calls.count(verb) == 1
-    assert list(actuator.stays().values()) == ["a webhook keeps it"], "it is told all the same"
+    assert list(actuator.stays().values()) == ["a webhook refuses it"], "it is reported all the same"
     assert actuator.rests() == {world.pods[0].uid}
     counted = [metrics.registry.get_sample_value(name, {"kind": "Requeue"}) for name in COUNTERS]
     assert counted == [None, 1]
@@ -139,9 +139,9 @@ def test_a_refused_requeue_backs_off_and_is_counted_as_failed(monkeypatch: pytes
 def test_a_pause_that_ends_within_a_reconcile_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rebalancer knew that it backs off, so it did not check capacity and stored no move."""
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"))
+    api = Pods(ApiError(403, "Forbidden", "a webhook refuses it"))
     actuator, _, world = requeue(api)
-    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are to be level.", "node-2")
+    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are balanced.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
         rests = actuator.rests()
         assert rests == (set() if ends else {world.pods[0].uid})

@@ -46,7 +46,9 @@ def test_the_cost_of_a_complete_requeue() -> None:
     assert measured(*GOES, *COMES) == pytest.approx(4.0 + 4.0 + (9.0 - 2.0))
 
 
-@pytest.mark.parametrize("looks", [GOES, COMES, [*GOES, *COMES[:-1]]], ids=["not back yet", "a new trial", "no value"])
+@pytest.mark.parametrize(
+    "looks", [GOES, COMES, [*GOES, *COMES[:-1]]], ids=["not restored yet", "a new trial", "no value"]
+)
 def test_nothing_is_measured_before_the_trial_trains_again(looks: list[Look]) -> None:
     assert measured(*looks) is None
 

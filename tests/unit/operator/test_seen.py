@@ -26,8 +26,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"gate": PULL, "main": QUIET},
         {"gate": "Waiting", "waiting_reason": "ImagePullBackOff", "message": "no such image"},
     ),
-    "gate waits for its turn": ({"gate": {"running": {}}, "main": QUIET}, {"gate": "Running"}),
-    "gate is through": (
+    "gate waits for its time slice": ({"gate": {"running": {}}, "main": QUIET}, {"gate": "Running"}),
+    "gate has opened": (
         {"phase": "Running", "gate": ended(0), "main": {"running": {}}},
         {"phase": "Running", "gate": "Done"},
     ),
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "the gate was ended": ({"phase": "Failed", "gate": ended(143), "main": QUIET}, {"phase": "Failed", "gate": "Done"}),
     "spared": ({"conditions": [SPARED]}, {"gate": "Waiting", "disruption": ""}),
-    "on its way out": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
+    "being deleted": ({"deleting": True}, {"gate": "Waiting", "deleting": True}),
 }
 
 

@@ -45,9 +45,9 @@ JOBS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("refused", {"status": {"conditions": [accepted("False")]}}, {"accepted": False}),
     ("memory", {"gpus": {"memory": "2Gi", "products": ["A"]}}, {"memory": 2 * 2**30, "products": ("A",)}),
     ("no checkpoint", {}, {"freezes": True, "saves": False, "saves_at": "nowhere"}),
-    ("a claim, asked to save", {"checkpoint": CLAIM, "suspension": SAVES}, {"freezes": False, "saves": True,
+    ("a claim, app-checkpoint", {"checkpoint": CLAIM, "suspension": SAVES}, {"freezes": False, "saves": True,
                                                                             "saves_at": "anywhere"}),
-    ("a claim, not asked", {"checkpoint": CLAIM}, {"freezes": True, "saves": False, "saves_at": "anywhere"}),
+    ("a claim, no app-checkpoint", {"checkpoint": CLAIM}, {"freezes": True, "saves": False, "saves_at": "anywhere"}),
     ("a folder of the node", {"checkpoint": ON_NODE, "suspension": SAVES}, {"saves": True, "saves_at": "node"}),
     ("a scratch folder", {"checkpoint": {"path": "/c", "volume": {"emptyDir": {}}}}, {"saves_at": "nowhere"}),
     ("cpu", {"gpus": {"perTrial": 0}}, {"gpus_per_trial": 0}),
@@ -216,7 +216,7 @@ ENDLESS = [{"name": "lr", "min": 0.0, "max": 1e300, "step": 1e-300}]
         (True, make_job("other", status={"conditions": []}, search={"algorithm": "grid"}, parameters=ENDLESS)),
         (False, with_memory("much")),
     ],
-    ids=["a grid without end", "what no validation saw"],
+    ids=["a grid without end", "accepted without validation"],
 )
 def test_an_inconsistent_job_does_not_affect_the_others(
     wrong: HyperParamJob, seen: bool, caplog: pytest.LogCaptureFixture
@@ -224,7 +224,7 @@ def test_an_inconsistent_job_does_not_affect_the_others(
     """It is not accepted either: only its owner has read it."""
     snapshot = snap(wrong, make_trial(0, job="other"), make_job(), make_node())
     assert [job.key.name for job in snapshot.jobs] == [*(["other"] if seen else []), "sweep"]
-    assert ("job lab/other is left as it is" in caplog.text) is not seen
+    assert ("job lab/other is left unchanged" in caplog.text) is not seen
     assert {action.job.name for action in plan(snapshot).actions if isinstance(action, CreateTrial)} == {"sweep"}
 
 

@@ -156,7 +156,7 @@ def test_the_end_waits_for_values_that_are_still_being_read() -> None:
     just_now = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1)}
     assert shown({"phase": "Running", "pod": "sweep-0-0"}, just_now)["phase"] == "Running"
     complete = {"phase": "Running", "pod": "sweep-0-0", "lastStep": 10}
-    assert shown(complete, just_now)["phase"] == "Succeeded", "maxSteps was reported: there is nothing to wait for"
+    assert shown(complete, just_now)["phase"] == "Succeeded", "maxSteps was reported: nothing to wait for"
 
 
 def test_a_trial_without_gpu_is_not_ranked() -> None:
@@ -199,7 +199,7 @@ def test_a_job_that_is_left_out_has_a_condition_until_it_ends() -> None:
     why = "policy slaq could not rank its trials"
     told = of_job(make_job(), make_trial(0), left_out=why)["conditions"]
     assert {one["type"]: (one["status"], one["reason"]) for one in told}["Ranked"] == ("False", "PolicyFailed")
-    assert told[-1]["message"].startswith(f"{why}: the job is left as it is")
+    assert told[-1]["message"].startswith(f"{why}: the job is left unchanged")
     over = of_job(
         make_job(status={"phase": "Succeeded", "reason": "AllTrialsEnded", "observedGeneration": 1}), left_out=why
     )

@@ -79,7 +79,7 @@ def test_orphaned_trials_keep_the_folder() -> None:
 @pytest.mark.parametrize(
     "job",
     [manifest(FINALIZER), manifest(FINALIZER, deleted=False, **ODD), manifest("another", **ODD)],
-    ids=["it can be read", "not deleted", "not held by us"],
+    ids=["it can be parsed", "not deleted", "without Podium's finalizer"],
 )
 def test_other_jobs_are_not_touched(job: dict[str, Any]) -> None:
     assert release(Server(), job) == []

@@ -33,7 +33,7 @@ LEAVES = {"phase": "Running", "main": {"running": {}}, "deleting": True}
         ({"phase": "Requeued", "failures": 1}, FAILED, 1),
         ({"phase": "Running"}, {"phase": "Failed", "reason": "Evicted"}, 0),
     ],
-    ids=["not written down", "nor this one", "written down", "the cluster's doing"],
+    ids=["not stored", "nor this one", "written down", "the cluster's doing"],
 )
 def test_a_failure_that_was_not_stored_before_the_next_pod_counts(
     status: dict[str, Any], first: dict[str, Any], failures: int
@@ -62,7 +62,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
      [("PodDisrupted", "(EvictionByEvictionAPI); a new one")]),
     ("deleted", {"phase": "Running"}, LEAVES, True, [("PodDeleted", "was deleted")]),
     ("Podium's doing", {"phase": "Running", "reason": "Preempted"}, LEAVES, True, [("Preempted", "was deleted")]),
-    ("nobody knows", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
+    ("unknown", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
     ("failed", {"phase": "Running"}, FAILED, True, [("ProcessFailed", "exit code 1")]),
     ("told", {"phase": "Requeued"}, SAVED, False, []),
     ("over", {"phase": "Succeeded"}, SAVED, False, []),

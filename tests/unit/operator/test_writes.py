@@ -91,7 +91,7 @@ def test_a_status_is_written_for_exactly_this_object(
     statuses = Statuses(cast(Api, wire), 1.0, Metrics())
     asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
-    assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next cycle looks again"
+    assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next reconcile retries"
 
 
 def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -102,7 +102,7 @@ def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pyte
     statuses = Statuses(cast(Api, wire), 1.0, Metrics())
     asyncio.run(statuses.write(world, sights, build_snapshot(world, sights), {}, {}, {}, {}, {}, {}))
     assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
-    assert "status of job lab/wrong not written" in caplog.text
+    assert "status of job lab/wrong was not written" in caplog.text
 
 
 def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
@@ -129,7 +129,7 @@ def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_t
     assert wire.uids == ["uid-sweep-0-0"]
 
 
-@pytest.mark.parametrize("refusal", [ApiError(404, "NotFound", "gone"), ApiError(500, "Error", "etcd is away")])
+@pytest.mark.parametrize("refusal", [ApiError(404, "NotFound", "gone"), ApiError(500, "Error", "etcd is unreachable")])
 def test_a_requeue_without_a_written_reason_deletes_nothing(refusal: ApiError) -> None:
     wire = Wire(refusal)
     trial = make_trial(phase="Running")
@@ -139,7 +139,7 @@ def test_a_requeue_without_a_written_reason_deletes_nothing(refusal: ApiError) -
 
 def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
     """Otherwise a later end for another reason would be attributed to Podium."""
-    wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
+    wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
     carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     written = [(verb, kind) for verb, kind, _ in wire.calls if kind == "Pod"]
@@ -150,7 +150,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
 def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write to a pod wakes the next reconcile: without a pause it would be deleted twenty times a second."""
     monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
-    wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
+    wire = Wire(ApiError(403, "Forbidden", "a webhook refuses it"), "delete")
     trial = make_trial(phase="Running")
     world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
     actuator = carry_out(wire, world, told)
@@ -159,7 +159,7 @@ def test_a_pod_that_could_not_be_deleted_is_not_touched_during_the_pause(monkeyp
     assert len(wire.calls) == once
     asyncio.run(operator_builders.carry_out(actuator, make_world(make_job(), trial), []))
     asyncio.run(operator_builders.carry_out(actuator, world, [told]))
-    assert len(wire.calls) == 2 * once, "a pod that was gone is not remembered"
+    assert len(wire.calls) == 2 * once, "a deleted pod is not remembered"
 
 
 def test_a_pod_that_is_being_deleted_is_not_touched() -> None:
@@ -191,14 +191,14 @@ def test_a_new_attempt_waits_for_the_final_report_of_the_one_before() -> None:
     assert verbs(hold) == []
     assert verbs(hold | {"end": moment()}) == ["create"]
     assert verbs() == ["create"]
-    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent says nothing more"
+    assert verbs(hold, silent=("node-1",)) == ["create"], "that agent reports nothing more"
     assert verbs(hold | {"node": "gone"}) == ["create"]
 
 
 @pytest.mark.parametrize(
     ("stored", "last_words", "alone"),
     [(True, "", True), (False, "CUDA out of memory", True), (False, "KeyError", False)],
-    ids=["written", "seen in this very cycle, as after a restart", "another failure"],
+    ids=["written", "observed in this reconcile, as after a restart", "another failure"],
 )
 def test_a_trial_that_ran_out_of_gpu_memory_is_retried_on_whole_gpus(
     stored: bool, last_words: str, alone: bool
