@@ -1,4 +1,4 @@
-"""What-if analysis: the planner on a changed snapshot, as docs/scheduling.md shows."""
+"""What-if analysis: the planner on a changed snapshot, as docs/explanation/simulation.md shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes the checks of this folder importable by its tests."""
+"""Make the checks of this folder importable by the tests in its subfolders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exact simulators: against one another, against hand-made streams, against the formulas, and their invariants."""
+"""The exact simulators: compared with one another, with hand-made streams and with the formulas."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium_optimisers.queueing.checks import InputError
+from podium_optimisers.arrays import Floats
 from podium_optimisers.queueing.erlang import MMc, erlang_b
-from podium_optimisers.queueing.service import Exponential, fitted
+from podium_optimisers.queueing.service import Exponential, fit_two_moments
 from podium_optimisers.queueing.srpt import simulate_srpt, srpt_mean_response
-from podium_optimisers.queueing.waiting import gang_waits, kiefer_wolfowitz, lindley, lost, poisson_arrivals
-
-Floats = NDArray[np.float64]
+from podium_optimisers.queueing.waiting import blocked_jobs, gang_waits, kiefer_wolfowitz, lindley, poisson_arrivals
+from podium_optimisers.validation import InputError
 
 
 @st.composite
 def streams(draw: st.DrawFn, most: int = 25) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Arrivals, services and widths of a few jobs; equal instants and equal lengths are likely."""
+    """Return arrivals, services and widths of a few jobs; equal times are likely."""
     count = draw(st.integers(1, most))
     gaps = draw(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.25]), min_size=count, max_size=count))
     lengths = draw(st.lists(st.one_of(st.sampled_from([0.5, 1.0, 4.0]), st.floats(0.01, 9)), min_size=count))
@@ -41,7 +40,7 @@ def test_all_forms_of_the_recursion_agree(stream: tuple[Floats, Floats, NDArray[
 
 @given(streams(), st.integers(4, 7))
 @settings(deadline=None, max_examples=50)
-def test_gangs_are_feasible_in_order_and_never_idle_needlessly(
+def test_gang_waits_are_feasible_in_order_and_minimal(
     stream: tuple[Floats, Floats, NDArray[np.int64]], gpus: int
 ) -> None:
     arrivals, services, widths = stream
@@ -51,7 +50,7 @@ def test_gangs_are_feasible_in_order_and_never_idle_needlessly(
     for job, start in enumerate(starts):
         at_work = widths[:job][starts[:job] + services[:job] > start + 1e-9].sum()
         assert at_work + widths[job] <= gpus
-        # if it waited for GPUs, a moment before they were not there
+        # if the job waited for GPUs, too few were free just before its start
         if start > max(arrivals[job], starts[:job].max(initial=0.0)) + 1e-6:
             before = widths[:job][starts[:job] + services[:job] > start - 1e-7].sum()
             assert before + widths[job] > gpus
@@ -67,7 +66,7 @@ def test_one_gpu_more_never_makes_a_job_wait_longer(
 
 @given(streams())
 @settings(deadline=None, max_examples=50)
-def test_srpt_beats_fcfs_in_the_mean_and_keeps_the_server_as_busy(
+def test_srpt_has_a_lower_mean_than_fcfs_and_the_same_last_completion(
     stream: tuple[Floats, Floats, NDArray[np.int64]],
 ) -> None:
     arrivals, services, _ = stream
@@ -75,12 +74,13 @@ def test_srpt_beats_fcfs_in_the_mean_and_keeps_the_server_as_busy(
     fcfs = lindley(arrivals, services) + services
     assert (responses >= services - 1e-9).all()
     assert responses.mean() <= fcfs.mean() + 1e-9
-    assert (arrivals + responses).max() == pytest.approx((arrivals + fcfs).max())  # no rule changes when all is done
+    # the last completion is the same for all work-conserving rules
+    assert (arrivals + responses).max() == pytest.approx((arrivals + fcfs).max())
 
 
 @given(streams(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_srpt_of_jobs_that_come_at_once_asks_not_in_which_order(
+def test_srpt_of_simultaneous_jobs_does_not_depend_on_their_order(
     stream: tuple[Floats, Floats, NDArray[np.int64]], random: object
 ) -> None:
     _, services, _ = stream
@@ -93,24 +93,24 @@ def test_srpt_of_jobs_that_come_at_once_asks_not_in_which_order(
 
 
 def test_srpt_by_hand() -> None:
-    # the long job is interrupted twice: at 1 (by 2 s) and at 2 (by 0.5 s, which also interrupts the 2 s)
+    # the long job is preempted at 1 by the job of 2 s, which is preempted at 2 by the job of 0.5 s
     responses = simulate_srpt(np.array([0.0, 1.0, 2.0]), np.array([5.0, 2.0, 0.5]))
     assert responses.tolist() == [7.5, 2.5, 0.5]
 
 
 def test_gangs_by_hand() -> None:
-    # 2 GPUs: the pair waits for both, and the single behind it waits although one is free
+    # 2 GPUs: the job of width 2 waits for both, and the next job waits although one GPU is free
     waits = gang_waits(np.array([0.0, 1.0, 1.0]), np.array([4.0, 1.0, 1.0]), np.array([1, 2, 1]), 2)
     assert waits.tolist() == [0.0, 3.0, 4.0]
 
 
 def test_losses_by_hand() -> None:
-    refused = lost(np.array([[0.0, 0.5, 1.0, 1.5]]), np.array([[1.0, 9.0, 1.0, 1.0]]), 1)
+    refused = blocked_jobs(np.array([[0.0, 0.5, 1.0, 1.5]]), np.array([[1.0, 9.0, 1.0, 1.0]]), 1)
     assert refused.tolist() == [[False, True, False, True]]
 
 
 @pytest.mark.parametrize(("servers", "load"), [(1, 0.7), (4, 0.9), (8, 0.8)])
-def test_simulated_waits_are_erlangs(servers: int, load: float) -> None:
+def test_simulated_waits_agree_with_erlang_c(servers: int, load: float) -> None:
     rng = np.random.default_rng(7)
     shape = (400, 2500)
     waits = kiefer_wolfowitz(poisson_arrivals(rng, servers * load, shape), rng.exponential(1.0, shape), servers)
@@ -119,24 +119,24 @@ def test_simulated_waits_are_erlangs(servers: int, load: float) -> None:
     assert waits[:, 500:].mean() == pytest.approx(queue.mean_wait, rel=0.06)
 
 
-def test_simulated_losses_are_erlangs_whatever_the_distribution_of_service() -> None:
+def test_simulated_losses_agree_with_erlang_b_for_any_service_distribution() -> None:
     rng = np.random.default_rng(7)
     shape = (400, 2000)
     for c2 in (0.25, 1.0, 4.0):
-        refused = lost(poisson_arrivals(rng, 8.0, shape), fitted(1.0, c2).sample(rng, shape), 8)
+        refused = blocked_jobs(poisson_arrivals(rng, 8.0, shape), fit_two_moments(1.0, c2).sample(rng, shape), 8)
         assert refused[:, 500:].mean() == pytest.approx(erlang_b(8.0, 8), rel=0.02)
 
 
 @pytest.mark.parametrize("c2", [0.25, 1.0, 4.0])
-def test_simulated_srpt_is_schrage_and_millers(c2: float) -> None:
+def test_simulated_srpt_agrees_with_schrage_and_miller(c2: float) -> None:
     rng = np.random.default_rng(3)
-    service = fitted(1.0, c2)
+    service = fit_two_moments(1.0, c2)
     count = 150_000
     responses = simulate_srpt(poisson_arrivals(rng, 0.7, (count,)), service.sample(rng, (count,)))
     assert responses.mean() == pytest.approx(srpt_mean_response(0.7, service), rel=0.04)
 
 
-def test_same_seed_same_stream() -> None:
+def test_the_same_seed_gives_the_same_stream() -> None:
     def waits() -> Floats:
         rng = np.random.default_rng(5)
         return kiefer_wolfowitz(poisson_arrivals(rng, 1.0, (3, 50)), Exponential(1.5).sample(rng, (3, 50)), 2)
@@ -148,14 +148,14 @@ ONE = np.array([1.0])
 
 
 @pytest.mark.parametrize(
-    ("call", "code", "said"),
+    ("call", "code", "message"),
     [
         (lambda: lindley(np.array([0.0, np.nan]), np.ones(2)), "NotANumber", "[1].arrivals"),
         (lambda: lindley(np.zeros(2), np.array([1.0, -1.0])), "TooSmall", "[1].services"),
         (lambda: lindley(np.array([1.0, 0.0]), np.ones(2)), "NotAscending", "arrivals"),
         (lambda: lindley(np.zeros(2), np.ones(3)), "ShapeMismatch", "services"),
         (lambda: kiefer_wolfowitz(np.zeros((1, 2)), np.ones((1, 2)), 0), "TooSmall", "servers"),
-        (lambda: lost(np.zeros((1, 2)), np.ones((1, 2)), 0), "TooSmall", "servers"),
+        (lambda: blocked_jobs(np.zeros((1, 2)), np.ones((1, 2)), 0), "TooSmall", "servers"),
         (lambda: gang_waits(ONE, ONE, np.array([3]), 2), "NoFittingMachine", "[0].widths"),
         (lambda: gang_waits(ONE, ONE, np.array([0]), 2), "NoFittingMachine", "[0].widths"),
         (lambda: gang_waits(ONE, ONE, np.array([1, 1]), 2), "ShapeMismatch", "widths"),
@@ -165,8 +165,8 @@ ONE = np.array([1.0])
         (lambda: simulate_srpt(np.array([2.0, 1.0]), np.ones(2)), "NotAscending", "arrivals"),
     ],
 )
-def test_wrong_streams_are_refused_by_job_and_field(call: object, code: str, said: str) -> None:
+def test_invalid_streams_are_refused_with_job_and_field(call: object, code: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         call()  # type: ignore[operator]
     assert caught.value.code == code
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)

@@ -1,4 +1,4 @@
-"""Shares by LP and convex optimisation: feasible, optimal by certificate, fair by definition, refusals."""
+"""Shares by LP and convex optimisation: feasible, optimal by certificate, fair by definition."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 
-from podium_optimisers.queueing.checks import InputError
-from podium_optimisers.sharing.gavel_speeds import SPEEDS
-from podium_optimisers.sharing.instances import JobSet, gavel_like, gavel_measured
+from podium_optimisers.arrays import Floats
+from podium_optimisers.sharing.gavel_jobs import SPEEDS, JobSet, gavel_like, gavel_measured
 from podium_optimisers.sharing.makespan import least_makespan, makespan_shares
 from podium_optimisers.sharing.max_min import levels, max_min_shares
-from podium_optimisers.sharing.problem import Floats, SharingProblem
+from podium_optimisers.sharing.problem import SharingProblem
 from podium_optimisers.sharing.proportional import proportional_shares
-from podium_optimisers.sharing.shares import Shares
+from podium_optimisers.sharing.shares import TimeShares
+from podium_optimisers.validation import InputError
 
 RATES = st.one_of(st.just(0.0), st.sampled_from([0.5, 1.0, 1.0, 2.0]), st.floats(0.01, 50.0))
 
 
 @st.composite
 def problems(draw: st.DrawFn, most: int = 7) -> SharingProblem:
-    """A few jobs on 1 to 3 types; ties, zeros, wide jobs, types without GPUs."""
+    """Return a few jobs on 1 to 3 types, with ties, zeros, wide jobs and types without GPUs."""
     types = draw(st.integers(1, 3))
     gpus = [draw(st.integers(1, 6)), *(draw(st.integers(0, 6)) for _ in range(types - 1))]
     rate, width, weight = [], [], []
@@ -51,20 +51,20 @@ def shuffled(problem: SharingProblem, order: NDArray[np.int64]) -> SharingProble
     )
 
 
-def assert_feasible(shares: Shares) -> None:
+def assert_feasible(shares: TimeShares) -> None:
     assert shares.residual < 1e-9
     assert (shares.throughput > 0.0).all()
 
 
 @given(problems(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_makespan_is_certified_and_asks_not_for_order(problem: SharingProblem, random: object) -> None:
+def test_makespan_shares_are_certified_and_independent_of_the_order(problem: SharingProblem, random: object) -> None:
     steps = np.array([random.uniform(0.1, 100.0) for _ in problem.jobs])  # type: ignore[attr-defined]
     shares = makespan_shares(problem, steps)
     assert_feasible(shares)
     assert abs(shares.gap) <= 1e-6 * shares.objective
     assert least_makespan(shares, steps) == pytest.approx(1.0 / shares.objective, rel=1e-9)
-    # what any schedule needs: each job alone at its best, and all the work on all GPUs at their best for it
+    # lower bounds: each job alone on its fastest type, and the total work on all GPUs at the fastest rates
     fastest = problem.usable.max(axis=1)
     assert 1.0 / shares.objective >= (steps / fastest).max() * (1.0 - 1e-9)
     assert 1.0 / shares.objective >= problem.width @ (steps / fastest) / problem.gpus.sum() * (1.0 - 1e-9)
@@ -74,17 +74,17 @@ def test_makespan_is_certified_and_asks_not_for_order(problem: SharingProblem, r
 
 
 def test_makespan_by_hand() -> None:
-    # one fast and one slow GPU, two jobs of 3 steps: the fast GPU does 2 of the 3 units per second
+    # one fast and one slow GPU do 3 steps per second together, and two jobs have 3 steps each
     problem = SharingProblem.of(["a", "b"], ["fast", "slow"], [[2.0, 1.0], [2.0, 1.0]], [1, 1])
     shares = makespan_shares(problem, np.array([3.0, 3.0]))
     assert 1.0 / shares.objective == pytest.approx(2.0)
-    # each is best on another type, so nothing is shared
+    # each job is fastest on another type, so each gets a GPU of its own
     problem = SharingProblem.of(["a", "b"], ["x", "y"], [[4.0, 1.0], [1.0, 4.0]], [1, 1])
     assert makespan_shares(problem, np.array([8.0, 8.0])).share == pytest.approx(np.eye(2))
 
 
 def raise_one(problem: SharingProblem, gain: Floats, job: int, floor: Floats) -> float:
-    """The highest level of `job` while everybody keeps `floor`: written out plainly, to check the fast program."""
+    """Return the highest level of `job` if every job keeps `floor`, by a plain LP."""
     n, types = gain.shape
     rows, right = [], []
     for other in range(n):
@@ -109,7 +109,7 @@ def raise_one(problem: SharingProblem, gain: Floats, job: int, floor: Floats) ->
     return float(-answer.fun)
 
 
-STEEP = SharingProblem.of(  # the LPs' tolerance grows a thousandfold here
+STEEP = SharingProblem.of(  # amplifies the tolerance of the LPs a thousandfold
     "abcde",
     ["v100", "p100", "k80"],
     [[0.5, 0.5, 0.0], [0.5, 0.0, 0.0], [0.5, 0.0, 1.0], [0.5, 0.01171875, 0.0], [0.5, 0.0, 8.0]],
@@ -117,11 +117,11 @@ STEEP = SharingProblem.of(  # the LPs' tolerance grows a thousandfold here
     [2, 1, 1, 1, 2],
 )
 
-TIGHT = SharingProblem.of(  # the solver's presolve calls its last LP impossible
+TIGHT = SharingProblem.of(  # the solver's presolve takes the last LP for infeasible
     "abcd", ["v100", "p100"], [[0.5, 0.0], [0.5, 0.0], [0.5, 0.5], [0.5, 0.125]], [1, 2], [1, 1, 1, 1]
 )
 
-LOOSE = SharingProblem.of(  # with rows kept to 1e-7 only its bound is 1.3e-6 above
+LOOSE = SharingProblem.of(  # with a row tolerance of 1e-7 the bound is 1.3e-6 too high
     "abcd",
     ["v100", "p100"],
     [[0.5, 0.5], [0.5, 0.5], [0.5, 0.0], [3.0, 0.5]],
@@ -136,27 +136,27 @@ LOOSE = SharingProblem.of(  # with rows kept to 1e-7 only its bound is 1.3e-6 ab
 @example(TIGHT)
 @example(LOOSE)
 @settings(deadline=None, max_examples=60)
-def test_max_min_nobody_gains_but_from_who_has_no_more(problem: SharingProblem) -> None:
+def test_max_min_shares_satisfy_the_definition(problem: SharingProblem) -> None:
     shares = max_min_shares(problem)
     assert_feasible(shares)
     assert abs(shares.gap) <= 1e-6 * shares.objective
     reached = levels(problem, shares.throughput)
-    assert reached.min() == shares.objective, "the objective is that of the shares that are given"
+    assert reached.min() == shares.objective, "the objective belongs to the returned shares"
     gain = problem.usable * (levels(problem, np.ones(len(problem.jobs))))[:, None]
     for job in range(len(problem.jobs)):
-        # all who have no more than this job keep what they have; the others may fall to its level
+        # jobs with no more than this job keep their level; the others may fall to its level
         floor, most = np.minimum(reached, reached[job]), reached[job] * (1.0 + 1e-3) + 1e-6
-        found = raise_one(problem, gain, job, floor * (1.0 - 1e-6))
-        if found > most:
-            # where rates differ 40 times, the hair that the solver needs is worth 1000 hairs to this job. What it gets
-            # is concave in the hair, so with none it is at most this
-            found = 2.0 * found - raise_one(problem, gain, job, floor * (1.0 - 2e-6))
-        assert found <= most
+        highest = raise_one(problem, gain, job, floor * (1.0 - 1e-6))
+        if highest > most:
+            # the slack of 1e-6 in the floors can raise this job's level 1000 times as much. The level is concave
+            # in the slack, so this extrapolation bounds the level without slack
+            highest = 2.0 * highest - raise_one(problem, gain, job, floor * (1.0 - 2e-6))
+        assert highest <= most
 
 
 @given(problems(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_max_min_levels_ask_not_for_order(problem: SharingProblem, random: object) -> None:
+def test_max_min_levels_are_independent_of_the_order(problem: SharingProblem, random: object) -> None:
     order = np.arange(len(problem.jobs))
     random.shuffle(order)  # type: ignore[attr-defined]
     first = levels(problem, max_min_shares(problem).throughput)
@@ -170,21 +170,21 @@ def test_equal_jobs_on_one_type_get_equal_shares() -> None:
         assert shares.share == pytest.approx(np.full((4, 1), 0.5), abs=1e-4)
 
 
-def test_weights_count() -> None:
+def test_shares_are_proportional_to_weights() -> None:
     problem = SharingProblem.of("ab", ["v100"], [[1.0], [1.0]], [1], weight=[1.0, 3.0])
     for shares in (max_min_shares(problem), proportional_shares(problem)):
         assert shares.share.ravel() == pytest.approx([0.25, 0.75], abs=1e-4)
 
 
-def test_max_min_goes_on_where_the_first_lp_ends() -> None:
-    # a needs the scarce type; b and c have the other to themselves and must not be held down to a's level
+def test_max_min_raises_the_other_levels_after_the_first_lp() -> None:
+    # a and b share the scarce type; c has the other type alone and must not be limited to their level
     problem = SharingProblem.of("abc", ["scarce", "plenty"], [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [1, 9])
     assert max_min_shares(problem).throughput == pytest.approx([0.5, 0.5, 1.0])
 
 
 @given(problems())
 @settings(deadline=None, max_examples=50)
-def test_proportional_is_certified(problem: SharingProblem) -> None:
+def test_proportional_shares_are_certified(problem: SharingProblem) -> None:
     shares = proportional_shares(problem)
     assert_feasible(shares)
     assert -1e-12 * abs(shares.objective) - 1e-9 <= shares.gap <= 2e-6 * problem.weight.sum()
@@ -193,8 +193,8 @@ def test_proportional_is_certified(problem: SharingProblem) -> None:
 
 @given(problems(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_proportional_no_other_sharing_gains_more_than_others_lose(problem: SharingProblem, random: object) -> None:
-    """The definition: the weighted relative changes to any other sharing add up to 0 at most. And order is nothing."""
+def test_proportional_shares_satisfy_the_definition(problem: SharingProblem, random: object) -> None:
+    """The weighted relative changes to any other sharing sum to at most 0. The order does not matter."""
     throughput = proportional_shares(problem, 1e-7).throughput
     rng = np.random.default_rng(random.randrange(2**32))  # type: ignore[attr-defined]
     others = [makespan_shares(problem, rng.uniform(0.1, 9.0, len(problem.jobs))) for _ in range(4)]
@@ -206,7 +206,7 @@ def test_proportional_no_other_sharing_gains_more_than_others_lose(problem: Shar
     assert again.throughput == pytest.approx(throughput[order], rel=5e-3)
 
 
-def test_proportional_is_what_a_general_solver_finds() -> None:
+def test_proportional_shares_agree_with_a_general_solver() -> None:
     problem = SharingProblem.of("abc", ["v", "k"], [[4.0, 1.0], [2.0, 1.5], [1.0, 1.0]], [1, 1], [1, 1, 1], [1, 2, 1])
 
     def minus(flat: Floats) -> float:
@@ -216,13 +216,15 @@ def test_proportional_is_what_a_general_solver_finds() -> None:
         {"type": "ineq", "fun": lambda flat: 1.0 - flat.reshape(3, 2).sum(axis=1)},
         {"type": "ineq", "fun": lambda flat: 1.0 - flat.reshape(3, 2).sum(axis=0)},
     ]
-    found = minimize(minus, np.full(6, 0.3), bounds=[(1e-9, 1.0)] * 6, constraints=limits, options={"ftol": 1e-12})
-    assert proportional_shares(problem).objective == pytest.approx(-found.fun, abs=1e-5)
+    solution = minimize(minus, np.full(6, 0.3), bounds=[(1e-9, 1.0)] * 6, constraints=limits, options={"ftol": 1e-12})
+    assert proportional_shares(problem).objective == pytest.approx(-solution.fun, abs=1e-5)
 
 
 @pytest.mark.parametrize("draw", [gavel_like, gavel_measured])
 @pytest.mark.parametrize("seed", range(2))
-def test_a_cluster_of_the_size_of_the_benchmark(seed: int, draw: Callable[[np.random.Generator, int], JobSet]) -> None:
+def test_certificates_at_the_size_of_the_benchmark(
+    seed: int, draw: Callable[[np.random.Generator, int], JobSet]
+) -> None:
     jobs = draw(np.random.default_rng(seed), 200)
     for shares in (
         makespan_shares(jobs.problem, jobs.steps),
@@ -233,14 +235,14 @@ def test_a_cluster_of_the_size_of_the_benchmark(seed: int, draw: Callable[[np.ra
         assert shares.gap <= 2e-6 * jobs.problem.weight.sum()
 
 
-def test_determinism() -> None:
+def test_sharing_methods_are_deterministic() -> None:
     jobs = gavel_like(np.random.default_rng(9), 40)
     for method in (max_min_shares, proportional_shares):
         assert (method(jobs.problem).share == method(jobs.problem).share).all()
     assert (gavel_like(np.random.default_rng(9), 40).steps == jobs.steps).all()
 
 
-def test_measured_jobs_are_those_of_the_table_and_wide_ones_are_distributed() -> None:
+def test_measured_jobs_come_from_the_table_and_wide_ones_are_distributed() -> None:
     known = {(1.0, one.p100, one.k80): one.distributed for one in SPEEDS}
     first, again = (gavel_measured(np.random.default_rng(9), 400).problem for _ in range(2))
     assert first.rate.tobytes() == again.rate.tobytes()
@@ -254,7 +256,7 @@ GOOD: dict[str, object] = {"jobs": ["a", "b"], "types": ["x", "y"], "rate": [[1.
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "said"),
+    ("changes", "code", "message"),
     [
         ({"rate": [[1.0, -2.0], [1.0, 0.0]]}, "TooSmall", "a.rate: -2 "),
         ({"rate": [[1.0, 2.0], [math.nan, 0.0]]}, "NotANumber", "b.rate"),
@@ -273,38 +275,38 @@ GOOD: dict[str, object] = {"jobs": ["a", "b"], "types": ["x", "y"], "rate": [[1.
         ({"jobs": []}, "NoJobs", "jobs"),
     ],
 )
-def test_wrong_input_is_refused_by_job_and_field(changes: dict[str, object], code: str, said: str) -> None:
+def test_invalid_input_is_refused_with_job_and_field(changes: dict[str, object], code: str, message: str) -> None:
     SharingProblem.of(**GOOD)  # type: ignore[arg-type]
     with pytest.raises(InputError) as caught:
         SharingProblem.of(**{**GOOD, **changes})  # type: ignore[arg-type]
     assert caught.value.code == code
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("steps", "code", "said"),
+    ("steps", "code", "message"),
     [
         ([1.0], "ShapeMismatch", "steps"),
         ([1.0, 0.0], "TooSmall", "b.steps"),
         ([math.nan, 1.0], "NotANumber", "a.steps"),
     ],
 )
-def test_wrong_work_is_refused_by_job(steps: list[float], code: str, said: str) -> None:
+def test_invalid_work_is_refused_with_the_job(steps: list[float], code: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         makespan_shares(SharingProblem.of(**GOOD), np.array(steps))  # type: ignore[arg-type]
     assert caught.value.code == code
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
-def test_the_residual_sees_every_fault() -> None:
+def test_the_residual_measures_every_violation() -> None:
     problem = SharingProblem.of(**GOOD)  # type: ignore[arg-type]
 
     def residual(share: list[list[float]]) -> float:
-        return Shares(problem, np.array(share), "", 0.0, 0.0).residual
+        return TimeShares(problem, np.array(share), "", 0.0, 0.0).residual
 
     assert residual([[0.5, 0.5], [1.0, 0.0]]) == 0.0
     assert residual([[-0.1, 0.5], [1.0, 0.0]]) == pytest.approx(0.1)
     assert residual([[0.8, 0.5], [1.0, 0.0]]) == pytest.approx(0.3)
     assert residual([[0.5, 0.5], [0.5, 0.2]]) == pytest.approx(0.2)  # b cannot run on y
     crowded = SharingProblem.of(["a", "b"], ["x"], [[1.0], [1.0]], [4], [4, 2])
-    assert Shares(crowded, np.array([[1.0], [1.0]]), "", 0.0, 0.0).residual == pytest.approx(0.5)
+    assert TimeShares(crowded, np.array([[1.0], [1.0]]), "", 0.0, 0.0).residual == pytest.approx(0.5)

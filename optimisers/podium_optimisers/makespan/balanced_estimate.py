@@ -1,23 +1,27 @@
-"""BalancedEstimate: sides by an estimate of the makespan, then LPT on each. OUR RECONSTRUCTION OF AN ABSTRACT.
+"""BalancedEstimate, A RECONSTRUCTION FROM AN ABSTRACT: sides by an estimate, then LPT on each side.
 
-Canon, Marchal, Vivien (Euro-Par 2017) give a 2-approximation of low cost that balances the two sides by the estimate
-max(CPU work / m, GPU work / k, longest on a CPU, longest on a GPU). The pseudo-code could not be read. Ours: every task
-begins on its faster side; then tasks leave the side with the higher mean load, those that lose least first, until the
-sides have changed places; then the longest of those that left come back while that lowers the estimate. The best
-estimate on the way counts. Figures got with this file are ours, not the paper's, and so is the lack of a claimed ratio.
+Canon, Marchal and Vivien (Euro-Par 2017) give a 2-approximation of low cost. It balances the two sides by the estimate
+max(CPU work / m, GPU work / k, longest task on a CPU, longest task on a GPU). Their pseudo-code was not available, so
+this is a reconstruction.
+
+Every task starts on its faster side. Then tasks move away from the side with the higher mean load, those that lose
+least first, until the other side has the higher load. Then the longest of the moved tasks return as long as that lowers
+the estimate. The best estimate on the way wins. Results of this module are not the paper's results, and the module
+claims no ratio.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from podium_optimisers.makespan.instance import Bools, Instance
-from podium_optimisers.makespan.pack import pack
-from podium_optimisers.makespan.schedule import Plan
+from podium_optimisers.arrays import Bools
+from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.list_scheduling import lpt_by_side
+from podium_optimisers.makespan.schedule import MakespanPlan
 
 
-def solve(instance: Instance) -> Plan:
-    """O(n^2) with vector operations of length n."""
+def solve(instance: MakespanInstance) -> MakespanPlan:
+    """Return the plan of the best estimate. O(n^2) with vector operations of length n."""
     on_gpu = instance.gpu < instance.cpu
     best, least = on_gpu, estimate(instance, on_gpu)
     from_gpu = _mean_loads(instance, on_gpu)[1] > _mean_loads(instance, on_gpu)[0]
@@ -40,17 +44,17 @@ def solve(instance: Instance) -> Plan:
             break
         on_gpu = back
         best, least = min((best, least), (on_gpu, estimate(instance, on_gpu)), key=lambda pair: pair[1])
-    return Plan(pack(instance, best))
+    return MakespanPlan(lpt_by_side(instance, best))
 
 
-def estimate(instance: Instance, on_gpu: Bools) -> float:
-    """Seconds that no schedule with these sides can beat."""
+def estimate(instance: MakespanInstance, on_gpu: Bools) -> float:
+    """Return a lower bound in seconds for all schedules with these sides."""
     longest = np.where(on_gpu, instance.gpu, instance.cpu).max()
     return float(max(longest, *_mean_loads(instance, on_gpu)))
 
 
-def _mean_loads(instance: Instance, on_gpu: Bools) -> tuple[float, float]:
-    """Mean load of a CPU and of a GPU."""
+def _mean_loads(instance: MakespanInstance, on_gpu: Bools) -> tuple[float, float]:
+    """Return the mean load of a CPU and of a GPU."""
     return (
         float(instance.cpu[~on_gpu].sum()) / max(1, instance.cpus),
         float(instance.gpu[on_gpu].sum()) / max(1, instance.gpus),

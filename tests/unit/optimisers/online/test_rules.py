@@ -1,4 +1,4 @@
-"""Online rules: feasible and within their proven ratio on every stream (random, traps, an adversary), refusals."""
+"""Online rules: feasible and within their proven ratio on random, hard and adversarial streams."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_optimisers.online.adversary import TRAPS, answer, slow_machines, typical
+from podium_optimisers.online.adversary import HARD_STREAMS, adaptive_adversary, random_stream, slow_machines
 from podium_optimisers.online.bound import lower_bound
-from podium_optimisers.online.rules import RULES, Rule, run
+from podium_optimisers.online.rules import RULES, OnlineRule, run_rule
 from podium_optimisers.online.schedule import OnlineSchedule, violations
 from podium_optimisers.online.stream import Stream, Task
-from podium_optimisers.queueing.checks import InputError
+from podium_optimisers.validation import InputError
 
 RULE = pytest.mark.parametrize("rule", RULES.values(), ids=RULES.keys())
 SECONDS = st.one_of(st.sampled_from([0.1, 1.0, 1.0, 4.0, 64.0]), st.floats(0.01, 100.0))
@@ -23,7 +23,7 @@ SECONDS = st.one_of(st.sampled_from([0.1, 1.0, 1.0, 4.0, 64.0]), st.floats(0.01,
 
 @st.composite
 def streams(draw: st.DrawFn, most: int = 14) -> Stream:
-    """Any machines (also one side alone), ties, tasks of one side only, all at once or spread out."""
+    """Return a random stream: also one-sided machines, ties, one-sided tasks, equal or spread releases."""
     cpus, gpus = draw(st.sampled_from([(1, 1), (2, 1), (5, 1), (1, 4), (3, 2), (9, 2), (2, 0), (0, 3)]))
     tasks = []
     for number in range(draw(st.integers(0, most))):
@@ -37,57 +37,59 @@ def streams(draw: st.DrawFn, most: int = 14) -> Stream:
     return Stream.of(tasks, cpus, gpus)
 
 
-def assert_sound(schedule: OnlineSchedule, rule: Rule) -> None:
+def assert_sound(schedule: OnlineSchedule, rule: OnlineRule) -> None:
     assert list(violations(schedule)) == []
     assert schedule.makespan >= schedule.lower_bound * (1.0 - 1e-9)
-    assert schedule.ratio <= rule.proven(schedule.stream) * (1.0 + 1e-9)
+    assert schedule.ratio <= rule.competitive_ratio(schedule.stream) * (1.0 + 1e-9)
 
 
 @RULE
 @given(streams())
 @settings(deadline=None, max_examples=50)
-def test_feasible_and_within_the_proven_ratio(rule: Rule, stream: Stream) -> None:
-    assert_sound(run(stream, rule), rule)
+def test_schedules_are_feasible_and_within_the_proven_ratio(rule: OnlineRule, stream: Stream) -> None:
+    assert_sound(run_rule(stream, rule), rule)
 
 
 @given(streams())
 @settings(deadline=None, max_examples=50)
 def test_qa_is_within_the_sharper_ratio_of_independent_tasks(stream: Stream) -> None:
-    """s + 2 (2 on one side alone): our proof in docs/optimisers-online.md; 2 s + 1 is that of task graphs."""
-    assert run(stream, RULES["qa"]).ratio <= (stream.spread + 2.0) * (1.0 + 1e-9)
+    """The ratio is s + 2 (proof in docs/optimisers-online.md); 2 s + 1 is the ratio for task graphs."""
+    assert run_rule(stream, RULES["qa"]).ratio <= (stream.sqrt_side_ratio + 2.0) * (1.0 + 1e-9)
 
 
 @RULE
 @pytest.mark.parametrize("machines", [(1, 1), (4, 4), (16, 2), (64, 4), (2, 8)])
-@pytest.mark.parametrize("trap", TRAPS)
-def test_traps_do_not_break_the_proofs(rule: Rule, machines: tuple[int, int], trap: str) -> None:
-    assert_sound(run(TRAPS[trap](*machines), rule), rule)
+@pytest.mark.parametrize("name", HARD_STREAMS)
+def test_hard_streams_do_not_break_the_proofs(rule: OnlineRule, machines: tuple[int, int], name: str) -> None:
+    assert_sound(run_rule(HARD_STREAMS[name](*machines), rule), rule)
 
 
 @RULE
 @pytest.mark.parametrize("machines", [(1, 1), (8, 2), (2, 8)])
-def test_an_adversary_that_watches_does_not_break_the_proofs(rule: Rule, machines: tuple[int, int]) -> None:
-    stream = answer(rule, *machines, steps=6, rng=np.random.default_rng(4))
-    assert_sound(run(stream, rule), rule)
-    begun = Stream(stream.tasks[:1], *machines)
-    assert run(stream, rule).ratio >= run(begun, rule).ratio  # it did find something that hurts
+def test_an_adaptive_adversary_does_not_break_the_proofs(rule: OnlineRule, machines: tuple[int, int]) -> None:
+    stream = adaptive_adversary(rule, *machines, steps=6, rng=np.random.default_rng(4))
+    assert_sound(run_rule(stream, rule), rule)
+    first_task_only = Stream(stream.tasks[:1], *machines)
+    assert run_rule(stream, rule).ratio >= run_rule(first_task_only, rule).ratio  # the adversary made the ratio worse
 
 
-def test_the_traps_bite() -> None:
-    # each ratio is about the one it was made for, so a rule that ignored its threshold would be seen
+def test_each_hard_stream_defeats_its_rule() -> None:
+    # each ratio is near the expected one, so an error in a rule's threshold would show
     spread = math.sqrt(16 / 2)
-    assert run(slow_machines(16, 2), RULES["graham"]).ratio > 100 * RULES["qa"].proven(slow_machines(16, 2))
-    assert run(slow_machines(16, 2), RULES["qa"]).ratio < 2.0
-    assert run(TRAPS["just_below"](16, 2), RULES["qa"]).ratio == pytest.approx(spread, rel=1e-3)
-    assert run(TRAPS["just_below"](16, 2), RULES["er_ls"]).ratio == pytest.approx(1.0)
-    assert run(TRAPS["at_threshold"](64, 4), RULES["qa"]).ratio > 0.9 * (math.sqrt(64 / 4) + 2.0)
-    assert run(TRAPS["tempted"](64, 4), RULES["list"]).ratio > 1.2
+    assert run_rule(slow_machines(16, 2), RULES["graham"]).ratio > 100 * RULES["qa"].competitive_ratio(
+        slow_machines(16, 2)
+    )
+    assert run_rule(slow_machines(16, 2), RULES["qa"]).ratio < 2.0
+    assert run_rule(HARD_STREAMS["just_below"](16, 2), RULES["qa"]).ratio == pytest.approx(spread, rel=1e-3)
+    assert run_rule(HARD_STREAMS["just_below"](16, 2), RULES["er_ls"]).ratio == pytest.approx(1.0)
+    assert run_rule(HARD_STREAMS["at_threshold"](64, 4), RULES["qa"]).ratio > 0.9 * (math.sqrt(64 / 4) + 2.0)
+    assert run_rule(HARD_STREAMS["tempted"](64, 4), RULES["list"]).ratio > 1.2
 
 
 @given(streams(most=5))
 @settings(deadline=None, max_examples=60)
-def test_the_bound_is_below_every_schedule(stream: Stream) -> None:
-    """All assignments, on each machine in order of release (optimal there for the last end)."""
+def test_the_lower_bound_is_below_every_schedule(stream: Stream) -> None:
+    """Compare with all assignments; on each machine the order of release is optimal for the makespan."""
     seconds = np.column_stack([np.tile(stream.cpu, (stream.cpus, 1)).T, np.tile(stream.gpu, (stream.gpus, 1)).T])
     best = 0.0 if not stream.tasks else math.inf
     for machines in itertools.product(range(seconds.shape[1]), repeat=len(stream.tasks)):
@@ -109,42 +111,42 @@ def test_the_bound_is_below_every_schedule(stream: Stream) -> None:
         ([Task("a", 4.0, 4.0)] * 1, (1, 1), 4.0),
         # 3 equal tasks on one CPU and one GPU: 1.5 times their time, cut into pieces
         ([Task(f"{i}", 2.0, 2.0) for i in range(3)], (1, 1), 3.0),
-        # too long for the CPU at that length: the GPU must take it, although the area has room
+        # the tasks are too long for the CPUs at that length, so the GPU must take both
         ([Task("a", 100.0, 5.0), Task("b", 100.0, 5.0)], (30, 1), 10.0),
-        # nothing before 10 helps those that come at 10
+        # time before 10 does not help the tasks released at 10
         ([Task("early", 1.0, 1.0), *(Task(f"{i}", 2.0, 2.0, 10.0) for i in range(4))], (1, 1), 14.0),
         ([Task("a", 3.0, math.inf), Task("b", 3.0, math.inf)], (1, 5), 6.0),
         ([Task("a", 3.0, 1.0), Task("b", 3.0, 1.0)], (2, 0), 3.0),
     ],
 )
-def test_the_bound_by_hand(tasks: list[Task], machines: tuple[int, int], want: float) -> None:
+def test_the_lower_bound_of_hand_made_streams(tasks: list[Task], machines: tuple[int, int], want: float) -> None:
     assert lower_bound(Stream.of(tasks, *machines)) == pytest.approx(want, rel=1e-6)
 
 
 @RULE
 @given(streams(), st.randoms(use_true_random=False))
 @settings(deadline=None, max_examples=50)
-def test_determinism_and_order_of_the_input(rule: Rule, stream: Stream, random: object) -> None:
-    """Rules look at tasks in order of release: with distinct releases the order they are given in is nothing."""
+def test_rules_are_deterministic_and_ignore_the_input_order(rule: OnlineRule, stream: Stream, random: object) -> None:
+    """Rules handle tasks in order of release, so with distinct releases the input order does not matter."""
     distinct = [Task(t.name, t.cpu, t.gpu, t.release + 0.001 * i) for i, t in enumerate(stream.tasks)]
     shuffled = list(distinct)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    first = run(Stream.of(distinct, stream.cpus, stream.gpus), rule)
-    second = run(Stream.of(shuffled, stream.cpus, stream.gpus), rule)
+    first = run_rule(Stream.of(distinct, stream.cpus, stream.gpus), rule)
+    second = run_rule(Stream.of(shuffled, stream.cpus, stream.gpus), rule)
     assert (first.machine == second.machine).all()
     assert (first.ends == second.ends).all()
 
 
 @given(streams(), st.sampled_from([0.125, 8.0]))
 @settings(deadline=None, max_examples=50)
-def test_the_unit_of_time_is_nothing(stream: Stream, factor: float) -> None:
+def test_the_unit_of_time_does_not_matter(stream: Stream, factor: float) -> None:
     scaled = [Task(t.name, t.cpu * factor, t.gpu * factor, t.release * factor) for t in stream.tasks]
     for rule in RULES.values():
-        ends = run(Stream.of(scaled, stream.cpus, stream.gpus), rule).ends
-        assert ends == pytest.approx(run(stream, rule).ends * factor)
+        ends = run_rule(Stream.of(scaled, stream.cpus, stream.gpus), rule).ends
+        assert ends == pytest.approx(run_rule(stream, rule).ends * factor)
 
 
-def test_violations_are_seen() -> None:
+def test_violations_are_reported() -> None:
     stream = Stream.of([Task("a", 2.0, 1.0), Task("b", 2.0, 1.0, 3.0)], 1, 1)
 
     def faults(machine: list[int], starts: list[float], ends: list[float]) -> list[str]:
@@ -159,7 +161,7 @@ def test_violations_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "machines", "code", "said"),
+    ("tasks", "machines", "code", "message"),
     [
         ([Task("a", -1.0, 1.0)], (1, 1), "TooSmall", "a.cpu: -1 "),
         ([Task("a", 1.0, 0.0)], (1, 1), "TooSmall", "a.gpu: 0 "),
@@ -175,16 +177,16 @@ def test_violations_are_seen() -> None:
         ([], (-1, 1), "TooSmall", "cpus"),
     ],
 )
-def test_wrong_input_is_refused_by_task_and_field(
-    tasks: list[Task], machines: tuple[int, int], code: str, said: str
+def test_invalid_input_is_refused_with_item_and_field(
+    tasks: list[Task], machines: tuple[int, int], code: str, message: str
 ) -> None:
     with pytest.raises(InputError) as caught:
         Stream.of(tasks, *machines)
     assert caught.value.code == code
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_seed_gives_the_same_stream() -> None:
-    first, second = (typical(np.random.default_rng(3), 20, 4, 2, 0.5) for _ in range(2))
+    first, second = (random_stream(np.random.default_rng(3), 20, 4, 2, 0.5) for _ in range(2))
     assert first == second
-    assert first != typical(np.random.default_rng(4), 20, 4, 2, 0.5)
+    assert first != random_stream(np.random.default_rng(4), 20, 4, 2, 0.5)
