@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.curves.line_readers import Other, Reader, Seen, reader
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
 Record = Mapping[str, float]
 SPELLED: dict[str, Callable[[Record], str]] = {
@@ -32,7 +32,7 @@ RECORDS = st.fixed_dictionaries(
 
 def reads(form: str) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsReading.model_validate(about | {"format": form, "additional": NAMES}))
+    return reader(MetricsConfig.model_validate(about | {"format": form, "additional": NAMES}))
 
 
 def said(seen: list[Seen]) -> tuple[object, ...]:

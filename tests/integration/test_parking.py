@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import IMAGE, NODE, Node, allocatable, node, until
 
-from podium_core.schema.cpu_downsizing import PARKED
+from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.quantity import to_thousandths
 
 __all__ = ["node"]
@@ -68,7 +68,7 @@ def test_four_trials_that_want_three_quarters_of_the_cpus_each_share_a_gpu(node:
         node.order(first, *others)
         until(lambda name=first: node.states()[name] == "Running", f"{first} at work")
         until(lambda name=first: allocated(node, name) == wanted, f"{first} has its CPUs")
-        until(lambda names=others: [requested(node, name) for name in names] == [PARKED] * 3, "the others have none")
+        until(lambda names=others: [requested(node, name) for name in names] == [DOWNSIZED_MILLICPUS] * 3, "the others have none")
 
 
 def test_a_pod_that_fits_beside_the_one_at_work_comes(node: Node, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_raise_without_room_keeps_nobody_from_working(node: Node, tmp_path: Pa
     wanted = part_of_the_node(node, 75)
     node.order()
     until(lambda: node.frozen() == {f"{name}-0" for name in TRIALS}, "all suspended")
-    until(lambda: [allocated(node, name) for name in TRIALS] == [PARKED] * 4, "all parked")
+    until(lambda: [allocated(node, name) for name in TRIALS] == [DOWNSIZED_MILLICPUS] * 4, "all parked")
     filler(node, tmp_path, "large", part_of_the_node(node, 60))
     until(lambda: phase(node, "large") == "Running", "the filler at work")
     before = len(node.printed("count-2"))

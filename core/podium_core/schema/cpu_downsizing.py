@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 CPU_ANNOTATION = "podium.dev/cpu"
-PARKED = 10  # thousandths of a CPU: enough for the scheduler to spread by, and for a cgroup to have a weight
+DOWNSIZED_MILLICPUS = 10  # thousandths of a CPU: enough for the scheduler to spread by, and for a cgroup to have a weight
 
-_CPU: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, Annotated[int, Field(gt=PARKED)]])
+_CPU: TypeAdapter[dict[str, int]] = TypeAdapter(dict[str, Annotated[int, Field(gt=DOWNSIZED_MILLICPUS)]])
 
 
 def to_annotation(cpu: Mapping[str, int]) -> str:

@@ -7,10 +7,10 @@ from typing import Literal
 from podium_core.schema.base import StatusModel
 from podium_core.schema.job import Direction
 
-READING_ANNOTATION = "podium.dev/metrics"
+METRICS_ANNOTATION = "podium.dev/metrics"
 
 
-class MetricsReading(StatusModel):
+class MetricsConfig(StatusModel):
     metric: str
     direction: Direction
     step_key: str = "step"

@@ -12,10 +12,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.base import Condition, ObjectMeta, SpecModel, StatusModel
-from podium_core.schema.job import MOST_ADDITIONAL, Scalar
+from podium_core.schema.job import MAX_ADDITIONAL_METRICS, Scalar
 
 NonFinite = Literal["nan", "inf", "-inf"]
 
@@ -167,7 +167,7 @@ class Disruptions(StatusModel):
 class Migration(StatusModel):
     """The way of a live trial to another node (container-checkpoint, experimental)."""
 
-    phase: CarryPhase = Field(description="how far it is; Failed: it is not migrated, code and message say why")
+    phase: MigrationPhase = Field(description="how far it is; Failed: it is not migrated, code and message say why")
     since: datetime = Field(description="when that phase began, or that code was set")
     pod_uid: str = Field(description="uid of the pod that it leaves")
     attempt: int = Field(description="number of the pod that it goes on in")
@@ -234,7 +234,7 @@ class TrialStatus(StatusModel):
     last_value: float | None = Field(None, description="(agent) the value at that step")
     additional_metrics: list[AdditionalMetric] = Field(
         default_factory=list,
-        max_length=MOST_ADDITIONAL,
+        max_length=MAX_ADDITIONAL_METRICS,
         description="(agent) the job's additional metrics, as far as they were printed",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["metric"]},
     )

@@ -38,8 +38,8 @@ def search(
         max_steps=4.0,
         max_trials=max_trials,
         parallel=len(curves),
-        freezes=freezes,
-        saves=not freezes,
+        suspendable=freezes,
+        checkpointable=not freezes,
         gpus_per_trial=gpus_per_trial,
     )
     places = ["gpu-0"] if gpus_per_trial else []
@@ -47,7 +47,7 @@ def search(
         make_trial(i, values=c, phase=phase if c else P.GATED, gpus=places, gpu_seconds=len(c))
         for i, c in enumerate(curves)
     ]
-    gpu = make_gpu(shares=len(curves), trials=[t.key for t in trials], health=health)
+    gpu = make_gpu(slots=len(curves), trials=[t.key for t in trials], health=health)
     return make_snapshot(jobs=[job], trials=trials, gpus=[gpu])
 
 
@@ -95,7 +95,7 @@ def test_who_is_trained_to_the_end_is_not_cut_while_it_saves(
     """The last of six, behind all others: a step before maxSteps it is cut, and no more once it has done them."""
     job = make_job(policy=policy, settings=settings, max_steps=20.0, max_trials=6, parallel=6)
     good = [[0.5 + 0.3 * (1 - 0.8**i) - 0.01 * k for i in range(1, 21)] for k in range(5)]
-    over = [make_trial(k, phase=P.SUCCEEDED, values=c, gpu_seconds=20.0, ended=500.0) for k, c in enumerate(good)]
+    over = [make_trial(k, phase=P.SUCCEEDED, values=c, gpu_seconds=20.0, finished_at=500.0) for k, c in enumerate(good)]
     for steps, expected in ((19, before), (20, {})):
         values = [0.2 + 0.02 * i for i in range(1, steps + 1)]
         last = make_trial(5, phase=P.RUNNING, values=values, gpus=["gpu-0"], gpu_seconds=float(steps))
@@ -167,7 +167,7 @@ def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
     new = make_trial(4, pod="job-4-0", **pod)
     if left is not None:
         left += snapshot.now
-    before = make_trial(5, values=[0.1], phase=P.EARLY_STOPPED, gpu_seconds=1.0, ended=left)
+    before = make_trial(5, values=[0.1], phase=P.EARLY_STOPPED, gpu_seconds=1.0, finished_at=left)
     trials = (*snapshot.trials, new, *([before] if left is not None else []))
     made = sound(replace(snapshot, trials=trials))
     assert ended(made) == expected

@@ -145,7 +145,7 @@ def scene(**of_last: Any) -> tuple[JobView, list[TrialView], list[GpuView]]:
         trials.append(replace(trial, created=0.0, curve=points))
     trials[3] = replace(trials[3], **of_last)
     keys = tuple(trial.key for trial in trials)
-    gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, order=keys, shares=8)
+    gpu = make_gpu("gpu-0", holder=keys[0], holder_since=0.0, trials=keys, run_queue=keys, slots=8)
     return make_job(policy="envelope", max_steps=64.0, max_trials=4), trials, [gpu]
 
 

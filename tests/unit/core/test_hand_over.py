@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
-from podium_core.domain.actions import Order
+from podium_core.domain.actions import WriteRunQueues
 from podium_core.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
@@ -49,10 +49,10 @@ def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
 def test_an_order_says_what_it_takes_from_whom() -> None:
     """From a trial that works there; a GPU that is free is taken from nobody."""
     base = moment("hermes", "new in", now=1010.0)
-    (order,) = of(sound(base), Order)
+    (order,) = of(sound(base), WriteRunQueues)
     assert order.taken_over == ("gpu-0",)
     free = replace(base, gpus=(replace(base.gpus[0], holder=None, holder_since=None, order=()),))
-    (order,) = of(sound(free), Order)
+    (order,) = of(sound(free), WriteRunQueues)
     assert order.taken_over == ()
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from plans import FAST, RUN, SLOW, P, created, of, orders, sound, why
 
 from podium_core.domain.actions import Plan, Requeue
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, Snapshot, TrialView
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
@@ -25,21 +25,21 @@ def told(made: Plan) -> list[tuple[str, str]]:
 def on_node(phase: TrialPhase = RUN, *, gpu: dict[str, Any] | None = None, job: Any = None, **trial: Any) -> Snapshot:
     """One trial that holds its GPU on node-a; node-b has one that is free."""
     there = make_trial(0, gpus=["gpu-0"], node="node-a", phase=phase, values=SLOW, **trial)
-    mine = make_gpu(holder=there.key, holder_since=900.0, trials=[there.key], order=[there.key], **(gpu or {}))
+    mine = make_gpu(holder=there.key, holder_since=900.0, trials=[there.key], run_queue=[there.key], **(gpu or {}))
     return make_snapshot(jobs=[job or SAVES], trials=[there], gpus=[mine, make_gpu("gpu-1", node="node-b")])
 
 
-SAVES = make_job(max_trials=1, saves=True)
-BOUND = make_job(max_trials=1, saves=True, saves_at="node")
+SAVES = make_job(max_trials=1, checkpointable=True)
+BOUND = make_job(max_trials=1, checkpointable=True, checkpoint_scope="node")
 FROZEN_ONLY = make_job(max_trials=1)
-READS_ONLY = make_job(max_trials=1, saves_at="anywhere")
+READS_ONLY = make_job(max_trials=1, checkpoint_scope="anywhere")
 TARGET_DRAINING, ILL = {"draining": True}, {"health": "Unhealthy"}
 TAKEN = {"exclusive": "prod/urgent"}
 LOST = {"leased_by": "", "shares": 0}
-NEITHER = make_job(max_trials=1, freezes=False)
-NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
+NEITHER = make_job(max_trials=1, suspendable=False)
+NEVER_FROZEN = make_job(max_trials=1, checkpointable=True, suspendable=False)
 
-CAME: dict[str, Any] = {"carrying": CarryPhase.POD_CREATED, "carried": True}
+CAME: dict[str, Any] = {"carrying": MigrationPhase.POD_CREATED, "carried": True}
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
@@ -69,7 +69,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
     ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
     ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, freezes=False)), []),
+    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, suspendable=False)), []),
     ("leased to its namespace", on_node(gpu={"leased_by": "lab"}), []),
     ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
     ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
@@ -103,8 +103,8 @@ def test_the_trials_of_a_gpu_go_one_after_the_other_the_holder_first() -> None:
     trials = [make_trial(i, gpus=["gpu-0"], node="node-a", phase=RUN, values=SLOW) for i in range(2)]
     gated = make_trial(2, gpus=["gpu-0"], node="node-a", phase=P.GATED)
     keys = [t.key for t in (*trials, gated)]
-    gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, order=keys[::-1], draining=True)
-    snapshot = make_snapshot(jobs=[make_job(saves=True)], trials=[*trials, gated], gpus=[gpu])
+    gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, run_queue=keys[::-1], draining=True)
+    snapshot = make_snapshot(jobs=[make_job(checkpointable=True)], trials=[*trials, gated], gpus=[gpu])
     assert sorted(told(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
     going = replace(snapshot, trials=(trials[0], replace(trials[1], leaving=True), replace(gated, leaving=True)))
     assert told(sound(going)) == []
@@ -126,7 +126,7 @@ def test_no_pod_is_made_for_a_node_that_drains() -> None:
 def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
     leased_by: str | None, pods: int, reason: str | None
 ) -> None:
-    gpu = make_gpu(leased_by=leased_by)
+    gpu = make_gpu(reserved_for=leased_by)
     made = sound(make_snapshot(jobs=[make_job(max_trials=1)], trials=[make_trial(0)], gpus=[gpu]))
     assert len(created(made)) == pods
     assert reason is None or why(made, "job-0") == reason
@@ -146,7 +146,7 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
     slow, fast = (
         make_trial(i, gpus=["gpu-0"], phase=RUN, values=v, gpu_seconds=3.0) for i, v in enumerate((SLOW, FAST))
     )
-    gpu = make_gpu(holder=slow.key, holder_since=since, trials=[slow.key, fast.key], order=[slow.key, fast.key])
+    gpu = make_gpu(holder=slow.key, holder_since=since, trials=[slow.key, fast.key], run_queue=[slow.key, fast.key])
     how = {"freezes": False, "saves": True, **(job or {})}
     return make_snapshot(
         jobs=[make_job(parallel=2, max_trials=2, **how)], trials=[slow, fast], gpus=[gpu], costs=Costs(**costs)
@@ -201,8 +201,8 @@ def test_suspend_means_save_where_nothing_can_be_frozen(who: str) -> None:
 
 def world(seed: int, *, freezes: bool) -> World:
     slopes = [((seed * 31 + n * 7919) % 97 + 1) / 50 for n in range(16)]
-    job = make_job(max_trials=8, parallel=6, max_steps=20, freezes=freezes, saves=True)
-    gpus = {u: make_gpu(u, node=n, shares=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
+    job = make_job(max_trials=8, parallel=6, max_steps=20, suspendable=freezes, checkpointable=True)
+    gpus = {u: make_gpu(u, node=n, slots=3) for u, n in (("g0", "a"), ("g1", "a"), ("g2", "b"))}
     return World({job.key: job}, gpus, lambda n, s: 1 - 1 / (1 + s * slopes[n]), steps=20, costs=Costs(0.05, 0.05, 1.0))
 
 
@@ -270,10 +270,10 @@ def _rests(there: World) -> list[str]:
 
 def test_a_leaving_trial_is_ordered_nowhere_and_gets_no_second_pod() -> None:
     trials: list[TrialView] = [
-        make_trial(0, gpus=["gpu-0"], phase=RUN, values=FAST, leaving=True),
+        make_trial(0, gpus=["gpu-0"], phase=RUN, values=FAST, terminating=True),
         make_trial(1, gpus=["gpu-0"], phase=P.SUSPENDED, values=SLOW),
     ]
-    gpu = make_gpu(holder=trials[0].key, holder_since=999.0, order=[trials[0].key, trials[1].key])
+    gpu = make_gpu(holder=trials[0].key, holder_since=999.0, run_queue=[trials[0].key, trials[1].key])
     made = sound(make_snapshot(jobs=[make_job(max_trials=2)], trials=trials, gpus=[gpu]))
     assert orders(made) == {"gpu-0": ["job-1"]}
     assert created(made) == []

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, of, sound
 
-from podium_core.domain.actions import Action, Carry, Plan, Requeue
-from podium_core.domain.migration import CarryPhase
-from podium_core.domain.rebalancing import MARGIN, REBALANCING, Levelling
+from podium_core.domain.actions import Action, Migrate, Plan, Requeue
+from podium_core.domain.migration import MigrationPhase
+from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
 from podium_core.planning.planner import plan
-from podium_core.planning.rebalancing import level
+from podium_core.planning.rebalancing import rebalance
 from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
 from podium_core.testing.toy_cluster import World
 
-RULES = Levelling(stay=120.0)
+RULES = RebalancingRules(min_stay=120.0)
 SAVES: dict[str, Any] = {"saves": True}
 CARRIES: dict[str, Any] = {"carries": True, "memory": 2**28, "moves_memory": True}
 NODE_CARRIES = {"carries": True, "product": "H100"}
@@ -29,7 +29,7 @@ NODE_CARRIES = {"carries": True, "product": "H100"}
 
 def told(made: Plan) -> list[tuple[str, str, str]]:
     """(who, how, where to) of what is done to level."""
-    actions = [a for a in (*of(made, Requeue), *of(made, Carry)) if isinstance(a, Requeue | Carry)]
+    actions = [a for a in (*of(made, Requeue), *of(made, Migrate)) if isinstance(a, Requeue | Migrate)]
     return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
 
 
@@ -53,7 +53,7 @@ def crowd(
     ours, theirs = [t.key for t in (first, *rest)], [t.key for t in more]
     gpus = [
         make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "order": ours, **(mine or {})}),
-        make_gpu("gpu-1", trials=theirs, order=theirs, **{"node": "node-b", **(other or {})}),
+        make_gpu("gpu-1", trials=theirs, run_queue=theirs, **{"node": "node-b", **(other or {})}),
     ]
     wide = {"max_trials": count + there, "parallel": count + there, "policy": "fifo", "max_steps": 1000.0}
     made = make_job(**{**wide, **SAVES, **(job or {})})
@@ -98,7 +98,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
     ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
     ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FAILED}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": MigrationPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
@@ -180,7 +180,7 @@ def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
 @pytest.mark.parametrize("by_job", [False, True])
 def test_nobody_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> None:
     snapshot = crowd()
-    on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, bound_for="node-b")
+    on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, destination="node-b")
     other = make_job("other", max_trials=1, suspended=True)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, on_its_way))
     kept = replace(there, trials=(*snapshot.trials, replace(on_its_way, suspend=True)))
@@ -199,10 +199,10 @@ def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
     names = ["a0", "a1"]
     trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]
     keys = [t.key for t in trials]
-    here = [make_gpu(u, trials=keys, holder=keys[0], holder_since=0.0, order=keys) for u in names]
+    here = [make_gpu(u, trials=keys, holder=keys[0], holder_since=0.0, run_queue=keys) for u in names]
     there = [make_gpu(u, node="node-b") for u in ("b0", "b1")]
     job = make_job(gpus_per_trial=2, max_trials=3, policy="fifo")
-    made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], levelling=RULES)
+    made = make_snapshot(jobs=[job], trials=trials, gpus=[*here, *there], rebalancing=RULES)
     assert told(sound(made)) == GOES
     single = make_job("one", max_trials=2, policy="fifo")
     more = [make_trial(i, job="one", phase=RUN, node="node-b", gpus=["b1"]) for i in range(2)]
@@ -243,7 +243,7 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
 @st.composite
 def places(draw: st.DrawFn) -> tuple[list[GpuView], dict[int, tuple[JobView, list[list[str]]]]]:
     """GPUs of up to four nodes, and of each of two jobs (of one and of two GPUs a trial) where its trials are."""
-    gpus = [make_gpu(f"{node}{i}", node=node, shares=8) for node in "abcd"[: draw(st.integers(1, 4))] for i in range(2)]
+    gpus = [make_gpu(f"{node}{i}", node=node, slots=8) for node in "abcd"[: draw(st.integers(1, 4))] for i in range(2)]
     jobs = {}
     for width in (1, 2):
         mine: list[list[str]] = []
@@ -261,7 +261,7 @@ def lying(gpus: list[GpuView], jobs: dict[int, tuple[JobView, list[list[str]]]])
         for job, all_of_it in jobs.values()
         for number, mine in enumerate(all_of_it)
     ]
-    return settled(make_snapshot(jobs=[job for job, _ in jobs.values()], trials=trials, gpus=gpus, levelling=RULES))
+    return settled(make_snapshot(jobs=[job for job, _ in jobs.values()], trials=trials, gpus=gpus, rebalancing=RULES))
 
 
 def settled(snapshot: Snapshot) -> Snapshot:
@@ -301,7 +301,7 @@ def test_levelling_ends_and_never_makes_it_worse(
     homes: dict[TrialKey, set[tuple[str, ...]]] = {t.key: {t.gpus} for t in snapshot.trials}
     # each move takes two a GPU or more from the sum of squares
     for _ in range(sum(n * n for n in loads(snapshot).values()) // 2 + 1):
-        actions = [a for a in sound(snapshot).actions if isinstance(a, Requeue | Carry)]
+        actions = [a for a in sound(snapshot).actions if isinstance(a, Requeue | Migrate)]
         if not actions:
             break
         assert max(Counter(a.trial.name.partition("-")[0] for a in actions).values()) == 1, "one of a job at a time"
@@ -319,21 +319,21 @@ def test_levelling_ends_and_never_makes_it_worse(
         pytest.fail("it does not end")
     if not made[1][2][1]:  # else the only one that could go may be the holder
         left = [loads(snapshot)[gpu.uuid] for gpu in snapshot.gpus]
-        assert max(left) - min(left) < MARGIN
+        assert max(left) - min(left) < MIN_DIFFERENCE
 
 
 def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> None:
     """A node comes late: with levelling its GPU is used before the trials of the other one have ended."""
 
-    def run(rules: Levelling | None) -> tuple[float, int]:
+    def run(rules: RebalancingRules | None) -> tuple[float, int]:
         random = Random(5)
         job = make_job(
-            max_trials=4, parallel=4, max_steps=60.0, saves=True, policy="round_robin", settings={"quantum": 1.0}
+            max_trials=4, parallel=4, max_steps=60.0, checkpointable=True, policy="round_robin", settings={"quantum": 1.0}
         )
-        late = make_gpu("g1", node="b", shares=4, draining=True)
+        late = make_gpu("g1", node="b", slots=4, draining=True)
         world = World(
             jobs={job.key: job},
-            gpus={"g0": make_gpu("g0", node="a", shares=4), "g1": late},
+            gpus={"g0": make_gpu("g0", node="a", slots=4), "g1": late},
             value=lambda number, step: step * (1.0 + number) + random.random(),
             steps=60,
             costs=Costs(0.05, 0.05, 1.0),
@@ -351,10 +351,10 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
         return world.now, sum(reason == REBALANCING for _, _, reason in world.requeues)
 
     alone, none = run(None)
-    levelled, moves = run(Levelling(stay=5.0))
+    levelled, moves = run(RebalancingRules(min_stay=5.0))
     assert (none, moves) == (0, 2)
     assert levelled < 0.75 * alone, "two GPUs work instead of one"
 
 
 def test_what_is_off_looks_at_nothing() -> None:
-    assert level(crowd(levelling=None), {}, (), ()).actions == ()
+    assert rebalance(crowd(levelling=None), {}, (), ()).actions == ()

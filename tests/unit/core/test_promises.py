@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, created, of, sound, why
 
-from podium_core.domain.actions import Carry, CreatePod, Plan
-from podium_core.domain.migration import OPEN, CarryPhase
+from podium_core.domain.actions import Migrate, CreatePod, Plan
+from podium_core.domain.migration import IN_PROGRESS, MigrationPhase
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
 from podium_core.planning.promised_slots import promises
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
-JOB = make_job(max_trials=9, parallel=9, carries=True)
+ASKED, PUSHED, CREATED = MigrationPhase.REQUESTED, MigrationPhase.IMAGE_PUSHED, MigrationPhase.POD_CREATED
+JOB = make_job(max_trials=9, parallel=9, migratable=True)
 
 
-def on_way(number: int, phase: CarryPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
+def on_way(number: int, phase: MigrationPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
     """Its old pod is on the GPU of `node`; or, if it is `carried`, its new one on the way to node-c."""
     about: dict[str, Any] = {"carrying": phase, "carried_to": "node-c", "values": SLOW, "phase": P.SUSPENDED}
     old = {"gpus": [f"gpu-{node[-1]}"], "node": node, "suspend": True}
@@ -37,14 +37,14 @@ def cluster(*trials: TrialView, free: int = 1, strangers: int = 0, job: Any = JO
     gpus: list[GpuView] = []
     for node in "ab":
         mine = [trial.key for trial in trials if f"gpu-{node}" in trial.gpus]
-        gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, carries=True))
+        gpus.append(make_gpu(f"gpu-{node}", node=f"node-{node}", trials=mine, draining=True, supports_migration=True))
     taken = [make_trial(90 + i).key for i in range(strangers)]
-    gpus.append(make_gpu("gpu-c", node="node-c", carries=True, shares=free, **{"trials": taken, **there}))
+    gpus.append(make_gpu("gpu-c", node="node-c", supports_migration=True, slots=free, **{"trials": taken, **there}))
     return make_snapshot(jobs=[job], trials=trials, gpus=gpus)
 
 
 def targets(made: Plan) -> list[str]:
-    return [action.trial.name for action in of(made, Carry) if isinstance(action, Carry)]
+    return [action.trial.name for action in of(made, Migrate) if isinstance(action, Migrate)]
 
 
 @pytest.mark.parametrize(("free", "asked"), [(1, ["job-0"]), (2, ["job-0", "job-1"])])
@@ -119,13 +119,13 @@ def test_no_pod_is_made_of_an_image_whose_share_is_gone() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(sorted(OPEN)), st.booleans(), st.sampled_from("ab")), max_size=6),
+    st.lists(st.tuples(st.sampled_from(sorted(IN_PROGRESS)), st.booleans(), st.sampled_from("ab")), max_size=6),
     st.integers(0, 5),
     st.integers(0, 3),
     st.integers(0, 3),
 )
 def test_never_more_is_promised_than_there_is(
-    ways: list[tuple[CarryPhase, bool, str]], free: int, strangers: int, fresh: int
+    ways: list[tuple[MigrationPhase, bool, str]], free: int, strangers: int, fresh: int
 ) -> None:
     """Promises, what is asked and what is made in one plan fit into what is free, together."""
     trials = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
 from podium_core.domain.snapshot import Costs, Snapshot
-from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
+from podium_core.domain.switch_costs import SwitchTotals, mean_costs, mean_switch
 from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
@@ -27,14 +27,14 @@ def test_switches_take_at_most_their_part_and_the_floor_stands(switch: float, fl
     ("trials", "costs"),
     [
         ([], Costs()),
-        ([Ways()], Costs()),
-        ([Ways(1, 30.0)], Costs(suspend=30.0)),
-        ([Ways(1, 30.0, 1, 30.0), *[Ways(1, 30.0)] * 9], Costs(30.0, 30.0)),
-        ([Ways(3, 6.0, 2, 8.0), Ways(1, 6.0, 1, 1.0)], Costs(3.0, 3.0)),
+        ([SwitchTotals()], Costs()),
+        ([SwitchTotals(1, 30.0)], Costs(suspend=30.0)),
+        ([SwitchTotals(1, 30.0, 1, 30.0), *[SwitchTotals(1, 30.0)] * 9], Costs(30.0, 30.0)),
+        ([SwitchTotals(3, 6.0, 2, 8.0), SwitchTotals(1, 6.0, 1, 1.0)], Costs(3.0, 3.0)),
     ],
     ids=["no trials", "none suspended", "none back", "one of ten back", "by how often each went"],
 )
-def test_a_way_back_is_counted_once_it_was_gone(trials: list[Ways], costs: Costs) -> None:
+def test_a_way_back_is_counted_once_it_was_gone(trials: list[SwitchTotals], costs: Costs) -> None:
     assert mean_costs(trials) == costs
     assert mean_costs(trials, 7.5) == replace(costs, requeue=7.5)
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from simulated import AT_ONCE, curve
 
-from podium_core.domain.migration import CarryFacts, CarryPhase, Moved, follow
+from podium_core.domain.migration import MigrationFacts, MigrationPhase, MigrationStep, next_step
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.testing.builders import make_job
 from podium_simulator.system import migration as carrying
 from podium_simulator.system.engine import simulate
@@ -121,8 +121,8 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Steps that are made by the table."""
     found: list[str] = []
 
-    def spy(phase: CarryPhase, facts: CarryFacts) -> Moved | None:
-        moved = follow(phase, facts)
+    def spy(phase: MigrationPhase, facts: MigrationFacts) -> MigrationStep | None:
+        moved = next_step(phase, facts)
         if moved is not None:
             found.append(f"{moved.phase} {moved.code}".strip())
         return moved
@@ -247,7 +247,7 @@ def test_a_trial_is_carried_to_level_the_gpus() -> None:
     """As by a save (`test_levelling_simulated`), where it cannot: those on one node are over early."""
     lengths = [40 if number % 2 == 0 else 2 for number in range(6)]
     of = job(*lengths, policy="round_robin", settings={"quantum": 20.0}, parallel=6, **ALIVE)
-    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=Levelling(stay=30.0))
+    scenario = Scenario(TWO, (of,), Timing(progress=0.0), levelling=RebalancingRules(min_stay=30.0))
     levelled, left = simulate(scenario, checked=True), simulate(replace(scenario, levelling=None), checked=True)
     assert levelled.broken == left.broken == ()
     assert (sum(t.carries for t in levelled.trials), sum(t.carries for t in left.trials)) == (2, 0)

@@ -12,13 +12,13 @@ from simulated import curve, job
 from podium_core.domain.actions import EndTrial, Plan, Requeue
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot
-from podium_core.planning.slot_reclaim import STAYS
+from podium_core.planning.slot_reclaim import MIN_STAY_REQUEUES
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_simulator.system.engine import simulate
 from podium_simulator.system.scenario import NodeSpec, Scenario
 
 REQUEUE = 20.0  # seconds, until something is measured
-LONG_AGO = 1000.0 - STAYS * REQUEUE
+LONG_AGO = 1000.0 - MIN_STAY_REQUEUES * REQUEUE
 SEARCH: dict[str, Any] = {"policy": "round_robin", "parallel": None, "max_trials": 5, "saves": True}
 OPENED: dict[str, Any] = {"values": [0.1, 0.2, 0.3], "gpu_seconds": 30.0}
 
@@ -44,7 +44,7 @@ def full(
     without = [make_trial(3, **(given or {})), make_trial(4)]
     trials = [held, *there, *without]
     keys = [trial.key for trial in trials[:3]]
-    gpu = make_gpu(holder=held.key, holder_since=999.0, trials=keys, order=keys, shares=shares)
+    gpu = make_gpu(holder=held.key, holder_since=999.0, trials=keys, run_queue=keys, slots=shares)
     return make_snapshot(jobs=[make_job(**{**SEARCH, **more})], trials=trials, gpus=[gpu])
 
 
@@ -77,7 +77,7 @@ def test_who_gives_its_place(snapshot: Snapshot, expected: list[tuple[str, str]]
 
 
 def test_the_plan_wakes_when_a_place_has_been_kept_for_long_enough() -> None:
-    assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + STAYS * REQUEUE
+    assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + MIN_STAY_REQUEUES * REQUEUE
 
 
 def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
@@ -95,7 +95,7 @@ def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
 @pytest.mark.parametrize(("saves", "made"), [(True, [0, 1, 2, 3]), (False, [0, 1])])
 def test_trials_are_made_that_have_no_place_yet(saves: bool, made: list[int]) -> None:
     """`parallel: auto`: as many again as there are places."""
-    snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "saves": saves})], gpus=[make_gpu(shares=2)])
+    snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "saves": saves})], gpus=[make_gpu(slots=2)])
     assert numbers(sound(snapshot)) == made
 
 
@@ -130,8 +130,8 @@ def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
     came: dict[str, Any] = {"gpus": ["gpu-0"], "phase": P.SUSPENDED, "values": [0.1] * 20, "gpu_seconds": 20.0}
     trials = [make_trial(0, **came), make_trial(1, **came), make_trial(2, **came, **two), make_trial(3), make_trial(4)]
     keys = [trial.key for trial in trials[:3]]
-    asha = make_job(policy="asha", settings={"eta": 5, "rungs": 1}, max_trials=5, parallel=None, saves=True)
-    gpu = make_gpu(trials=keys, order=keys, shares=3)
+    asha = make_job(policy="asha", settings={"eta": 5, "rungs": 1}, max_trials=5, parallel=None, checkpointable=True)
+    gpu = make_gpu(trials=keys, run_queue=keys, slots=3)
     made = sound(make_snapshot(jobs=[asha], trials=trials, gpus=[gpu]))
     assert [a.reason for a in made.actions if isinstance(a, Requeue | EndTrial)] == expected
 

@@ -39,7 +39,7 @@ def node(name: str, *gpus: str, gib: int = 20, **changes: object) -> NodeView:
     """A GPU for each word, whose letters are the trials on it, each with `gib` declared of 80."""
     readings = tuple(
         replace(
-            GpuReading(f"{name}{i}", "H100", 80 * GIB, len(word) * gib * GIB, health="Healthy", shares=4),
+            GpuReading(f"{name}{i}", "H100", 80 * GIB, len(word) * gib * GIB, health="Healthy", slots=4),
             trials=len(word),
             pods=tuple(word),
             **changes,  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ NOW = 1000.0
 
 
 def trial(name: str, began: float | None = 0.0, unsaved: float = 0.0, **changes: object) -> Occupant:
-    pod = PlacedPod(name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, began=began)
+    pod = PlacedPod(name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, started_at=began)
     return Occupant(replace(pod, **changes), unsaved=unsaved)  # type: ignore[arg-type]
 
 

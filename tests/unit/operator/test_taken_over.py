@@ -11,7 +11,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import Order, Place
+from podium_core.domain.actions import WriteRunQueues, TrialRank
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.act.actuator import Actuator
@@ -40,8 +40,8 @@ def test_only_the_gpu_that_is_taken_over_says_so() -> None:
     api = cast(Api, server)
     mirror = Mirror(api, OperatorSettings())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
-    place = Place(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
-    order = Order("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
+    place = TrialRank(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
+    order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
     world = make_world(make_node(epoch=1))
     asyncio.run(actuator.order(world, (order,)))
     (body,) = server.written
