@@ -23,7 +23,7 @@ from time import process_time
 import numpy as np
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import WriteRunQueues, Plan
+from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -98,7 +98,7 @@ def carried_out(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> 
 def _obeyed(gpu: GpuView, order: Sequence[TrialKey], now: float) -> GpuView:
     holder = order[0] if order else None
     since = gpu.holder_since if holder == gpu.holder else now
-    return replace(gpu, order=tuple(order), holder=holder, holder_since=since)
+    return replace(gpu, run_queue=tuple(order), holder=holder, holder_since=since)
 
 
 def _grown(trial: TrialView, now: float, random: np.random.Generator) -> TrialView:

@@ -11,7 +11,7 @@ from typing import Any, cast
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
-from podium_core.placement.free_cpus import node_cpus_of, cpu_request_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_extender.main import PAGE
 from podium_extender.state.free_cpus import Room
 

@@ -19,7 +19,7 @@ import numpy as np
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.gpu_fragments import WHOLE
-from podium_core.placement.scores import tie_break, rank
+from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
@@ -101,7 +101,7 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
         beside = names[(cpu >= need.cpu) & (memory >= size)].tolist()
         left = judge.filter(PlacementQuery(replace(need, cpu=0)), beside, views, NOW).passed
         if left:
-            if policy.reads_pod:  # nothing to keep from pod to pod
+            if policy.uses_pod_uid:  # nothing to keep from pod to pod
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
                 ranking = rank(left, costs, *tie_break(policy, question))
             else:

@@ -17,7 +17,7 @@ from podium_cluster.garbage_collection import settle_memory
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import node_cpus_of, others_selector, cpu_request_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import Migrate, EndJob, EndTrial, Requeue
+from podium_core.domain.actions import EndJob, EndTrial, Migrate, Requeue
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.promised_slots import promises
 from podium_operator.act.actuator import Actuator

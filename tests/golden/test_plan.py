@@ -39,7 +39,9 @@ def recorded() -> Snapshot:
     a0, a1, a2 = (keys[f"digits-{i}"] for i in (0, 1, 2))
     b3, b4 = keys["digits-3"], keys["digits-4"]
     gpus = [
-        make_gpu("gpu-a", node="node-a", slots=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], run_queue=[a0, a1]),
+        make_gpu(
+            "gpu-a", node="node-a", slots=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], run_queue=[a0, a1]
+        ),
         make_gpu("gpu-b", node="node-b", slots=3, holder=b3, holder_since=999.0, trials=[b3, b4], run_queue=[b3]),
     ]
     return make_snapshot(jobs=[digits, late], trials=trials, gpus=gpus, epochs={"node-a": 4, "node-b": 6})

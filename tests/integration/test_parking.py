@@ -68,7 +68,10 @@ def test_four_trials_that_want_three_quarters_of_the_cpus_each_share_a_gpu(node:
         node.order(first, *others)
         until(lambda name=first: node.states()[name] == "Running", f"{first} at work")
         until(lambda name=first: allocated(node, name) == wanted, f"{first} has its CPUs")
-        until(lambda names=others: [requested(node, name) for name in names] == [DOWNSIZED_MILLICPUS] * 3, "the others have none")
+        until(
+            lambda names=others: [requested(node, name) for name in names] == [DOWNSIZED_MILLICPUS] * 3,
+            "the others have none",
+        )
 
 
 def test_a_pod_that_fits_beside_the_one_at_work_comes(node: Node, tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ class Departures:
 
     async def _answer(self, pod: TrialPod) -> ContainerCheckpoint:
         if CONTAINER_CHECKPOINT not in pod.methods:
-            raise MoveError("MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods")
+            raise MoveError(
+                "MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods"
+            )
         record = self._record_of(pod.uid)
         found = None if record is None else record.containers.get(pod.main)
         if found is None:

@@ -211,7 +211,12 @@ def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_car
         return "leaves: it loses no step", ""
     if carried and can_migrate(job.spec) and node_carries:
         return "was carried here alive: it leaves once it has printed a value here", ""
-    if way is not None and way.pod_uid == pod_uid and way.phase is MigrationPhase.FAILED and way.code not in RETRIABLE_CODES:
+    if (
+        way is not None
+        and way.pod_uid == pod_uid
+        and way.phase is MigrationPhase.FAILED
+        and way.code not in RETRIABLE_CODES
+    ):
         return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
     if is_migratable(trial.status.phase, migratable=can_migrate(job.spec), supported=node_carries):
         return "is carried alive (experimental): it loses no step, unless its restore fails", ""
@@ -224,7 +229,11 @@ def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False
     status, where = trial.status, checkpoint_scope(job.spec)
     has_save = status.checkpoint is not None
     if job.spec.gpus.per_trial > 0 and is_relocatable(
-        status.phase, checkpointable=can_checkpoint(job.spec), checkpoint_scope=where, has_checkpoint=has_save, migrated=carried
+        status.phase,
+        checkpointable=can_checkpoint(job.spec),
+        checkpoint_scope=where,
+        has_checkpoint=has_save,
+        migrated=carried,
     ):
         return ""
     if where == "node" and (status.checkpoint is not None or can_checkpoint(job.spec)):

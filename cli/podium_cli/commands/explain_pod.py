@@ -23,11 +23,19 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import STALE_AFTER, refuse
-from podium_core.placement.free_cpus import node_cpus_of, others_selector, cpu_request_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.load_balance import term_means
 from podium_core.placement.load_terms import TERMS
 from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, InvalidPodError, need_of
-from podium_core.placement.node_parser import LEASE_PREFIX, PlacedPod, TrialName, current_gpus, placed_pod, node_report, node_view
+from podium_core.placement.node_parser import (
+    LEASE_PREFIX,
+    PlacedPod,
+    TrialName,
+    current_gpus,
+    node_report,
+    node_view,
+    placed_pod,
+)
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import NodeView, PodNeed

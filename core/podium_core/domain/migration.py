@@ -13,7 +13,9 @@ from enum import StrEnum
 from types import MappingProxyType
 
 CONTAINER_CHECKPOINT = "container-checkpoint"
-REQUEST_TIMEOUT_SECONDS = 1200.0  # for an agent to answer: it gives checkpoint and push 300 s each, and may be restarted
+REQUEST_TIMEOUT_SECONDS = (
+    1200.0  # for an agent to answer: it gives checkpoint and push 300 s each, and may be restarted
+)
 START_TIMEOUT_SECONDS = 60.0  # a new pod whose image or container is in trouble for so long will not start
 
 
@@ -121,7 +123,10 @@ _SILENT = _back(
 _NO_TARGET = _back(
     "TargetUnavailable",
     "The node that it was to go to takes no trials any more.",
-    lambda f: not f.target_accepts and (f.old_pod or not f.target_exists or (f.waiting_for_drain and f.age >= TARGET_DRAINING_SECONDS)),
+    lambda f: (
+        not f.target_accepts
+        and (f.old_pod or not f.target_exists or (f.waiting_for_drain and f.age >= TARGET_DRAINING_SECONDS))
+    ),
 )
 _FULL = _back(
     "TargetFull",
@@ -129,7 +134,9 @@ _FULL = _back(
     "tried again when some are free.",
     lambda f: f.old_pod and not f.slots_free,
 )
-_NOWHERE = _back("RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target_exists or f.pod_bound))
+_NOWHERE = _back(
+    "RestoreFailed", "The node that its new pod waits for is gone.", lambda f: not (f.target_exists or f.pod_bound)
+)
 _LOST = _back("RestoreFailed", "Its new pod ended before it printed a value.", lambda f: not f.new_pod)
 
 # the first rule that holds wins; none: the phase stands

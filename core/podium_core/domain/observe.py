@@ -260,7 +260,11 @@ def _at_work(facts: TrialFacts, pod: PodFacts) -> DerivedPhase:
     # who was let in has the turn that it was given, though its agent does not say so yet: a plan that took it for not
     # there would give the GPU away again
     if goes_on or pod.gate == "Done":
-        seen = DerivedPhase(facts.current, "Unchanged", "The pod reports nothing new.") if goes_on else DerivedPhase(*_LET_IN)
+        seen = (
+            DerivedPhase(facts.current, "Unchanged", "The pod reports nothing new.")
+            if goes_on
+            else DerivedPhase(*_LET_IN)
+        )
         return _not_starting(seen.phase, pod) if pod.waiting_reason in _NO_START else seen
     # the agent says Gated of a pod whose gate does not run yet as well: only the gate itself shows that it waits
     if pod.gate == "Running" and pod.waits_for_memory:

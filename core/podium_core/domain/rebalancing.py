@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REBALANCING = "Rebalancing"  # reason of the requeue, and of the carrying
-MIN_DIFFERENCE = 2  # trials by which the GPUs that it leaves have more, each of them: a smaller step would only swap the two
+MIN_DIFFERENCE = (
+    2  # trials by which the GPUs that it leaves have more, each of them: a smaller step would only swap the two
+)
 MIN_REMAINING_MOVES = 5.0  # training that is left, in moves: what a move gains is a part of that, and estimated
 MAX_DOUBLINGS = 10
 

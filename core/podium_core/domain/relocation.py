@@ -14,7 +14,14 @@ def is_started(phase: TrialPhase, *, migrated: bool) -> bool:
     return migrated or phase not in UNSTARTED
 
 
-def is_relocatable(phase: TrialPhase, *, checkpointable: bool, checkpoint_scope: CheckpointScope, has_checkpoint: bool, migrated: bool = False) -> bool:
+def is_relocatable(
+    phase: TrialPhase,
+    *,
+    checkpointable: bool,
+    checkpoint_scope: CheckpointScope,
+    has_checkpoint: bool,
+    migrated: bool = False,
+) -> bool:
     """Whether any other node will do. `saves`: it saves when its pod is told to go; `saves_at`: where that is found.
 
     An attempt that has not begun has nothing to lose but the way to an older save.

@@ -102,7 +102,9 @@ class TrialView:
     pod_since: float = 0.0  # when that pod was created
     checkpoint_step: float | None = None  # step of its newest save; None: it has none
     switch_seconds: float | None = None  # measured seconds of its own suspension and resumption; None: not measured yet
-    migration: MigrationPhase | None = None  # how far its present pod, old or new, is with that; None: it is not carried
+    migration: MigrationPhase | None = (
+        None  # how far its present pod, old or new, is with that; None: it is not carried
+    )
     migrated: bool = False  # and its present pod is the new one
     migration_target: str | None = None  # the node that it goes to, or came to
     rebalance_count: int = 0  # times that it was moved to level the GPUs
@@ -127,7 +129,9 @@ class GpuView:
     trials: tuple[TrialKey, ...] = ()  # present on this GPU, any state
     run_queue: tuple[TrialKey, ...] = ()  # the order in force
     in_effect: bool = False  # its agent has carried that very order out
-    no_preemption: bool = False  # its agent knows that very order, which takes it from no trial that worked there before
+    no_preemption: bool = (
+        False  # its agent knows that very order, which takes it from no trial that worked there before
+    )
     free_slots: int = 0
     product: str = ""
     memory_total: int = 0
@@ -135,7 +139,9 @@ class GpuView:
     memory_movable: int = 0  # by that largest one
     draining: bool = False  # its node is to become empty
     exclusive_pod: str | None = None  # the urgent pod that has it, or is to have it, for itself; empty: not known yet
-    reserved_for: str | None = None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+    reserved_for: str | None = (
+        None  # the namespace whose trials alone may use it; empty: no lease holds it; None: owned
+    )
     supports_migration: bool = False  # its node's agent carries live trials away, and takes them in
 
     @property

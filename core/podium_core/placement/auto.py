@@ -28,7 +28,8 @@ def cost(question: PlacementQuery, node: NodeView) -> float | None:
 
 AUTO = PlacementPolicy(
     name="auto",
-    summary="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by fill, or "
+    summary="by the pod: trials, which take turns, by load_balance; pods that keep their share to themselves by "
+    "fill, or "
     "by fragmentation where free CPUs are not known",
     cost=cost,
     uses_typical_pods=True,

@@ -41,7 +41,9 @@ class PlacementPolicy:
     uses_typical_pods: bool = False  # the cost depends on `Question.typical`
     uses_pod_uid: bool = False  # the cost depends on the pod's uid: it is of no use for another pod
     uses_cpus: bool = False  # the cost depends on free CPUs, where they are known
-    batch_cost: Callable[[PlacementQuery, Sequence[NodeView]], list[float | None]] | None = None  # `cost` of many nodes, sooner
+    batch_cost: Callable[[PlacementQuery, Sequence[NodeView]], list[float | None]] | None = (
+        None  # `cost` of many nodes, sooner
+    )
     choose: Callable[[PlacementQuery], PlacementPolicy] | None = None  # which other policy it is for this pod
 
     def resolve(self, question: PlacementQuery) -> PlacementPolicy:
@@ -50,7 +52,11 @@ class PlacementPolicy:
 
     def costs(self, question: PlacementQuery, nodes: Sequence[NodeView]) -> list[float | None]:
         """`cost` of each node, in the order given."""
-        return [self.cost(question, node) for node in nodes] if self.batch_cost is None else self.batch_cost(question, nodes)
+        return (
+            [self.cost(question, node) for node in nodes]
+            if self.batch_cost is None
+            else self.batch_cost(question, nodes)
+        )
 
 
 def candidate_gpus(need: PodNeed, node: NodeView) -> tuple[GpuReading, ...] | None:

@@ -22,5 +22,9 @@ def cost(question: PlacementQuery, node: NodeView) -> float | None:
 
 
 BINPACK = PlacementPolicy(
-    name="binpack", summary="the node with the fewest free shares (best fit)", cost=cost, single_best=True, uses_cpus=True
+    name="binpack",
+    summary="the node with the fewest free shares (best fit)",
+    cost=cost,
+    single_best=True,
+    uses_cpus=True,
 )

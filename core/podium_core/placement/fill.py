@@ -19,7 +19,16 @@ import numpy as np
 
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fragmentation import fragments_of
-from podium_core.placement.gpu_fragments import WHOLE, Floats, FreeCapacity, PodMix, Served, loss_growths, served, stepped
+from podium_core.placement.gpu_fragments import (
+    WHOLE,
+    Floats,
+    FreeCapacity,
+    PodMix,
+    Served,
+    loss_growths,
+    served,
+    stepped,
+)
 from podium_core.placement.views import NodeView
 
 # Pods that are looked at, on average, before a piece would be free again for other reasons: with few, only what nearly

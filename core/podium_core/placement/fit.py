@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, NodeRefusal
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 STALE_AFTER = 60.0  # seconds without a heartbeat
 # Memory that is taken may be given back by deleting a pod; a product, a broken GPU or a GPU that is too small may not.

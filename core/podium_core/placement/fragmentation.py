@@ -11,7 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
-from podium_core.placement.gpu_fragments import WHOLE, Floats, FreeCapacity, PodMix, Served, loss_growths, served, stepped
+from podium_core.placement.gpu_fragments import (
+    WHOLE,
+    Floats,
+    FreeCapacity,
+    PodMix,
+    Served,
+    loss_growths,
+    served,
+    stepped,
+)
 from podium_core.placement.views import NodeView
 
 STEPS = 100  # openb: 95.2 % of the GPUs allocated, 94.4 % with the exact figure

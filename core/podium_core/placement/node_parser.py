@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from podium_core.placement.affinity import AffinityTerm, terms_about_other_pods
 from podium_core.placement.gpu_choice import charge
-from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of, has_placement_constraints
+from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.requests import requests_of
 from podium_core.placement.views import CLOCK_SKEW, GpuReading, NodeView, PodNeed
 from podium_core.schema.gpunode import GPUNode, GpuStatus

@@ -25,12 +25,12 @@ __all__ = [
     "MIDDLE",
     "STALE_AFTER",
     "Ranking",
-    "tie_break",
     "has_single_best",
     "load_balance",
     "rank",
     "refuse",
     "score_nodes",
+    "tie_break",
 ]
 
 HIGHEST = 10  # kube-scheduler's MaxExtenderPriority
@@ -50,7 +50,11 @@ class Ranking:
 
 
 def score_nodes(
-    policy: PlacementPolicy, question: PlacementQuery, nodes: Sequence[NodeView], now: float, stale_after: float = STALE_AFTER
+    policy: PlacementPolicy,
+    question: PlacementQuery,
+    nodes: Sequence[NodeView],
+    now: float,
+    stale_after: float = STALE_AFTER,
 ) -> tuple[NodeScore, ...]:
     """One score for each node, in the order given, with the sentence that says why."""
     policy = policy.resolve(question)

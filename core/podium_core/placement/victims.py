@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from podium_core.placement.fit import STALE_AFTER, refuse
 from podium_core.placement.load_terms import slices_ahead
 from podium_core.placement.node_parser import PlacedPod
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, NodeRefusal
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 
 _NOBODY = -(2**31)  # below every priority
 

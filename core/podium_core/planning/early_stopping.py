@@ -84,7 +84,10 @@ def end_paused(
                 actions += ending(s.trial, STOPPED, "PolicyDone", text)
             continue
         placed = [s for s in waiting if _has_good_gpu(s, gpus)]
-        left_at = max((trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None), default=-math.inf)
+        left_at = max(
+            (trial.finished_at for trial in closing.trials_by_job[key] if trial.finished_at is not None),
+            default=-math.inf,
+        )
         if placed and any(s.trial.waits_for_capacity for s in mine) and snapshot.now < left_at + PLACING_SECONDS:
             wakes.append(left_at + PLACING_SECONDS)
         elif placed:

@@ -144,10 +144,17 @@ def _name(pool: Pool, number: int) -> str:
 
 
 def _return(
-    mine: Sequence[Reservation], wanted: int, most: int, now: float, actions: list[RequestReservation | ReleaseReservation | MarkUnneeded], wakes: list[float]
+    mine: Sequence[Reservation],
+    wanted: int,
+    most: int,
+    now: float,
+    actions: list[RequestReservation | ReleaseReservation | MarkUnneeded],
+    wakes: list[float],
 ) -> None:
     """Who has not got a GPU yet goes first, at once; then the idle, then who would cost least; these after LINGER."""
-    order = sorted(mine, key=lambda one: (one.state is ReservationState.HELD, one.idle_since is None, one.loss, one.name))
+    order = sorted(
+        mine, key=lambda one: (one.state is ReservationState.HELD, one.idle_since is None, one.loss, one.name)
+    )
     surplus = max(0, len(mine) - wanted)
     for place, lease in enumerate(order):
         if place >= surplus:
@@ -157,7 +164,9 @@ def _return(
         over_limit = place < len(mine) - most
         since = now if lease.unneeded_since is None else lease.unneeded_since
         if over_limit:
-            actions.append(ReleaseReservation(lease, "LimitExceeded", f"{len(mine)} GPUs are held, {most} are allowed."))
+            actions.append(
+                ReleaseReservation(lease, "LimitExceeded", f"{len(mine)} GPUs are held, {most} are allowed.")
+            )
         elif lease.state is not ReservationState.HELD:
             actions.append(ReleaseReservation(lease, "NotNeeded", f"{wanted} GPUs are needed; it has not got one yet."))
         elif now - since >= LINGER:

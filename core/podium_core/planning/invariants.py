@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from podium_core.domain.actions import CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues, Plan, Requeue
+from podium_core.domain.actions import (
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Plan,
+    Requeue,
+    WriteRunQueues,
+)
 from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
 from podium_core.domain.relocation import is_started
 from podium_core.domain.snapshot import Snapshot, TrialKey

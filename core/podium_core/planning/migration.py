@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podium_core.domain.actions import Migrate, CreatePod, Requeue
+from podium_core.domain.actions import CreatePod, Migrate, Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.migration import NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import FINAL
@@ -73,7 +73,12 @@ def _wanted(job: JobView, trial: TrialView, gpus: Mapping[str, GpuView]) -> bool
     mine = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
     if not any(gpu.draining for gpu in mine):
         return False
-    if is_relocatable(trial.phase, checkpointable=job.checkpointable, checkpoint_scope=job.checkpoint_scope, has_checkpoint=trial.checkpoint_step is not None):
+    if is_relocatable(
+        trial.phase,
+        checkpointable=job.checkpointable,
+        checkpoint_scope=job.checkpoint_scope,
+        has_checkpoint=trial.checkpoint_step is not None,
+    ):
         return False
     return is_migratable(trial.phase, migratable=job.migratable, supported=all(gpu.supports_migration for gpu in mine))
 

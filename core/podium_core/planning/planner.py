@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from podium_core.domain.actions import EndTrial, TrialRank, LazyRanks, Plan
+from podium_core.domain.actions import EndTrial, LazyRanks, Plan, TrialRank
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.completion import close
 from podium_core.planning.creation import create
-from podium_core.planning.early_stopping import stop_early, end_paused
-from podium_core.planning.migration import migrate, is_migrating_away
+from podium_core.planning.early_stopping import end_paused, stop_early
+from podium_core.planning.migration import is_migrating_away, migrate
 from podium_core.planning.pod_quota import pod_quotas
 from podium_core.planning.ranking import Standing, standings
 from podium_core.planning.rebalancing import rebalance

@@ -17,13 +17,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from podium_core.domain.actions import Action, Migrate, CreatePod, CreateTrial, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, Migrate, Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.migration import IN_PROGRESS
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.phrases import count
-from podium_core.domain.rebalancing import MIN_DIFFERENCE, REBALANCING, MIN_REMAINING_MOVES
-from podium_core.domain.relocation import is_started, is_migratable, is_relocatable
+from podium_core.domain.rebalancing import MIN_DIFFERENCE, MIN_REMAINING_MOVES, REBALANCING
+from podium_core.domain.relocation import is_migratable, is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
@@ -126,7 +126,12 @@ def _on_its_way(trial: TrialView) -> bool:
     """Its job waits for it: a pod that comes may level by itself."""
     comes = trial.pod is not None and trial.phase is TrialPhase.PENDING
     comes = comes or (trial.phase is TrialPhase.REQUEUED and not trial.suspend)
-    return comes or (trial.terminating and not trial.termination_overdue) or trial.destination is not None or trial.migration in IN_PROGRESS
+    return (
+        comes
+        or (trial.terminating and not trial.termination_overdue)
+        or trial.destination is not None
+        or trial.migration in IN_PROGRESS
+    )
 
 
 def _rests(standing: Standing) -> bool:
@@ -207,7 +212,12 @@ class _Ground:
         return (self.gpus[uuid] for uuid in move.standing.trial.gpus)
 
     def _open(self, gpu: GpuView) -> bool:
-        return gpu.health == "Healthy" and gpu.exclusive_pod is None and not gpu.reservation_ended and gpu.node not in self.busy
+        return (
+            gpu.health == "Healthy"
+            and gpu.exclusive_pod is None
+            and not gpu.reservation_ended
+            and gpu.node not in self.busy
+        )
 
 
 def _has_memory(job: JobView, gpu: GpuView) -> bool:
@@ -222,7 +232,13 @@ def _how(standing: Standing, left: Sequence[GpuView], site: _Site) -> bool | Non
     # a save in a folder of the node is found on its other GPUs
     saves_at = "anywhere" if here and job.checkpoint_scope == "node" else job.checkpoint_scope
     has_save = trial.checkpoint_step is not None
-    if is_relocatable(trial.phase, checkpointable=job.checkpointable, checkpoint_scope=saves_at, has_checkpoint=has_save, migrated=trial.migrated):
+    if is_relocatable(
+        trial.phase,
+        checkpointable=job.checkpointable,
+        checkpoint_scope=saves_at,
+        has_checkpoint=has_save,
+        migrated=trial.migrated,
+    ):
         return False
     if here or job.memory is None or trial.migration is not None:
         return None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
-from podium_core.domain.relocation import is_started, is_relocatable
+from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, Snapshot, TrialKey, TrialView
 from podium_core.planning.ranking import Standing
 from podium_core.planning.run_queue import RunQueuePlan
@@ -74,7 +74,13 @@ def _movable(standing: Standing) -> bool:
     """Whether it can go on from where it is on any other node."""
     trial, job = standing.trial, standing.job
     has_save = trial.checkpoint_step is not None
-    return is_relocatable(trial.phase, checkpointable=job.checkpointable, checkpoint_scope=job.checkpoint_scope, has_checkpoint=has_save, migrated=trial.migrated)
+    return is_relocatable(
+        trial.phase,
+        checkpointable=job.checkpointable,
+        checkpoint_scope=job.checkpoint_scope,
+        has_checkpoint=has_save,
+        migrated=trial.migrated,
+    )
 
 
 def _drained(standing: Standing, gpus: Mapping[str, GpuView], draining: frozenset[str]) -> Requeue | None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from podium_core.domain.actions import WriteRunQueues, TrialRank
+from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView
 from podium_core.planning.eta import typical_pace
@@ -26,7 +26,9 @@ from podium_core.policies.base import OVERDUE, Admission
 @dataclass(frozen=True, slots=True)
 class RunQueuePlan:
     run_queues: tuple[WriteRunQueues, ...]
-    rank_of: Callable[[TrialKey], TrialRank | None]  # what was decided for a trial that has a GPU; made when it is asked for
+    rank_of: Callable[
+        [TrialKey], TrialRank | None
+    ]  # what was decided for a trial that has a GPU; made when it is asked for
     claims: frozenset[TrialKey]  # those that are to hold their GPUs now
     wake_at: float | None
 

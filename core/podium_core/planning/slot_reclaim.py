@@ -16,12 +16,14 @@ from itertools import groupby
 from podium_core.domain.actions import Requeue
 from podium_core.domain.fitting import fits
 from podium_core.domain.phase import TrialPhase
-from podium_core.domain.relocation import is_started, is_relocatable
+from podium_core.domain.relocation import is_relocatable, is_started
 from podium_core.domain.snapshot import GpuView, JobKey, Snapshot, TrialKey
 from podium_core.planning.pod_quota import PodQuota
 from podium_core.planning.ranking import Standing
 
-MIN_STAY_REQUEUES = 20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
+MIN_STAY_REQUEUES = (
+    20.0  # times what a requeue costs, that who has begun keeps its place at least: 5 % of its GPU's time
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,13 @@ def _givers(mine: Sequence[Standing], kept: Collection[TrialKey], gpus: Mapping[
         if trial.phase not in (TrialPhase.GATED, TrialPhase.SUSPENDED) or trial.migration is not None:
             continue
         has_save = trial.checkpoint_step is not None
-        if not is_relocatable(trial.phase, checkpointable=job.checkpointable, checkpoint_scope=job.checkpoint_scope, has_checkpoint=has_save, migrated=trial.migrated):
+        if not is_relocatable(
+            trial.phase,
+            checkpointable=job.checkpointable,
+            checkpoint_scope=job.checkpoint_scope,
+            has_checkpoint=has_save,
+            migrated=trial.migrated,
+        ):
             continue
         there = [gpus[uuid] for uuid in trial.gpus if uuid in gpus]
         if len(there) == len(trial.gpus) and all(gpu.holder != trial.key and fits(job, gpu) for gpu in there):

@@ -40,7 +40,11 @@ class CurrentHolder(NamedTuple):
 
 
 def judge_switch(
-    rival: Standing, incumbent: CurrentHolder, costs: Costs, held: Mapping[JobKey, int], pace: Callable[[], float | None]
+    rival: Standing,
+    incumbent: CurrentHolder,
+    costs: Costs,
+    held: Mapping[JobKey, int],
+    pace: Callable[[], float | None],
 ) -> Verdict:
     """May `rival` take the GPU of `incumbent`? `pace`: the usual one of its job, where it has shown none. Constant time
     without that.

@@ -137,7 +137,9 @@ PARAMETER_RULES: tuple[Rule, ...] = (
 
 
 def _max_steps(spec: JobSpec) -> bool:
-    return spec.trials.max_steps is not None or spec.policy.name in POLICIES_WITHOUT_MAX_STEPS or spec.gpus.per_trial == 0
+    return (
+        spec.trials.max_steps is not None or spec.policy.name in POLICIES_WITHOUT_MAX_STEPS or spec.gpus.per_trial == 0
+    )
 
 
 def _gpu_wishes(gpus: Gpus) -> bool:
@@ -148,7 +150,8 @@ SPEC_RULES: tuple[Rule, ...] = (
     Rule(
         "MaxStepsMissing",
         "spec",
-        f"has(self.trials.maxSteps) || self.policy.name in {list(POLICIES_WITHOUT_MAX_STEPS)} || self.gpus.perTrial == 0",
+        f"has(self.trials.maxSteps) || self.policy.name in {list(POLICIES_WITHOUT_MAX_STEPS)} || self.gpus.perTrial "
+        f"== 0",
         "policy {policy.name} must know when a trial is complete: give trials.maxSteps, "
         "or choose policy fifo, round_robin or slaq",
         _max_steps,

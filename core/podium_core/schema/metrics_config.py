@@ -1,4 +1,4 @@
-"""How to read a trial's log: stamped on the pod by the operator as one annotation, parsed by the agent."""
+"""How to read the metrics from a trial's log: an annotation that the operator writes on the pod and the agent reads."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ METRICS_ANNOTATION = "podium.dev/metrics"
 
 
 class MetricsConfig(StatusModel):
+    """What to read from the log of one trial, and how."""
+
     metric: str
     direction: Direction
     step_key: str = "step"

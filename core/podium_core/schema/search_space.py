@@ -14,7 +14,9 @@ from podium_core.schema.rules import Refusal
 
 ENV_PREFIX = "PODIUM_PARAM_"
 MAX_GRID_POINTS = 10_000  # the largest trials.max
-MAX_COUNTED_POINTS = 10**12  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
+MAX_COUNTED_POINTS = (
+    10**12
+)  # points of a grid; that there are more says nothing, and a quotient of floats may be infinite
 
 
 def env_name(parameter: str) -> str:

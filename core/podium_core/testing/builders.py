@@ -10,12 +10,12 @@ from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import (
+    CheckpointScope,
     Costs,
     GpuView,
     JobKey,
     JobView,
     Point,
-    CheckpointScope,
     Scalar,
     Snapshot,
     TrialKey,

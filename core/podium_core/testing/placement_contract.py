@@ -49,7 +49,9 @@ QUESTIONS: Mapping[str, PlacementQuery] = MappingProxyType(
     {
         "one GPU": PlacementQuery(PodNeed(1), "pod-1"),
         "two GPUs with memory": PlacementQuery(PodNeed(2, 20 * GIB), "pod-2"),
-        "a mix of pods": PlacementQuery(PodNeed(1, 10 * GIB), "pod-3", ((PodNeed(1, 10 * GIB), 0.7), (PodNeed(2), 0.3))),
+        "a mix of pods": PlacementQuery(
+            PodNeed(1, 10 * GIB), "pod-3", ((PodNeed(1, 10 * GIB), 0.7), (PodNeed(2), 0.3))
+        ),
         "no GPU": PlacementQuery(PodNeed(0), "pod-4"),
         "a trial": PlacementQuery(PodNeed(1), "pod-5", ((PodNeed(2), 1.0),), is_trial=True),
         "whole GPUs": PlacementQuery(PodNeed(1, exclusive=True), "pod-6"),

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues, Plan, Requeue
+from podium_core.domain.actions import (
+    Action,
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Plan,
+    Requeue,
+    WriteRunQueues,
+)
 from podium_core.domain.phase import FINAL, TrialPhase, check
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podium_cluster.watch import Key, WatchCache
-from podium_core.placement.free_cpus import NodeCpus, CpuRequest
+from podium_core.placement.free_cpus import CpuRequest, NodeCpus
 from podium_core.placement.node_parser import PlacedPod
 
 # A watch that is whole is heard with every event, and with a bookmark of the API server's about once a minute.
@@ -23,7 +23,9 @@ LONGEST_SILENCE = 300.0
 class Room:
     """`silence`: seconds after which what was heard is not believed."""
 
-    def __init__(self, nodes: WatchCache[NodeCpus], others: WatchCache[CpuRequest], silence: float = LONGEST_SILENCE) -> None:
+    def __init__(
+        self, nodes: WatchCache[NodeCpus], others: WatchCache[CpuRequest], silence: float = LONGEST_SILENCE
+    ) -> None:
         self._nodes = nodes
         self._others = others
         self._silence = silence

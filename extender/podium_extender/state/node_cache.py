@@ -18,13 +18,13 @@ from typing import Any
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.node_parser import (
     LEASE_PREFIX,
-    PlacedPod,
     NodeReport,
+    PlacedPod,
     TrialName,
     current_gpus,
-    placed_pod,
     node_report,
     node_view,
+    placed_pod,
 )
 from podium_core.placement.typical_pods import Typical, total_variation, typical_needs
 from podium_core.placement.victims import Occupant

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from podium_core.placement.base import PlacementPolicy, PlacementQuery
 from podium_core.placement.fit import FULL, refuse_with_freshness
-from podium_core.placement.scores import Ranking, costs_of, tie_break, rank
+from podium_core.placement.scores import Ranking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
 from podium_extender.verbs.node_results import Findings

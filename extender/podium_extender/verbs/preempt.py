@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from podium_core.placement.needs import InvalidPodError, need_of, has_placement_constraints
+from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
 from podium_extender.metrics import Metrics

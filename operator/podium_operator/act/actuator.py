@@ -14,7 +14,7 @@ from types import UnionType
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS, Resource
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, WriteRunQueues, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndTrial, Requeue, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, TrialKey
 from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue, RunQueueEntry

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 
 from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import (
-    REBALANCING_RETRY_SECONDS,
+    DRAIN_CANCELLED_MESSAGE,
     IN_PROGRESS,
+    REBALANCING_RETRY_SECONDS,
     RETRIABLE_CODES,
     RETRY_SECONDS,
     TARGET_DRAINING,
-    DRAIN_CANCELLED_MESSAGE,
     MigrationFacts,
     MigrationPhase,
     next_step,
@@ -140,14 +140,22 @@ def _after(
             return None
         undone = drained and not draining and stored.code not in RETRIABLE_CODES
         # noted: it may drain again before all is cleared away, and is to be tried then
-        return stored.model_copy(update={"code": "DrainCancelled", "message": DRAIN_CANCELLED_MESSAGE}) if undone else stored
+        return (
+            stored.model_copy(update={"code": "DrainCancelled", "message": DRAIN_CANCELLED_MESSAGE})
+            if undone
+            else stored
+        )
     facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
     moved = next_step(stored.phase, facts)
     if moved is None:
         return stored
     departure = trial.status.container_checkpoint
     said = {"code": moved.code, "message": moved.message}
-    if stored.phase is MigrationPhase.REQUESTED and moved.phase is MigrationPhase.IMAGE_PUSHED and departure is not None:
+    if (
+        stored.phase is MigrationPhase.REQUESTED
+        and moved.phase is MigrationPhase.IMAGE_PUSHED
+        and departure is not None
+    ):
         said |= {"image": departure.image, "gpu_state": departure.gpu_state}
     again = stored.phase is MigrationPhase.POD_CREATED and moved.phase is MigrationPhase.IMAGE_PUSHED
     attempt = stored.attempt + 1 if again else stored.attempt

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from podium_core.domain.migration import NOT_RESUMABLE, CONTAINER_CHECKPOINT
+from podium_core.domain.migration import CONTAINER_CHECKPOINT, NOT_RESUMABLE
 from podium_core.domain.phase import FINAL
 from podium_core.domain.rebalancing import RebalancingRules
 from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialKey, TrialView

@@ -18,7 +18,15 @@ from podium_cluster.resources import JOBS, PODS, PRIORITY_CLASSES
 from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.observe import retry_delay
 from podium_core.domain.snapshot import JobKey, Snapshot
-from podium_core.planning.gpu_reservations import RequestReservation, PoolPreemptions, ReleaseReservation, Reservation, MarkUnneeded, Pool, plan_reservations
+from podium_core.planning.gpu_reservations import (
+    MarkUnneeded,
+    Pool,
+    PoolPreemptions,
+    ReleaseReservation,
+    RequestReservation,
+    Reservation,
+    plan_reservations,
+)
 from podium_operator.jobs.events import emit
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import World

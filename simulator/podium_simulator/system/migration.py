@@ -13,13 +13,13 @@ from collections.abc import Collection, Mapping
 
 from podium_core.domain.actions import Migrate
 from podium_core.domain.migration import (
-    REQUEST_TIMEOUT_SECONDS,
-    TARGET_DRAINING_SECONDS,
-    REBALANCING_RETRY_SECONDS,
     IN_PROGRESS,
+    REBALANCING_RETRY_SECONDS,
+    REQUEST_TIMEOUT_SECONDS,
     RETRIABLE_CODES,
     RETRY_SECONDS,
     TARGET_DRAINING,
+    TARGET_DRAINING_SECONDS,
     MigrationFacts,
     MigrationPhase,
     next_step,

@@ -15,14 +15,14 @@ from types import MappingProxyType
 from podium_core.curves.best_value import best_point, reached
 from podium_core.domain.actions import (
     Action,
-    Migrate,
     CreatePod,
     CreateTrial,
     DeletePod,
     EndJob,
     EndTrial,
-    WriteRunQueues,
+    Migrate,
     Requeue,
+    WriteRunQueues,
 )
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.rebalancing import RebalancingRules

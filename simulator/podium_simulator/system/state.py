@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from podium_core.domain.migration import NOT_RESUMABLE, IN_PROGRESS, MigrationPhase
+from podium_core.domain.migration import IN_PROGRESS, NOT_RESUMABLE, MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
 from podium_core.domain.switch_costs import SwitchTotals, mean_switch

@@ -63,7 +63,11 @@ def untold(name: str, memory: int | None, suspend: float | None, resume: float |
     """Whether nothing says what a switch takes: memory is moved, nobody said how much, nor both ways' seconds. Of one
     that is carried its memory alone says it.
     """
-    return not keeps_memory(name) and memory is None and (name == CONTAINER_CHECKPOINT or suspend is None or resume is None)
+    return (
+        not keeps_memory(name)
+        and memory is None
+        and (name == CONTAINER_CHECKPOINT or suspend is None or resume is None)
+    )
 
 
 def timed(method: Method, timing: Timing) -> tuple[Method, Timing]:

@@ -22,7 +22,7 @@ from podium_agent.observe.telemetry import Telemetry
 from podium_agent.report.node_status import build, decisive
 from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_cluster.watch import Key, WatchCache
-from podium_core.placement.gpu_choice import fullest, chosen_gpus
+from podium_core.placement.gpu_choice import chosen_gpus, fullest
 from podium_core.placement.node_parser import gpu_reading
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.gpunode import OtherPod
@@ -64,7 +64,7 @@ def test_how_many_shares_are_free_is_the_kubelets_word() -> None:
 
 
 def test_the_extender_expects_a_pod_where_the_device_plugin_puts_it() -> None:
-    free = tuple(f"{gpu.uuid}::{i}" for gpu in READINGS for i in range(gpu.trials, gpu.shares))
+    free = tuple(f"{gpu.uuid}::{i}" for gpu in READINGS for i in range(gpu.trials, gpu.slots))
     (place,) = chosen_gpus(READINGS, NEED)
     assert pack(free, 1, READINGS, NEED) == (f"{READINGS[place].uuid}::{READINGS[place].trials}",)
     assert (fullest(READINGS, replace(NEED, memory=81)), chosen_gpus(READINGS, replace(NEED, memory=81))) == ((), (0,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, WriteRunQueues, Plan
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import Snapshot, TrialView
 from podium_core.planning.invariants import violations

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
-from podium_core.domain.actions import Migrate, CreatePod, Plan, Requeue
+from podium_core.domain.actions import CreatePod, Migrate, Plan, Requeue
 from podium_core.domain.migration import (
+    IN_PROGRESS,
     REQUEST_TIMEOUT_SECONDS,
     START_TIMEOUT_SECONDS,
-    TARGET_DRAINING_SECONDS,
-    IN_PROGRESS,
     TABLE,
     TARGET_DRAINING,
+    TARGET_DRAINING_SECONDS,
     MigrationFacts,
     MigrationPhase,
     next_step,
@@ -38,12 +38,12 @@ def drained(
 ) -> Snapshot:
     """One trial on node-a, which drains; node-b has a GPU that is free."""
     there = make_trial(0, gpus=["gpu-0"], node="node-a", phase=phase, values=SLOW, **trial)
-    mine = make_gpu(trials=[there.key], **{"draining": True, "carries": True, **(gpu or {})})
+    mine = make_gpu(trials=[there.key], **{"draining": True, "supports_migration": True, **(gpu or {})})
     return make_snapshot(jobs=[job], trials=[there], gpus=[mine, free(**(other or {}))])
 
 
 def free(uuid: str = "gpu-1", **gpu: Any) -> GpuView:
-    return make_gpu(uuid, **{"node": "node-b", "carries": True, **gpu})
+    return make_gpu(uuid, **{"node": "node-b", "supports_migration": True, **gpu})
 
 
 CASES: list[tuple[str, Snapshot, bool]] = [
@@ -52,19 +52,23 @@ CASES: list[tuple[str, Snapshot, bool]] = [
     ("at its gate", drained(P.GATED), False),
     ("its job does not ask for it", drained(job=make_job(max_trials=2)), False),
     ("it saves", drained(job=make_job(max_trials=2, checkpointable=True, migratable=True)), False),
-    ("its saves stay here", drained(job=make_job(max_trials=2, checkpointable=True, checkpoint_scope="node", migratable=True)), True),
+    (
+        "its saves stay here",
+        drained(job=make_job(max_trials=2, checkpointable=True, checkpoint_scope="node", migratable=True)),
+        True,
+    ),
     ("the node does not drain", drained(gpu={"draining": False}), False),
-    ("its agent cannot", drained(gpu={"carries": False}), False),
-    ("the other's agent cannot", drained(other={"carries": False}), False),
+    ("its agent cannot", drained(gpu={"supports_migration": False}), False),
+    ("the other's agent cannot", drained(other={"supports_migration": False}), False),
     ("the other drains too", drained(other={"draining": True}), False),
     ("the other is not heard", drained(other={"health": "Unknown"}), False),
-    ("the other is full", drained(other={"shares": 0}), False),
+    ("the other is full", drained(other={"slots": 0}), False),
     ("the other is of another product", drained(other={"product": "H200"}), False),
     ("the other is this node's", drained(other={"node": "node-a"}), False),
     ("too few GPUs there", drained(job=make_job(max_trials=2, migratable=True, gpus_per_trial=2)), False),
-    ("its pod goes", drained(leaving=True), False),
-    ("it fell back", drained(carrying=BACK), False),
-    ("it is asked", drained(P.SUSPENDED, carrying=ASKED, suspend=True), False),
+    ("its pod goes", drained(terminating=True), False),
+    ("it fell back", drained(migration=BACK), False),
+    ("it is asked", drained(P.SUSPENDED, migration=ASKED, suspend=True), False),
 ]
 
 
@@ -76,22 +80,22 @@ def test_who_is_carried(snapshot: Snapshot, carried: bool) -> None:
 def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
     snapshot = drained()
     second = replace(make_trial(1, gpus=["gpu-0"], node="node-a", phase=P.SUSPENDED, values=SLOW))
-    roomy = free("gpu-2", node="node-c", shares=9)
+    roomy = free("gpu-2", node="node-c", slots=9)
     both = replace(snapshot, trials=(*snapshot.trials, second), gpus=(*snapshot.gpus, roomy))
     assert [target for _, target in asked(sound(both))] == ["node-c"]
-    first = replace(snapshot.trials[0], phase=P.SUSPENDED, carrying=ASKED, suspend=True)
+    first = replace(snapshot.trials[0], phase=P.SUSPENDED, migration=ASKED, suspend=True)
     assert asked(sound(replace(both, trials=(first, second)))) == []
-    assert asked(sound(replace(both, trials=(replace(first, carrying=CREATED, suspend=False), second)))) != []
+    assert asked(sound(replace(both, trials=(replace(first, migration=CREATED, suspend=False), second)))) != []
 
 
 def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot_go_on() -> None:
-    pushed = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True))
+    pushed = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True))
     assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Migrated")]
     assert why(pushed, "job-0") == "MigrationInProgress"
-    goes = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True, leaving=True, overdue=True))
+    goes = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True, terminating=True, termination_overdue=True))
     assert of(goes, CreatePod) == of(pushed, CreatePod), "nobody waits for a kubelet that does not end the old one"
-    assert of(sound(drained(carrying=PUSHED, carried=True, attempt=1)), CreatePod) == [], "it is there already"
-    broken = sound(drained(carrying=BACK, carried=True, attempt=1))
+    assert of(sound(drained(migration=PUSHED, migrated=True, attempt=1)), CreatePod) == [], "it is there already"
+    broken = sound(drained(migration=BACK, migrated=True, attempt=1))
     assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["MigrationFailed"]
 
 
@@ -121,11 +125,21 @@ EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] =
     (CREATED, MigrationFacts(pod_created=True, new_pod=False, rejected=True), PUSHED, ""),
     (CREATED, MigrationFacts(pod_created=True, new_pod=False, rejected=True, trial_ended=True), BACK, "TrialEnded"),
     (CREATED, MigrationFacts(pod_created=True, new_pod=True, start_problem="ImagePullBackOff"), None, ""),
-    (CREATED, MigrationFacts(pod_created=True, new_pod=True, start_problem="x", starting_seconds=START_TIMEOUT_SECONDS), BACK, "RestoreFailed"),
+    (
+        CREATED,
+        MigrationFacts(pod_created=True, new_pod=True, start_problem="x", starting_seconds=START_TIMEOUT_SECONDS),
+        BACK,
+        "RestoreFailed",
+    ),
     (CREATED, MigrationFacts(pod_created=True, new_pod=True, start_problem="x", age=REQUEST_TIMEOUT_SECONDS), None, ""),
     (CREATED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, pod_bound=False), None, ""),
     (CREATED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, target_exists=False), None, ""),
-    (CREATED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, target_exists=False, pod_bound=False), BACK, "RestoreFailed"),
+    (
+        CREATED,
+        MigrationFacts(pod_created=True, new_pod=True, target_accepts=False, target_exists=False, pod_bound=False),
+        BACK,
+        "RestoreFailed",
+    ),
     (PUSHED, MigrationFacts(target_accepts=False), BACK, "TargetUnavailable"),
     (PUSHED, MigrationFacts(pod_created=True, new_pod=True, target_accepts=False), CREATED, ""),
     (ASKED, MigrationFacts(target_accepts=False, image_pushed=True), BACK, "TargetUnavailable"),
@@ -134,7 +148,12 @@ EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] =
     (PUSHED, MigrationFacts(target_accepts=False, old_pod=False), PUSHED, TARGET_DRAINING),
     (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, age=TARGET_DRAINING_SECONDS), PUSHED, TARGET_DRAINING),
     (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, waiting_for_drain=True), None, ""),
-    (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, waiting_for_drain=True, age=TARGET_DRAINING_SECONDS), BACK, "TargetUnavailable"),
+    (
+        PUSHED,
+        MigrationFacts(target_accepts=False, old_pod=False, waiting_for_drain=True, age=TARGET_DRAINING_SECONDS),
+        BACK,
+        "TargetUnavailable",
+    ),
     (PUSHED, MigrationFacts(old_pod=False, waiting_for_drain=True, age=TARGET_DRAINING_SECONDS), PUSHED, ""),
     (PUSHED, MigrationFacts(target_accepts=False, old_pod=False, target_exists=False), BACK, "TargetUnavailable"),
     (ASKED, MigrationFacts(slots_free=False, image_pushed=True), BACK, "TargetFull"),

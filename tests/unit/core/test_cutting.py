@@ -27,7 +27,7 @@ def search(
     settings: dict[str, Scalar] | None = None,
     max_trials: int = 4,
     phase: TrialPhase = P.SUSPENDED,
-    freezes: bool = True,
+    suspendable: bool = True,
     health: str = "Healthy",
     gpus_per_trial: int = 1,
 ) -> Snapshot:
@@ -38,8 +38,8 @@ def search(
         max_steps=4.0,
         max_trials=max_trials,
         parallel=len(curves),
-        suspendable=freezes,
-        checkpointable=not freezes,
+        suspendable=suspendable,
+        checkpointable=not suspendable,
         gpus_per_trial=gpus_per_trial,
     )
     places = ["gpu-0"] if gpus_per_trial else []
@@ -150,9 +150,9 @@ def test_one_place_at_a_time_is_freed() -> None:
 
 HOMELESS = [
     ("nothing is known of why", {"stuck": True}, None, {}, None),
-    ("others have its room", {"stuck": True, "wants_room": True}, None, {"job-0": "SlotNeeded"}, None),
-    ("a place was left a moment ago", {"stuck": True, "wants_room": True}, -10.0, {}, PLACING_SECONDS - 10.0),
-    ("it did not help", {"stuck": True, "wants_room": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
+    ("others have its room", {"stuck": True, "waits_for_capacity": True}, None, {"job-0": "SlotNeeded"}, None),
+    ("a place was left a moment ago", {"stuck": True, "waits_for_capacity": True}, -10.0, {}, PLACING_SECONDS - 10.0),
+    ("it did not help", {"stuck": True, "waits_for_capacity": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
 ]
 
 
@@ -175,7 +175,7 @@ def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
 
 
 def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:
-    snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, freezes=False)
+    snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, suspendable=False)
     assert orders(sound(snapshot)) == {"gpu-0": ["job-0"]}
 
 

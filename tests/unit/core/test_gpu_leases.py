@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from podium_core.domain.gpu_reservation import EDGES, ReservationFacts, ReservationState, derive_state
 from podium_core.planning.gpu_reservations import (
     LINGER,
-    RequestReservation,
     Demand,
-    PoolPreemptions,
-    ReleaseReservation,
-    Reservation,
-    ReservationPlan,
     MarkUnneeded,
     Pool,
+    PoolPreemptions,
+    ReleaseReservation,
+    RequestReservation,
+    Reservation,
+    ReservationPlan,
     plan_reservations,
 )
 

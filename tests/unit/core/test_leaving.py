@@ -34,12 +34,12 @@ BOUND = make_job(max_trials=1, checkpointable=True, checkpoint_scope="node")
 FROZEN_ONLY = make_job(max_trials=1)
 READS_ONLY = make_job(max_trials=1, checkpoint_scope="anywhere")
 TARGET_DRAINING, ILL = {"draining": True}, {"health": "Unhealthy"}
-TAKEN = {"exclusive": "prod/urgent"}
-LOST = {"leased_by": "", "shares": 0}
+TAKEN = {"exclusive_pod": "prod/urgent"}
+LOST = {"reserved_for": "", "slots": 0}
 NEITHER = make_job(max_trials=1, suspendable=False)
 NEVER_FROZEN = make_job(max_trials=1, checkpointable=True, suspendable=False)
 
-CAME: dict[str, Any] = {"carrying": MigrationPhase.POD_CREATED, "carried": True}
+CAME: dict[str, Any] = {"migration": MigrationPhase.POD_CREATED, "migrated": True}
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
@@ -49,7 +49,11 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("drained, does not save when told", on_node(gpu=TARGET_DRAINING, job=READS_ONLY), []),
     ("drained, saves on this node", on_node(gpu=TARGET_DRAINING, job=BOUND), []),
     ("drained, at its gate", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
-    ("drained, at its gate, has a save here", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, saved=3.0), []),
+    (
+        "drained, at its gate, has a save here",
+        on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, checkpoint_step=3.0),
+        [],
+    ),
     (
         "drained, at its gate, has no save",
         on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND),
@@ -59,7 +63,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("drained, came alive, saves", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, **CAME), []),
     ("ill, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
     ("lost, at its gate with all that it did", on_node(P.GATED, gpu=LOST, job=FROZEN_ONLY, **CAME), []),
-    ("drained, goes already", on_node(gpu=TARGET_DRAINING, leaving=True), []),
+    ("drained, goes already", on_node(gpu=TARGET_DRAINING, terminating=True), []),
     ("ill", on_node(gpu=ILL), [("job-0", "GPUUnhealthy")]),
     ("ill, cannot save", on_node(gpu=ILL, job=FROZEN_ONLY), []),
     ("ill, saves on this node", on_node(gpu=ILL, job=BOUND), []),
@@ -68,16 +72,16 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("unknown", on_node(gpu={"health": "Unknown"}), []),
     ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
     ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
+    ("an urgent pod is being admitted", on_node(gpu={"exclusive_pod": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
     ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, suspendable=False)), []),
-    ("leased to its namespace", on_node(gpu={"leased_by": "lab"}), []),
+    ("leased to its namespace", on_node(gpu={"reserved_for": "lab"}), []),
     ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
     ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
     ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "ReservationEnded")]),
     ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "ReservationEnded")]),
     ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "ReservationEnded")]),
-    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, leaving=True), []),
-    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, leaving=True), []),
+    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, terminating=True), []),
+    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, terminating=True), []),
 ]
 
 
@@ -106,7 +110,9 @@ def test_the_trials_of_a_gpu_go_one_after_the_other_the_holder_first() -> None:
     gpu = make_gpu(holder=trials[1].key, holder_since=0.0, trials=keys, run_queue=keys[::-1], draining=True)
     snapshot = make_snapshot(jobs=[make_job(checkpointable=True)], trials=[*trials, gated], gpus=[gpu])
     assert sorted(told(sound(snapshot))) == [("job-1", "NodeDraining"), ("job-2", "NodeDraining")]
-    going = replace(snapshot, trials=(trials[0], replace(trials[1], leaving=True), replace(gated, leaving=True)))
+    going = replace(
+        snapshot, trials=(trials[0], replace(trials[1], terminating=True), replace(gated, terminating=True))
+    )
     assert told(sound(going)) == []
     gone = replace(snapshot, trials=(trials[0],))
     assert told(sound(gone)) == [("job-0", "NodeDraining")]
@@ -147,7 +153,7 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
         make_trial(i, gpus=["gpu-0"], phase=RUN, values=v, gpu_seconds=3.0) for i, v in enumerate((SLOW, FAST))
     )
     gpu = make_gpu(holder=slow.key, holder_since=since, trials=[slow.key, fast.key], run_queue=[slow.key, fast.key])
-    how = {"freezes": False, "saves": True, **(job or {})}
+    how = {"suspendable": False, "checkpointable": True, **(job or {})}
     return make_snapshot(
         jobs=[make_job(parallel=2, max_trials=2, **how)], trials=[slow, fast], gpus=[gpu], costs=Costs(**costs)
     )
@@ -171,28 +177,28 @@ def test_the_measured_cost_of_a_requeue_decides() -> None:
 def test_it_is_told_again_if_that_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
+    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
 def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None:
     snapshot = wanted(since=900.0)
     slow, fast = snapshot.trials
-    ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
+    ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     made = sound(replace(snapshot, gpus=(ordered,)))
     assert (told(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
 
 
 def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keeps_its_gpu() -> None:
-    assert told(sound(wanted(since=700.0, job={"freezes": True}))) == []
-    neither = sound(wanted(since=700.0, job={"saves": False}))
+    assert told(sound(wanted(since=700.0, job={"suspendable": True}))) == []
+    neither = sound(wanted(since=700.0, job={"checkpointable": False}))
     assert (told(neither), orders(neither)) == ([], {})
     assert why(neither, "job-1") == "HolderNotPreemptible"
 
 
 @pytest.mark.parametrize("who", ["trial", "job"])
 def test_suspend_means_save_where_nothing_can_be_frozen(who: str) -> None:
-    snapshot = on_node(job=replace(SAVES, freezes=False, suspended=who == "job"), suspend=who == "trial")
+    snapshot = on_node(job=replace(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
     assert told(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
 

@@ -22,9 +22,9 @@ from podium_core.testing.builders import job_key, make_gpu, make_job, make_snaps
 from podium_core.testing.toy_cluster import World
 
 RULES = RebalancingRules(min_stay=120.0)
-SAVES: dict[str, Any] = {"saves": True}
-CARRIES: dict[str, Any] = {"carries": True, "memory": 2**28, "moves_memory": True}
-NODE_CARRIES = {"carries": True, "product": "H100"}
+SAVES: dict[str, Any] = {"checkpointable": True}
+CARRIES: dict[str, Any] = {"migratable": True, "memory": 2**28, "moves_memory": True}
+NODE_CARRIES = {"supports_migration": True, "product": "H100"}
 
 
 def told(made: Plan) -> list[tuple[str, str, str]]:
@@ -52,26 +52,30 @@ def crowd(
     more = [make_trial(9 - i, phase=RUN, node="node-b", gpus=["gpu-1"], **shown) for i in range(there)]
     ours, theirs = [t.key for t in (first, *rest)], [t.key for t in more]
     gpus = [
-        make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "order": ours, **(mine or {})}),
+        make_gpu(trials=ours, **{"holder": first.key, "holder_since": 999.0, "run_queue": ours, **(mine or {})}),
         make_gpu("gpu-1", trials=theirs, run_queue=theirs, **{"node": "node-b", **(other or {})}),
     ]
     wide = {"max_trials": count + there, "parallel": count + there, "policy": "fifo", "max_steps": 1000.0}
     made = make_job(**{**wide, **SAVES, **(job or {})})
-    return make_snapshot(**{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "levelling": RULES, **about})
+    return make_snapshot(
+        **{"jobs": [made], "trials": [first, *rest, *more], "gpus": gpus, "rebalancing": RULES, **about}
+    )
 
 
 def with_one_overdue(node: str) -> Snapshot:
     """A fourth trial, whose pod should have been gone for long from that node."""
     *others, last = crowd(count=4).trials
     gpus = last.gpus if node == "node-a" else ("gpu-9",)
-    return replace(crowd(), trials=(*others, replace(last, leaving=True, overdue=True, node=node, gpus=gpus)))
+    return replace(
+        crowd(), trials=(*others, replace(last, terminating=True, termination_overdue=True, node=node, gpus=gpus))
+    )
 
 
 GOES = [("job-1", "Requeue", "node-b")]
 ALIVE = [("job-1", "Carry", "node-b")]
 UNBEGUN = {"phase": P.GATED, "values": (), "gpu_seconds": 0.0}
-BOUND: dict[str, Any] = {"saves": True, "saves_at": "node"}
-FIXED: dict[str, Any] = {"saves": False}
+BOUND: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "node"}
+FIXED: dict[str, Any] = {"checkpointable": False}
 LIVE: dict[str, Any] = {
     "job": {**FIXED, **CARRIES},
     "mine": {**NODE_CARRIES, "memory_total": 2**30},
@@ -80,7 +84,7 @@ LIVE: dict[str, Any] = {
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("three and none", crowd(), GOES),
-    ("not configured", crowd(levelling=None), []),
+    ("not configured", crowd(rebalancing=None), []),
     ("two and none", crowd(count=2), GOES),
     ("one and none", crowd(count=1), []),
     ("three and one", crowd(there=1), GOES),
@@ -98,24 +102,24 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
     ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
     ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": MigrationPhase.FAILED}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"migration": MigrationPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
     ("nobody can say how long it takes", crowd(job={"max_steps": None}), []),
     ("came a moment ago", crowd(trial={"pod_since": 881.0}), []),
     ("came long enough ago", crowd(trial={"pod_since": 880.0}), GOES),
-    ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "moves": 1}), []),
+    ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "rebalance_count": 1}), []),
     ("the other node drains", crowd(other={"draining": True}), []),
     ("its own node drains", crowd(mine={"draining": True}, job=FIXED), []),
     ("the other GPU is ill", crowd(other={"health": "Unhealthy"}), []),
     ("the other node's agent is away", crowd(other={"health": "Unknown"}), []),
     ("its own agent is away", crowd(mine={"health": "Unknown"}), []),
-    ("the other GPU is an urgent pod's", crowd(other={"exclusive": "prod/urgent"}), []),
-    ("no share is free there", crowd(other={"shares": 0}), []),
+    ("the other GPU is an urgent pod's", crowd(other={"exclusive_pod": "prod/urgent"}), []),
+    ("no share is free there", crowd(other={"slots": 0}), []),
     ("another product is wanted", crowd(job={"products": ("H100",)}, other={"product": "A100"}), []),
-    ("leased to others", crowd(other={"leased_by": "prod"}), []),
-    ("leased no more", crowd(other={"leased_by": ""}), []),
+    ("leased to others", crowd(other={"reserved_for": "prod"}), []),
+    ("leased no more", crowd(other={"reserved_for": ""}), []),
     ("no memory there", crowd(job={"memory": 60}, other={"memory_total": 100, "memory_reserved": 50}), []),
     ("memory there", crowd(job={"memory": 50}, other={"memory_total": 100, "memory_reserved": 50}), GOES),
     (
@@ -126,13 +130,13 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
         ),
         GOES,
     ),
-    ("the node was found to have no room", crowd(no_room=[(job_key(), "node-b")]), []),
-    ("it had none for another job", crowd(no_room=[(job_key("other"), "node-b")]), GOES),
+    ("the node was found to have no room", crowd(full_nodes=[(job_key(), "node-b")]), []),
+    ("it had none for another job", crowd(full_nodes=[(job_key("other"), "node-b")]), GOES),
     ("the user suspends those that wait", crowd(trial={"suspend": True}), []),
     ("the job is suspended", crowd(job={"suspended": True}), []),
     ("one of the job starts", crowd(trial={"phase": P.PENDING}), []),
-    ("one of the job is moved", crowd(trial={"bound_for": "node-b"}), []),
-    ("one of the job leaves", crowd(trial={"leaving": True}), []),
+    ("one of the job is moved", crowd(trial={"destination": "node-b"}), []),
+    ("one of the job leaves", crowd(trial={"terminating": True}), []),
     ("one of the job left a third node long ago, whose kubelet does not end it", with_one_overdue("node-c"), GOES),
     ("it left this node", with_one_overdue("node-a"), []),
     ("it left the other node", with_one_overdue("node-b"), []),
@@ -223,7 +227,7 @@ def test_two_jobs_do_not_meet_on_one_node() -> None:
     assert told(sound(replace(both, gpus=(*both.gpus, free)))) == [*GOES, ("other-1", "Requeue", "node-d")]
 
 
-@pytest.mark.parametrize("what", [{"leaving": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
+@pytest.mark.parametrize("what", [{"terminating": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
 def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: dict[str, Any]) -> None:
     snapshot = crowd()
     stranger = replace(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
@@ -231,9 +235,9 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
         snapshot, jobs=(*snapshot.jobs, make_job("other", max_trials=1)), trials=(*snapshot.trials, stranger)
     )
     assert told(plan(there)) == []
-    stays = replace(there, trials=(*snapshot.trials, replace(stranger, overdue=True)))
-    assert told(plan(stays)) == (GOES if stranger.leaving else []), "nobody waits for a dead kubelet"
-    settled = replace(stranger, leaving=False, node="node-z", gpus=("gpu-9",), phase=RUN)
+    stays = replace(there, trials=(*snapshot.trials, replace(stranger, termination_overdue=True)))
+    assert told(plan(stays)) == (GOES if stranger.terminating else []), "nobody waits for a dead kubelet"
+    settled = replace(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
     assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 
 
@@ -270,7 +274,7 @@ def settled(snapshot: Snapshot) -> Snapshot:
     return replace(
         snapshot,
         gpus=tuple(
-            replace(g, trials=tuple(here[g.uuid]), free_shares=g.shares - len(here[g.uuid])) for g in snapshot.gpus
+            replace(g, trials=tuple(here[g.uuid]), free_slots=g.slots - len(here[g.uuid])) for g in snapshot.gpus
         ),
     )
 
@@ -328,7 +332,12 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
     def run(rules: RebalancingRules | None) -> tuple[float, int]:
         random = Random(5)
         job = make_job(
-            max_trials=4, parallel=4, max_steps=60.0, checkpointable=True, policy="round_robin", settings={"quantum": 1.0}
+            max_trials=4,
+            parallel=4,
+            max_steps=60.0,
+            checkpointable=True,
+            policy="round_robin",
+            settings={"quantum": 1.0},
         )
         late = make_gpu("g1", node="b", slots=4, draining=True)
         world = World(
@@ -357,4 +366,4 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
 
 
 def test_what_is_off_looks_at_nothing() -> None:
-    assert rebalance(crowd(levelling=None), {}, (), ()).actions == ()
+    assert rebalance(crowd(rebalancing=None), {}, (), ()).actions == ()

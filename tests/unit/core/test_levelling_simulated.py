@@ -64,5 +64,5 @@ def test_a_trial_goes_to_the_gpu_that_is_free_and_the_search_is_over_sooner() ->
 
 def test_what_cannot_save_stays() -> None:
     """On nodes that carry nobody alive (those that do: `test_system_carrying`)."""
-    outcome = simulate(search(saves_at="nowhere"), checked=True)
+    outcome = simulate(search(checkpoint_scope="nowhere"), checked=True)
     assert [trial.attempts for trial in outcome.trials] == [1] * 6

@@ -44,7 +44,7 @@ PLACES = [
     ("fragmentation, ties by name", PAIRS, [node("c", 4, 2), node("b", 4, 2)], "b"),
     (
         "auto puts a trial behind the shortest queue",
-        replace(PAIRS, trial=True),
+        replace(PAIRS, is_trial=True),
         [node("b", 4, 2), node("c", 0, 0)],
         "c",
     ),
@@ -222,6 +222,6 @@ def test_one_node_stands_alone_where_the_pod_will_count(policy: str, need: PodNe
 )
 def test_auto_is_the_policy_that_suits_the_pod(question: PlacementQuery, suited: str) -> None:
     auto, other = placement_policy(DEFAULT), placement_policy(suited)
-    assert auto.of(question) is other
+    assert auto.resolve(question) is other
     nodes = [node("a", 1, 3), node("b", 0, 4), node("c", 2, 2)]
     assert score_nodes(auto, question, nodes, NOW) == score_nodes(other, question, nodes, NOW)

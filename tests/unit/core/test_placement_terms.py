@@ -117,7 +117,7 @@ def test_the_order_of_the_nodes_changes_nothing(seed: int) -> None:
         ("wait", {"trials": 2, "ranks": (1,)}, 0.625),
         ("wait", {"trials": 2, "ranks": (4, 4)}, 0.375),
         ("wait", {"trials": 99}, 1.0),
-        ("wait", {"shares": 0}, 1.0),
+        ("wait", {"slots": 0}, 1.0),
         ("work", {"sm_utilization": 40.0}, 0.4),
         ("memory", {"memory_used": 20 * GIB, "memory_reserved": 40 * GIB}, 0.5),
         ("memory", {"memory_total": 0}, 0.5),

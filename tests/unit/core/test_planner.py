@@ -106,14 +106,16 @@ def test_one_that_waits_where_others_work_leaves_no_gpu_idle(policy: str) -> Non
     assert numbers(sound(replace(snapshot, trials=(*snapshot.trials, comes)))) == []
 
 
-@pytest.mark.parametrize("change", [{"health": "Unknown"}, {"exclusive": "urgent"}, {"shares": 0}, {"node": "node-b"}])
+@pytest.mark.parametrize(
+    "change", [{"health": "Unknown"}, {"exclusive_pod": "urgent"}, {"slots": 0}, {"node": "node-b"}]
+)
 def test_a_searcher_that_learns_makes_no_trial_for_a_gpu_that_none_could_use(change: dict[str, Any]) -> None:
     """Not now, or not two of its own node, as a trial with two GPUs needs."""
     old, reserve = (
         make_trial(0, gpus=["gpu-0", "gpu-1"], phase=RUN, values=[0.5]),
         make_trial(1, gpus=["gpu-0", "gpu-1"], phase=P.GATED),
     )
-    there = {"holder": old.key, "holder_since": 990.0, "trials": [old.key, reserve.key], "order": [old.key]}
+    there = {"holder": old.key, "holder_since": 990.0, "trials": [old.key, reserve.key], "run_queue": [old.key]}
     free = [make_gpu("gpu-2"), make_gpu("gpu-3", **change)]
     job = make_job(parallel=None, learns=True, policy="fifo", gpus_per_trial=2)
     gpus = [make_gpu("gpu-0", **there), make_gpu("gpu-1", **there), *free]
@@ -247,7 +249,7 @@ def test_an_early_look_goes_before_the_best() -> None:
 def test_the_order_in_force_is_the_incumbent_while_the_agent_is_at_it() -> None:
     trials = on_gpu(FAST, FAST)
     base = holding(trials)
-    ordered = replace(base.gpus[0], order=(trials[1].key, trials[0].key))
+    ordered = replace(base.gpus[0], run_queue=(trials[1].key, trials[0].key))
     assert orders(sound(replace(base, gpus=(ordered,)))) == {}, "the old holder still has the GPU: no second thoughts"
 
 
@@ -267,14 +269,14 @@ def test_who_was_let_in_before_the_first_was_at_its_gate_keeps_its_turn(
     trials = [replace(t, phase=p) for t, p in zip(on_gpu([], [], []), (P.GATED, phase, P.PENDING), strict=True)]
     base = holding(trials, since=999.8, holder=1)
     keys = tuple(trial.key for trial in trials)
-    gpu = replace(base.gpus[0], order=keys, in_effect=in_effect, ousts_nobody=ousts_nobody)
+    gpu = replace(base.gpus[0], run_queue=keys, in_effect=in_effect, no_preemption=ousts_nobody)
     assert orders(sound(replace(base, gpus=(gpu,)))) == expected
 
 
 def test_a_better_one_takes_the_gpu_from_who_was_let_in_before_it() -> None:
     trials = [replace(t, phase=p) for t, p in zip(on_gpu(FAST, SLOW), (P.SUSPENDED, RUN), strict=True)]
     base = holding(trials, holder=1)
-    gpu = replace(base.gpus[0], order=tuple(trial.key for trial in trials), in_effect=True)
+    gpu = replace(base.gpus[0], run_queue=tuple(trial.key for trial in trials), in_effect=True)
     assert orders(sound(replace(base, gpus=(gpu,)))) == {}, "it is the first already"
 
 
@@ -283,7 +285,7 @@ def test_a_free_gpu_and_newcomers_are_ordered_at_once() -> None:
     base = holding(trials)
     bare = replace(base, gpus=(make_gpu(trials=[t.key for t in trials]),))
     assert orders(sound(bare)) == {"gpu-0": ["job-0", "job-1", "job-2"]}
-    known = replace(base.gpus[0], order=(trials[0].key, trials[1].key), holder_since=999.0)
+    known = replace(base.gpus[0], run_queue=(trials[0].key, trials[1].key), holder_since=999.0)
     assert orders(sound(replace(base, gpus=(known,)))) == {"gpu-0": ["job-0", "job-1", "job-2"]}
 
 
@@ -322,7 +324,7 @@ def test_only_nodes_that_change_are_written_with_the_next_epoch() -> None:
 
 def test_a_trial_that_is_gone_leaves_the_order() -> None:
     base = holding(on_gpu(FAST))
-    stale = replace(base.gpus[0], order=(trial_key("ghost-0"), *base.gpus[0].order))
+    stale = replace(base.gpus[0], run_queue=(trial_key("ghost-0"), *base.gpus[0].run_queue))
     assert orders(sound(replace(base, gpus=(stale,)))) == {"gpu-0": ["job-0"]}
 
 
@@ -356,7 +358,7 @@ def test_several_gpus_change_hands_together_or_not_at_all() -> None:
     assert orders(sound(kept)) == {}, (
         "the holder of one GPU is pinned as well and has just begun: neither changes hands"
     )
-    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, order=())), trials=(both, left))
+    freed = replace(kept, gpus=(gpus[0], replace(gpus[1], holder=None, run_queue=())), trials=(both, left))
     assert orders(sound(freed)) == {"g0": ["wide-0", "slim-0"], "g1": ["wide-0"]}
 
 

@@ -110,8 +110,8 @@ def carried_out(snapshot: Snapshot) -> Snapshot:
             epochs[action.node] = action.epoch
             for uuid, places in action.gpus:
                 order = tuple(p.trial for p in places)
-                ousts = uuid in action.taken_over
-                gpus[uuid] = replace(gpus[uuid], order=order, in_effect=False, ousts_nobody=not ousts)
+                ousts = uuid in action.preempting
+                gpus[uuid] = replace(gpus[uuid], run_queue=order, in_effect=False, no_preemption=not ousts)
     return replace(snapshot, gpus=tuple(gpus.values()), epochs=epochs)
 
 

@@ -51,7 +51,9 @@ def test_a_trials_own_switch_is_known_once_it_came_back(
 
 def scene(switch: float | None) -> Snapshot:
     """The rival is far better, the holder had its GPU for HELD seconds."""
-    return holding([replace(trial, switch=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)])
+    return holding(
+        [replace(trial, switch_seconds=switch if trial.number == 0 else None) for trial in on_gpu(SLOW, FAST)]
+    )
 
 
 @pytest.mark.parametrize("switch", [None, 0.004, 2.0, HELD * OVERHEAD])
@@ -74,12 +76,12 @@ def test_between_jobs_as_well() -> None:
     rival = replace(second, job=other.key)
     two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
     assert why(sound(two), rival.key.name) == "MinTimeSlice"
-    cheap = replace(two, trials=(replace(first, switch=None), rival))
+    cheap = replace(two, trials=(replace(first, switch_seconds=None), rival))
     assert why(sound(cheap), rival.key.name) == "FairShare"
 
 
 def test_what_a_suspension_took_says_nothing_of_a_requeue() -> None:
     snapshot = scene(1e6)
-    job = replace(snapshot.jobs[0], freezes=False, saves=True, saves_at="anywhere")
+    job = replace(snapshot.jobs[0], suspendable=False, checkpointable=True, checkpoint_scope="anywhere")
     saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)
     assert "MinTimeSlice" not in {place.reason for place in sound(saving).ranks}

@@ -44,9 +44,9 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             max_failed=9,
             retries=draw(st.integers(0, 2)),
             gpus_per_trial=draw(st.integers(1, min(2, max(n.gpus for n in nodes)))),
-            freezes=freezes,
-            saves=saves_at != "nowhere",
-            saves_at=saves_at,
+            suspendable=freezes,
+            checkpointable=saves_at != "nowhere",
+            checkpoint_scope=saves_at,
             memory=draw(st.sampled_from([None, 4, 6])),
         )
         method = Method(suspend=draw(st.sampled_from([0.0, 0.5])), resume=0.5, jitter=0.3)

@@ -34,7 +34,7 @@ from podium_simulator.system.scenario import (
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
 CARRIED = Method("container-checkpoint", 4.0, 3.0, keeps_memory=False, carries=True, carry=20.0)
-ALIVE = {"carries": True, "memory": 1, "moves_memory": True}
+ALIVE = {"migratable": True, "memory": 1, "moves_memory": True}
 NEVER = math.inf
 
 
@@ -67,13 +67,19 @@ def test_a_trial_is_carried_to_the_step() -> None:
 
 
 KEPT = Method(suspend=4.0, resume=3.0)
-SAVES: dict[str, Any] = {"saves": True, "saves_at": "anywhere"}
+SAVES: dict[str, Any] = {"checkpointable": True, "checkpoint_scope": "anywhere"}
 SAVED = [("a", TRAINING, 4.0, 30.0), ("a", "saving", 30.0, 31.0), ("b", "starting", 33.0, 35.0)]
 LEFT = [
     ("can neither save nor be carried: it stays, and finishes", KEPT, {}, [("a", TRAINING, 4.0, 54.0)], 54.0),
     ("saves: it goes on in a new pod", KEPT, SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
     ("saves, where it could be carried as well", CARRIED, ALIVE | SAVES, [*SAVED, ("b", TRAINING, 35.0, 59.0)], 59.0),
-    ("has its saves on that node: it stays", KEPT, SAVES | {"saves_at": "node"}, [("a", TRAINING, 4.0, 54.0)], 54.0),
+    (
+        "has its saves on that node: it stays",
+        KEPT,
+        SAVES | {"checkpoint_scope": "node"},
+        [("a", TRAINING, 4.0, 54.0)],
+        54.0,
+    ),
     ("is frozen, so its agent refuses to carry it", KEPT, ALIVE, [("a", TRAINING, 4.0, 54.0)], 54.0),
 ]
 

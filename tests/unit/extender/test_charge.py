@@ -8,7 +8,7 @@ import pytest
 
 from podium_core.placement.gpu_choice import charge
 from podium_core.placement.needs import InvalidPodError, need_of
-from podium_core.placement.node_parser import PlacedPod, NodeReport, current_gpus
+from podium_core.placement.node_parser import NodeReport, PlacedPod, current_gpus
 from podium_core.placement.views import GpuReading, PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.state.node_cache import Heartbeats
@@ -48,7 +48,7 @@ def test_of_what_is_moved_off_only_the_largest_counts() -> None:
     moved, stays = PodNeed(1, memory=60, memory_stays=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
     assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
-    assert (moved.beside(gpu), stays.beside(gpu)) == (7, 67)
+    assert (moved.memory_beside(gpu), stays.beside(gpu)) == (7, 67)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_of_what_is_moved_off_only_the_largest_counts() -> None:
 def test_whose_memory_may_stay_must_fit_beside_the_others(methods: str | None, together: bool) -> None:
     annotations = {} if methods is None else {"podium.dev/methods": methods}
     pod = Pod.model_validate({"metadata": {"name": "p", "annotations": annotations}, "spec": {"containers": []}})
-    assert need_of(pod).together is together
+    assert need_of(pod).memory_stays is together
 
 
 def pod_with(init: list[str], main: list[str], resource: str = "podium.dev/gpu") -> Pod:

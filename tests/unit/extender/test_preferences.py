@@ -11,7 +11,7 @@ from live_caches import Live
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import node_cpus_of, cpu_request_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_core.schema.pod import Pod
 from podium_extender.main import watch_cluster
 from podium_extender.settings import ExtenderSettings

@@ -12,7 +12,7 @@ from live_caches import Live
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_core.placement.free_cpus import NodeCpus, CpuRequest, node_cpus_of, others_selector, cpu_request_of
+from podium_core.placement.free_cpus import CpuRequest, NodeCpus, cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.views import PodNeed
 from podium_extender.state.free_cpus import Room

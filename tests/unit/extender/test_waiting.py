@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.placement.fit import refuse_with_freshness
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, NodeRefusal
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
 from podium_extender.state.views import Views
 

@@ -29,7 +29,7 @@ from carrying_builders import (
 )
 from operator_builders import NOW, make_job, make_node, make_world
 
-from podium_core.domain.actions import Migrate, CreatePod
+from podium_core.domain.actions import CreatePod, Migrate
 from podium_core.domain.migration import CONTAINER_CHECKPOINT, MigrationPhase
 from podium_core.planning.planner import plan
 from podium_core.planning.promised_slots import promises
@@ -210,7 +210,7 @@ def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_im
     assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, ARRIVES)
     then = world(pod(2, carried=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
-    assert (trial.carrying, trial.carried, trial.carried_to) == (MigrationPhase.POD_CREATED, True, "node-2")
+    assert (trial.migration, trial.migrated, trial.migration_target) == (MigrationPhase.POD_CREATED, True, "node-2")
 
 
 def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
@@ -310,16 +310,16 @@ VIEWS: list[tuple[str, World, tuple[MigrationPhase | None, bool, bool]]] = [
 def test_what_the_planner_sees(seen: World, expected: tuple[MigrationPhase | None, bool, bool]) -> None:
     snapshot = build_snapshot(seen, observe(seen))
     (trial,) = snapshot.trials
-    assert (trial.carrying, trial.carried, trial.suspend) == expected
-    assert snapshot.jobs[0].carries
-    assert [gpu.carries for gpu in snapshot.gpus] == [True, False]
+    assert (trial.migration, trial.migrated, trial.suspend) == expected
+    assert snapshot.jobs[0].migratable
+    assert [gpu.supports_migration for gpu in snapshot.gpus] == [True, False]
 
 
 def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
     only = make_node()
     status = only.status.model_copy(update={"methods": ["freeze", CONTAINER_CHECKPOINT]})
     seen = make_world(make_job(**ALIVE), only.model_copy(update={"status": status}))
-    assert not build_snapshot(seen, {}).jobs[0].freezes
+    assert not build_snapshot(seen, {}).jobs[0].suspendable
 
 
 def test_the_pod_that_it_goes_on_in() -> None:

@@ -10,7 +10,7 @@ from operator_builders import make_job, make_node, make_trial, make_world
 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api
-from podium_core.domain.actions import TrialRank, LazyRanks
+from podium_core.domain.actions import LazyRanks, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Leveller

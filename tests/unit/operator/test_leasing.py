@@ -16,7 +16,7 @@ from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, JobKey
-from podium_core.planning.gpu_reservations import LINGER, Demand, Reservation, Pool
+from podium_core.planning.gpu_reservations import LINGER, Demand, Pool, Reservation
 from podium_core.schema.gpunode import GPUNode
 from podium_core.testing import builders as views
 from podium_operator.metrics import Metrics
@@ -86,7 +86,7 @@ def test_searches_of_a_namespace_ask_together_and_products_apart() -> None:
 
 
 ONE, OTHER = views.make_gpu("gpu-0", reserved_for="lab"), views.make_gpu("gpu-1", node="node-b", reserved_for="lab")
-TAKEN = replace(ONE, leased_by="")
+TAKEN = replace(ONE, reserved_for="")
 WORKS, OFF, GATED = TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.GATED
 PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
     ("both are on one GPU: no other would be of use", 2, [WORKS, OFF], [ONE], Wish(Demand(1, 9))),
@@ -120,7 +120,12 @@ def test_a_gpu_is_of_use_where_the_trials_are(
 def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
     node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
-    assert [one.state for one in found] == [ReservationState.HELD, ReservationState.STARTING, ReservationState.ASKED, ReservationState.LEAVING]
+    assert [one.state for one in found] == [
+        ReservationState.HELD,
+        ReservationState.STARTING,
+        ReservationState.ASKED,
+        ReservationState.LEAVING,
+    ]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
 
@@ -135,7 +140,9 @@ def lease(state: ReservationState) -> Reservation:
     return Reservation("l", POOL, state, 0.0)
 
 
-HELD, ASKED, STARTING = (lease(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING))
+HELD, ASKED, STARTING = (
+    lease(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
+)
 WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
     (Demand(0, 8), [], {}, True, "NoDemand", "0 of 0"),

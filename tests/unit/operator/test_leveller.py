@@ -12,7 +12,7 @@ from operator_builders import NOW, ended, make_job, make_node, make_pod, make_tr
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
-from podium_core.domain.actions import Action, Migrate, DeletePod, Requeue
+from podium_core.domain.actions import Action, DeletePod, Migrate, Requeue
 from podium_core.domain.rebalancing import REBALANCING
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
@@ -228,8 +228,8 @@ def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
     trial = world.trials[0]
     assert bound_for(trial, observe(world)[trial_key(trial)]) == node
     (seen,) = build_snapshot(world, observe(world)).trials
-    assert seen.bound_for == node
-    assert seen.moves == (1 if trial.status.rebalanced else 0)
+    assert seen.destination == node
+    assert seen.rebalance_count == (1 if trial.status.rebalanced else 0)
 
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
@@ -246,4 +246,4 @@ def test_off_unless_it_is_asked_for() -> None:
     assert Leveller(cast(Api, Cluster(ROOM)), OperatorSettings()).rules is None
     rules = leveller(Cluster(ROOM), rebalancing_min_stay_seconds=60.0).rules
     assert rules is not None
-    assert [rules.stays(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]
+    assert [rules.min_stay_after(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]

@@ -12,7 +12,7 @@ from operator_builders import ended, make_job, make_node, make_pod, make_trial, 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
-from podium_core.domain.actions import TrialRank, LazyRanks, Plan, Requeue
+from podium_core.domain.actions import LazyRanks, Plan, Requeue, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
 from podium_operator.act.rebalancing import Leveller

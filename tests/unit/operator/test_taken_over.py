@@ -11,7 +11,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import WriteRunQueues, TrialRank
+from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.act.actuator import Actuator
@@ -66,7 +66,7 @@ def test_an_order_ousts_nobody_once_its_agent_knows_it(
     status = node.status.model_copy(update={"observed_epoch": observed})
     world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
     (seen,) = build_snapshot(world, observe(world)).gpus
-    assert seen.ousts_nobody is ousts_nobody
+    assert seen.no_preemption is ousts_nobody
 
 
 def test_fields_of_a_newer_operator_are_left_out() -> None:

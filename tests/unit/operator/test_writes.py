@@ -12,7 +12,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, WriteRunQueues, Requeue
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Requeue, WriteRunQueues
 from podium_core.domain.snapshot import JobKey
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.awaiting_final_report import Settling
