@@ -362,9 +362,9 @@ def test_the_planner_sees_whose_a_gpu_is() -> None:
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         world = make_world(TWO, node)
         (gpu,) = build_snapshot(world, observe(world)).gpus
-        assert gpu.leased_by == expected
+        assert gpu.reserved_for == expected
     world = make_world(make_job(suspension={"methods": ["freeze", "app-checkpoint"]}), held)
-    assert not build_snapshot(world, observe(world)).jobs[0].freezes, "freeze keeps its memory there"
+    assert not build_snapshot(world, observe(world)).jobs[0].suspendable, "freeze keeps its memory there"
 
 
 def test_a_namespace_that_asks_for_nothing_any_more_is_forgotten_after_its_pause() -> None:
