@@ -1,4 +1,4 @@
-"""The settings with which every contract of policies is tried: all words of each setting, and its unusual numbers."""
+"""The settings with which the contract tests run every policy: all words of each setting, and unusual numbers."""
 
 from __future__ import annotations
 

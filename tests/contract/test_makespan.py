@@ -1,4 +1,4 @@
-"""Every method of (Pm,Pk)||Cmax keeps the contract: feasible, bounded, repeatable, blind to the order of tasks."""
+"""Contract of every method for (Pm,Pk)||Cmax: feasible, bounded, repeatable, independent of the order of tasks."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ CLOSE = 1 + 1e-9
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _few_steps() -> Iterator[None]:
-    """A tenth of the proposals that annealing makes: a dozen tasks need no more to come to the optimum."""
+def _shorter_annealing() -> Iterator[None]:
+    """Reduce annealing to a tenth of its steps, which suffice for the optimum of a dozen tasks."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(annealing, "STEPS", annealing.STEPS // 10)
         yield
 
 
 @functools.cache
-def solved(method: str, case: str) -> Schedule:
+def solve_case(method: str, case: str) -> Schedule:
     return registry.solve(method, CASES[case])
 
 
@@ -52,15 +52,15 @@ times = st.one_of(st.floats(0.01, 100.0), st.integers(1, 6).map(float))
 
 @st.composite
 def instances(draw: st.DrawFn) -> Instance:
-    """At most 7 tasks, 3 CPUs and 2 GPUs; some tasks run on one side only, some times are equal."""
+    """Draw at most 7 tasks, 3 CPUs and 2 GPUs; some tasks run on one side only, and some times are equal."""
     cpus, gpus = draw(st.sampled_from([(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2), (3, 0), (0, 2)]))
     both = st.tuples(times, times)
-    one = st.one_of(st.tuples(times, st.just(INF)), st.tuples(st.just(INF), times))
-    tasks = draw(st.lists(both if 0 in (cpus, gpus) else st.one_of(both, both, one), min_size=1, max_size=7))
+    single = st.one_of(st.tuples(times, st.just(INF)), st.tuples(st.just(INF), times))
+    tasks = draw(st.lists(both if 0 in (cpus, gpus) else st.one_of(both, both, single), min_size=1, max_size=7))
     return Instance.of([cpu for cpu, _ in tasks], [gpu for _, gpu in tasks], cpus, gpus)
 
 
-def judge(instance: Instance, schedule: Schedule, best: float) -> None:
+def check_schedule(instance: Instance, schedule: Schedule, best: float) -> None:
     assert faults(instance, schedule) == []
     assert 0 < schedule.lower_bound <= best * CLOSE
     assert best <= schedule.makespan * CLOSE
@@ -72,14 +72,14 @@ def judge(instance: Instance, schedule: Schedule, best: float) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("method", registry.METHODS)
-def test_feasible_and_within_its_bounds(method: str, case: str) -> None:
-    judge(CASES[case], solved(method, case), OPTIMA[case])
+def test_schedules_are_feasible_and_within_their_bounds(method: str, case: str) -> None:
+    check_schedule(CASES[case], solve_case(method, case), OPTIMA[case])
 
 
 @pytest.mark.parametrize("method", registry.METHODS)
 def test_the_same_seed_gives_the_same_schedule(method: str) -> None:
     case = "typical, two GPUs"
-    assert registry.solve(method, CASES[case], seed=0) == solved(method, case)
+    assert registry.solve(method, CASES[case], seed=0) == solve_case(method, case)
 
 
 @pytest.mark.parametrize("method", [name for name, method in registry.METHODS.items() if not method.ordered])
@@ -94,26 +94,28 @@ def test_the_order_of_the_tasks_does_not_matter(method: str) -> None:
 @pytest.mark.parametrize("method", [name for name in registry.METHODS if name not in ("annealing", "genetic")])
 @given(instance=instances())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_small_instance(method: str, instance: Instance) -> None:
-    judge(instance, registry.solve(method, instance), optimum(instance))
+def test_random_instances_are_solved(method: str, instance: Instance) -> None:
+    check_schedule(instance, registry.solve(method, instance), optimum(instance))
 
 
 @pytest.mark.parametrize("method", ["annealing", "genetic"])
 @given(instance=instances(), seed=st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_small_instance_in_few_steps(method: str, instance: Instance, seed: int) -> None:
-    """The two that take long, with a small budget: also never worse than their start."""
+def test_metaheuristics_improve_their_start(method: str, instance: Instance, seed: int) -> None:
+    """Annealing and the genetic algorithm, with a small budget, are never worse than their start."""
     start, rng = lists.lpt(instance).machine_of, np.random.default_rng(seed)
     if method == "annealing":
-        found = annealing.anneal(instance, start, rng, steps=300)
+        machine_of = annealing.anneal(instance, start, rng, steps=300)
     else:
-        found = genetic.evolve(instance, [start], rng, generations=4)
-    schedule = finish("lpt", instance, Plan(found), area_bound(instance)[0])
-    judge(instance, schedule, optimum(instance))
+        machine_of = genetic.evolve(instance, [start], rng, generations=4)
+    schedule = finish("lpt", instance, Plan(machine_of), area_bound(instance)[0])
+    check_schedule(instance, schedule, optimum(instance))
     assert schedule.makespan <= float(instance.loads(start).max()) * CLOSE
 
 
-@pytest.mark.parametrize(("method", "exact"), [("milp", 1e-6), ("dual", 0.01), ("annealing", 0.02), ("genetic", 0.02)])
+@pytest.mark.parametrize(
+    ("method", "tolerance"), [("milp", 1e-6), ("dual", 0.01), ("annealing", 0.02), ("genetic", 0.02)]
+)
 @pytest.mark.parametrize("case", CASES)
-def test_those_that_search_find_the_optimum_of_small_instances(method: str, exact: float, case: str) -> None:
-    assert solved(method, case).makespan <= OPTIMA[case] * (1 + exact)
+def test_search_methods_find_the_optimum_of_small_instances(method: str, tolerance: float, case: str) -> None:
+    assert solve_case(method, case).makespan <= OPTIMA[case] * (1 + tolerance)

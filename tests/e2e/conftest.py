@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from kube_reads import Reads
+from kube_reads import ApiReader
 from script_modules import load
 
 from podium_core.schema.manifests import read_manifests
@@ -75,8 +75,8 @@ class Site:
         return self.cluster.kubectl(*arguments, stdin=stdin, timeout=timeout)
 
     @cached_property
-    def _reads(self) -> Reads:
-        return Reads(self.cluster)
+    def _reads(self) -> ApiReader:
+        return ApiReader(self.cluster)
 
     def get(self, *words: str) -> dict[str, Any]:
         """Return the result of `kubectl get WORDS -o json`, at a tenth of its CPU time."""

@@ -1,4 +1,4 @@
-"""What the documentation says can be typed, can be typed: commands exist, jobs are accepted, links lead somewhere."""
+"""Checks of the documentation: commands and make targets exist, jobs are valid, links have a target."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.
 
 
 def blocks(page: Path, language: str) -> list[str]:
+    """Return the code blocks of this language."""
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
 
 
 def commands() -> list[str]:
-    """Each distinct `podium ...` of all pages, up to its first placeholder or option."""
-    found = set()
+    """Return each distinct `podium ...` of all pages, up to its first placeholder or option."""
+    distinct = set()
     for page in PAGES:
         for text in re.findall(r"(?:^|`)(podium(?: [a-z]+){1,2})\b", page.read_text(), re.MULTILINE):
-            found.add(text)
-    return sorted(found)
+            distinct.add(text)
+    return sorted(distinct)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -40,7 +41,7 @@ def test_make_targets_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     prose = re.sub(r"`[^`\n]*`(?!\])", "", page.read_text())  # regular expressions in code look like links
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", prose):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -62,18 +63,19 @@ def test_podium_commands_have_help(command: str) -> None:
 
 
 def has_help(words: list[str]) -> bool:
+    """Return whether the command line accepts these words with --help."""
     with pytest.raises(SystemExit) as ended:
         parser().parse_args([*words, "--help"])
     return ended.value.code == 0
 
 
-def test_a_word_that_is_no_command_has_no_help() -> None:
+def test_an_unknown_command_has_no_help() -> None:
     assert not has_help(["nonsense"])
     assert not has_help(["explain", "nonsense"])
 
 
-def test_the_changelog_says_nothing_twice() -> None:
-    """Merges bring back what another branch replaced: a heading that stands twice, a line in an older wording."""
+def test_the_changelog_has_no_duplicates() -> None:
+    """A merge can bring back text that another branch replaced, as a second heading or an older wording of a line."""
     text = (ROOT / "CHANGELOG.md").read_text()
     for version in text.split("\n## ")[1:]:
         headings = re.findall(r"^### .*", version, re.MULTILINE)
@@ -82,8 +84,8 @@ def test_the_changelog_says_nothing_twice() -> None:
         assert sorted(lines) == sorted(set(lines))
 
 
-def test_the_last_resort_thaws(tmp_path: Path) -> None:
-    """docs/operate.md's lines of shell, on files that look like both cgroup versions."""
+def test_the_documented_shell_commands_thaw_all_containers(tmp_path: Path) -> None:
+    """Run the shell commands of docs/operate.md on files of both cgroup versions."""
     script = blocks(ROOT / "docs" / "operate.md", "sh")[0].replace("/sys/fs/cgroup", str(tmp_path))
     states = {
         "freezer/kubepods/pod1/c/freezer.state": ("FROZEN", "THAWED"),

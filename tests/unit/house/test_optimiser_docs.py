@@ -1,4 +1,4 @@
-"""The optimisers' pages are run: each block of Python, each `podium` command; what a page shows is what is printed."""
+"""The optimisers' pages: their Python blocks and `podium` commands run, and the shown output is correct."""
 
 from __future__ import annotations
 
@@ -19,18 +19,20 @@ TRACE = "arrival,duration,gpus\n0,600,1\n30,1200,2\n45,60,1\n600,300,4\n"
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
+    """Return (page, code) of all blocks of this language."""
     fence = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [(page.name, block) for page in PAGES for block in fence.findall(page.read_text())]
 
 
 def commands() -> list[str]:
+    """Return all `podium` commands of the pages."""
     lines = [line for _, block in blocks("sh") for line in block.splitlines()]
     return [line for line in lines if line.startswith("podium ")]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With the files that the pages name."""
+    """Change to a folder that has the files of the pages."""
     (tmp_path / "tasks.csv").write_text(TASKS)
     (tmp_path / "philly.csv.gz").write_bytes(gzip.compress(TRACE.encode()))
     monkeypatch.chdir(tmp_path)
@@ -38,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("page", "block"), blocks("python"), ids=[page for page, _ in blocks("python")])
-def test_python_runs(page: str, block: str, folder: Path) -> None:
+def test_python_blocks_run(page: str, block: str, folder: Path) -> None:
     exec(compile(block, page, "exec"), {"__name__": page})
 
 
@@ -48,7 +50,7 @@ def test_commands_run(command: str, folder: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.strip()
 
 
-def test_what_capacity_prints_is_what_the_page_shows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_shown_output_of_capacity_is_correct(capsys: pytest.CaptureFixture[str]) -> None:
     page = (DOCS / "optimisers-queueing.md").read_text()
     command = next(command for command in commands() if command.startswith("podium capacity"))
     shown = page.split("The first prints\n\n```\n")[1].split("```")[0]

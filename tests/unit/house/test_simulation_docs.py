@@ -1,4 +1,4 @@
-"""Every command of docs/simulation.md runs, in the order of the page, and writes what it says."""
+"""docs/simulation.md: its commands run in the order of the page and write the files that it names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "simulation.md"
 
 
-def test_every_command_runs(
+def test_every_command_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -32,10 +32,10 @@ def test_every_command_runs(
 
 def test_every_option_of_the_page_exists(capsys: pytest.CaptureFixture[str]) -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text()))
-    told = ""
+    known = ""
     for command in ("simulate", "plan", "export"):
         with pytest.raises(SystemExit):
             main.run([command, "--help"])
-        told += capsys.readouterr().out
-    told += (ROOT / "benchmarks" / "bench_reality.py").read_text()
-    assert {option for option in named if option not in told} == set()
+        known += capsys.readouterr().out
+    known += (ROOT / "benchmarks" / "bench_reality.py").read_text()
+    assert {option for option in named if option not in known} == set()
