@@ -105,7 +105,7 @@ class Kind:
         ]
 
     def install(self, leases: bool = False) -> None:
-        """`leases`: the GPUs are another plugin's, which Podium only borrows (docs/leases.md)."""
+        """`leases`: the GPUs are another plugin's, which Podium only borrows (docs/explanation/gpu-reservations.md)."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
             self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
@@ -126,10 +126,12 @@ class Kind:
     def example(self, leases: bool = False) -> None:
         folder = self.project / "examples" / "digits"
         with self.progress.step("example job"):
-            self.kubectl("apply", "-f", str(folder / ("leases.yaml" if leases else "job.yaml")))
+            self.kubectl("apply", "-f", str(folder / ("reservations.yaml" if leases else "job.yaml")))
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
         if leases:
-            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'stranger.yaml'}, and delete that again")
+            self.progress.say(
+                f"take a GPU from it: kubectl apply -f {folder / 'other-pod.yaml'}, and delete that again"
+            )
 
     def delete(self) -> None:
         """Nothing may be frozen then: on cgroup v1 a frozen process outlives SIGKILL, and Docker gives up on it."""

@@ -1,4 +1,4 @@
-"""What-if analysis: the planner on a changed snapshot, as docs/scheduling.md shows."""
+"""What-if analysis: the planner on a changed snapshot, as docs/explanation/simulation.md shows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from podium_core.domain.phase import TrialPhase
 from podium_core.planning.planner import plan
 from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-DOC = Path(__file__).parents[2] / "docs" / "scheduling.md"
+DOC = Path(__file__).parents[2] / "docs" / "explanation" / "simulation.md"
 
 
 def test_the_documented_what_if_example_runs() -> None:
-    """The example adds a GPU and pins trial 5."""
+    """Run the example of docs/explanation/simulation.md: one more GPU, and trial 5 pinned."""
     job = make_job(max_trials=8, parallel=None)
     values = {0: (0.1, 0.5, 0.9), 5: (0.1, 0.1, 0.1)}
     phases = {0: TrialPhase.RUNNING, 5: TrialPhase.SUSPENDED}

@@ -61,11 +61,11 @@ def test_the_other_plugin_finds_the_gpus_and_the_kubelet_and_its_script() -> Non
 
 
 def test_the_search_on_leases_is_the_example_but_for_its_memory() -> None:
-    (job,), (leased,) = read("examples/digits/job.yaml"), read("examples/digits/leases.yaml")
+    (job,), (leased,) = read("examples/digits/job.yaml"), read("examples/digits/reservations.yaml")
     job["spec"]["suspension"] = {"methods": ["cuda-checkpoint"]}  # `freeze` alone is refused there
     job["spec"]["gpus"]["memory"] = "512Mi"
     assert leased == job
-    (stranger,) = read("examples/digits/stranger.yaml")
+    (stranger,) = read("examples/digits/other-pod.yaml")
     (container,) = stranger["spec"]["containers"]
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 1}}
     assert "podium.dev" not in str(stranger)
