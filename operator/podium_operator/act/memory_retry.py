@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.gpu_memory import GPU_MEMORY_EXCEEDED
 from podium_core.domain.observe import classify_end
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import Gpus
@@ -27,9 +27,9 @@ def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
     Its status says so, or its ended pod does and that is not stored yet: an operator that was away may observe the
     failure and create the retry in one reconcile.
     """
-    if any(condition.type == EXCEEDED for condition in trial.status.conditions):
+    if any(condition.type == GPU_MEMORY_EXCEEDED for condition in trial.status.conditions):
         return True
-    return latest is not None and classify_end(latest.facts).reason == EXCEEDED
+    return latest is not None and classify_end(latest.facts).reason == GPU_MEMORY_EXCEEDED
 
 
 def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from podium_core.policies.registry import PolicyError, create
 from podium_core.schema.base import StatusModel
-from podium_core.schema.checkpointing import SAVES_ITSELF, can_save
+from podium_core.schema.checkpointing import APP_CHECKPOINT, can_checkpoint
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import Refusal, check, notes, parse_job
 
@@ -120,12 +120,13 @@ def _policy(job: HyperParamJob) -> tuple[Refusal, ...]:
 def _leaves(job: HyperParamJob) -> tuple[Refusal, ...]:
     """Refuse methods that leave a trial's memory on the GPU: another pod uses the GPU after a reservation has ended."""
     spec = job.spec
-    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_save(spec):
+    if spec.gpus.per_trial == 0 or MOVES in spec.suspension.methods or can_checkpoint(spec):
         return ()
     methods = ", ".join(spec.suspension.methods)
     message = (
         f"{methods}: Podium reserves its GPUs here, and none of these methods frees a trial's GPU memory when a "
-        f"reservation ends. Name {MOVES}, or {SAVES_ITSELF} together with a checkpoint volume that outlives the pod"
+        f"reservation ends. Name {MOVES}, or {APP_CHECKPOINT} together with a checkpoint volume that outlives the "
+        "pod"
     )
     return (Refusal("GPUMemoryNotMovable", "spec.suspension.methods", message),)
 

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from podium_core.domain.observe import PodFacts
 from podium_core.placement.fit import FULL
-from podium_core.placement.needs import others_matter
+from podium_core.placement.needs import depends_on_other_pods
 from podium_core.placement.requests import requests_of
 from podium_core.schema.base import ObjectMeta, StatusModel
 from podium_core.schema.pod import ApiModel, Pod
@@ -86,7 +86,7 @@ def no_room(node: Node, there: Iterable[Pod], pod: Pod, template: Mapping[str, A
             return f"the template requires the node label {key}={value}, which node {name} does not have"
     affinity = (template.get("affinity") or {}).get("nodeAffinity") or {}
     # volume claims are not checked: those of trials are shared among nodes
-    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or others_matter(pod):
+    if "requiredDuringSchedulingIgnoredDuringExecution" in affinity or depends_on_other_pods(pod):
         return "the template restricts its node by required affinity, by other pods or by a host port"
     tolerations = [Toleration.model_validate(one) for one in template.get("tolerations") or []]
     for taint in node.spec.taints:

@@ -6,20 +6,13 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from carrying_builders import (
-    IMAGE,
-    OLD,
-    PUSHED,
-    pod,
-    way,
-    world,
-)
+from carrying_builders import IMAGE, OLD, PUSHED, pod, way, world
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import CreatePod, Order
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.actions import CreatePod, WriteRunQueues
+from podium_core.domain.migration import MigrationPhase
 from podium_core.domain.phase import TrialPhase
 from podium_core.schema.trial import Migration
 from podium_operator.act.actuator import Actuator
@@ -81,7 +74,7 @@ def test_run_queues_between_two_reconciles_wait_for_deletions_and_requests(
     wire, seen = Wire(), world(*pods, **PUSHED)
     api = cast(Api, wire)
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(actuator.order_alone(seen, [Order("node-1", 2, ())]))
+    asyncio.run(actuator.order_alone(seen, [WriteRunQueues("node-1", 2, ())]))
     assert len(wire.calls) == orders
 
 
@@ -116,7 +109,7 @@ def test_an_unanswered_creation_of_the_new_pod_does_not_end_the_migration(
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is CarryPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
+    assert stored.phase is MigrationPhase.IMAGE_PUSHED, "the migration fails once the pod surely does not exist"
 
 
 def test_a_new_pod_that_the_cache_does_not_show_is_not_created_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,9 +73,9 @@ def test_the_reason_of_a_requeue_is_read_from_the_pod() -> None:
 
 def test_waiting_for_gpu_memory_is_read_from_the_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
-    assert parse_pod(pod_payload(conditions=[condition])).facts.short == ""
+    assert parse_pod(pod_payload(conditions=[condition])).facts.waits_for_memory == ""
     short = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
-    assert parse_pod(pod_payload(conditions=[short])).facts.short == "GPU x has 1 bytes free"
+    assert parse_pod(pod_payload(conditions=[short])).facts.waits_for_memory == "GPU x has 1 bytes free"
 
 
 def test_the_worst_end_of_several_containers_counts() -> None:
