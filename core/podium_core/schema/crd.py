@@ -1,4 +1,6 @@
-"""Generator of the CustomResourceDefinitions and reference pages: `python -m podium_core.schema.crd --write | --check`.
+"""Generator of the CustomResourceDefinitions and reference pages.
+
+`python -m podium_core.schema.crd --write | --check`.
 
 `--write` updates crds/*.yaml, the chart's copy of them, and docs/reference/*.md. `--check` (and a unit test) fails if
 one of these files differs from what the models produce.

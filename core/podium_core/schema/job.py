@@ -240,7 +240,10 @@ class HostPath(SpecModel):
 
 
 class CheckpointVolume(SpecModel):
-    """Volume of the checkpoints: exactly one of an existing claim, a folder of the node and a temporary folder."""
+    """Volume of the checkpoints.
+
+    Exactly one of an existing claim, a folder of the node and a temporary folder.
+    """
 
     claim_name: str | None = Field(None, min_length=1, max_length=253, description="Name of a PersistentVolumeClaim.")
     host_path: HostPath | None = Field(None, description="Folder of the node. The trial cannot change to another node.")

@@ -80,7 +80,10 @@ def _once(pairs: list[tuple[str, Any]]) -> Manifest:
 
 
 def _json(value: Any, seen: Iterator[int]) -> Any:
-    """Convert keys to JSON's: kubectl turns a key `on` into "true". `seen` counts the values. Raises ValueError."""
+    """Convert keys to JSON's: kubectl turns a key `on` into "true".
+
+    `seen` counts the values. Raises ValueError.
+    """
     if next(seen) > MAX_VALUES:
         text = f"more than {MAX_VALUES} values once its aliases (*name) are written out"
         raise ValueError(f"{text}; use fewer aliases, and do not nest them")

@@ -17,7 +17,10 @@ _FIELD = re.compile(r"\{([a-zA-Z.]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A refused field: a CamelCase code for programs, the field as the user wrote it, and a sentence with the cure."""
+    """A refused field.
+
+    It has a CamelCase code for programs, the field as the user wrote it, and a sentence with the cure.
+    """
 
     code: str
     field: str
@@ -96,7 +99,10 @@ def pick(thing: Any, name: str) -> Any:
 
 
 def _expression(message: str) -> str:
-    """Return a message as a CEL expression: `parameter {name} is` becomes `'parameter ' + self.name + ' is'`."""
+    """Return a message as a CEL expression.
+
+    `parameter {name} is` becomes `'parameter ' + self.name + ' is'`.
+    """
     parts = _FIELD.split(message)
     terms = [repr(text) if number % 2 == 0 else f"self.{text}" for number, text in enumerate(parts) if text]
     return " + ".join(terms)

@@ -38,7 +38,10 @@ def space_refusals(spec: JobSpec) -> Iterator[Refusal]:
 
 
 def grid_points(spec: JobSpec) -> int | None:
-    """Return the number of points of a grid search, at most MAX_COUNTED_POINTS; None if a range has no points."""
+    """Return the number of points of a grid search, at most MAX_COUNTED_POINTS.
+
+    None if a range has no points.
+    """
     sizes = [_points(parameter) for parameter in spec.parameters]
     return None if None in sizes else min(math.prod(size for size in sizes if size is not None), MAX_COUNTED_POINTS)
 

@@ -38,7 +38,10 @@ def parse_job(manifest: Mapping[str, Any]) -> HyperParamJob | Refusal:
 
 
 def problems(manifest: Mapping[str, Any]) -> tuple[Refusal, ...]:
-    """Return everything that the API server or the operator would refuse; empty if the job will be accepted."""
+    """Return everything that the API server or the operator would refuse.
+
+    Empty if the job will be accepted.
+    """
     parsed = _parse(manifest)
     if not isinstance(parsed, HyperParamJob):
         return parsed

@@ -40,7 +40,7 @@ def test_a_good_job() -> None:
 
 def test_what_a_user_might_not_expect_is_said() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
-    assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
+    assert "2 trials will be created" in condition(job_manifest(**grid), moment())["message"]
 
 
 FREEZE, CUDA, SAVES = "freeze", "cuda-checkpoint", "app-checkpoint"

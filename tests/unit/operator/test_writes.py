@@ -122,7 +122,7 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
     assert told[:2] == ("create", "Event")
     assert told[2]["involvedObject"]["name"] == "sweep-0"
     assert told[2]["reason"] == "WorkAtRisk"
-    assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
+    assert told[2]["message"] == ("The node drains. Without a new checkpoint, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
 
