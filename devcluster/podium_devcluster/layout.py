@@ -1,12 +1,16 @@
-"""OCI layout folders: an image as blobs on disk. A changed image shares its old layers, here and in the nodes."""
+"""OCI layout folders: an image as blobs on disk.
+
+Images share the files of equal layers, in the cache and in the nodes.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import os
 import tarfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from podium_devcluster.oci import NAME_ANNOTATION, REF_ANNOTATION, ArchivedImage
 
 
 def read(folder: Path) -> ArchivedImage:
+    """Return the name and the manifest digest of the image in a layout folder."""
     descriptor = _descriptor(folder)
     return ArchivedImage(descriptor["annotations"][REF_ANNOTATION], descriptor["digest"])
 
@@ -29,18 +34,22 @@ def _blob(folder: Path, digest: str) -> Path:
 
 
 def blobs(folder: Path) -> list[str]:
-    """Digests of all that the image consists of, its manifest first."""
+    """Return the digests of the image's manifest, configuration and layers, the manifest first."""
     digest = _descriptor(folder)["digest"]
     manifest = json.loads(_blob(folder, digest).read_text())
     return [digest, manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
 
 
 def size(folder: Path) -> int:
+    """Return the size of the image in bytes."""
     return sum(_blob(folder, digest).stat().st_size for digest in blobs(folder))
 
 
 def adopt(plain: Path, folder: Path, image: str) -> None:
-    """Turn a folder of the `dir:` transport (manifest.json, blobs by their hash) into a layout; former blobs go."""
+    """Move a folder of buildah's `dir:` transport into a layout and remove the layout's old blobs.
+
+    The folder contains manifest.json and blobs that are named by their hash.
+    """
     store = folder / "blobs" / "sha256"
     store.mkdir(parents=True, exist_ok=True)
     manifest = (plain / "manifest.json").read_bytes()
@@ -64,8 +73,24 @@ def adopt(plain: Path, folder: Path, image: str) -> None:
     temporary.replace(folder / "index.json")
 
 
+def share_blobs(blobs: Iterable[Path]) -> None:
+    """Replace blobs with equal names by hard links to one file.
+
+    They are never changed, and their name is their hash.
+    """
+    originals: dict[str, Path] = {}
+    for blob in sorted(blobs):
+        if blob.name.startswith("."):
+            continue
+        original = originals.setdefault(blob.name, blob)
+        if original is not blob and not original.samefile(blob) and original.stat().st_size == blob.stat().st_size:
+            temporary = blob.with_name(f".{os.getpid()}-{blob.name}")
+            os.link(original, temporary)
+            temporary.replace(blob)
+
+
 def write_archive(folder: Path, out: Path, without: Collection[str] = ()) -> None:
-    """An archive for `ctr images import` or `kind load`; blobs that the receiver holds may be left out."""
+    """Write an archive for `ctr images import` or `kind load`, without the blobs that the receiver has."""
     descriptor = _descriptor(folder)
     name = descriptor["annotations"][REF_ANNOTATION]
     descriptor["annotations"] = {NAME_ANNOTATION: name, REF_ANNOTATION: name.rpartition(":")[2]}
@@ -80,7 +105,7 @@ def write_archive(folder: Path, out: Path, without: Collection[str] = ()) -> Non
             info.size = len(data)
             archive.addfile(info, io.BytesIO(data))
         first, *others = blobs(folder)
-        # the manifest always goes: the import finds the rest through it
+        # always with the manifest: it leads the import to the rest
         for digest in [first, *(one for one in others if one not in without)]:
             archive.add(_blob(folder, digest), f"blobs/{digest.replace(':', '/')}")
     temporary.replace(out)

@@ -1,4 +1,4 @@
-"""Bring images into the nodes' containerd. What a node holds already, image or layer, is not sent again."""
+"""Load images into the nodes' containerd; images and layers that a node has are not sent again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CTR = ("ctr", "-n", "k8s.io")
 
 
 def parse_listing(text: str) -> dict[str, str]:
-    """Name -> digest, from `ctr images ls`. Pure."""
+    """Return the digests by name from the output of `ctr images ls`. Pure."""
     images = {}
     for line in text.splitlines()[1:]:
         fields = line.split()
@@ -25,11 +25,12 @@ def parse_listing(text: str) -> dict[str, str]:
 
 
 def image_of(source: Path) -> ArchivedImage | None:
+    """Return the image in a layout folder or an archive; None for an archive without an OCI layout."""
     return layout.read(source) if source.is_dir() else read_archive(source)
 
 
 def load(node: Node, sources: Sequence[Path]) -> list[str]:
-    """Archives and OCI layout folders in the cache's `images` folder; returns the names that had to be imported."""
+    """Load archives and layout folders of the cache's `images` folder; return the imported names."""
     held = parse_listing(node.execute([*_CTR, "images", "ls"]))
     imported = []
     for source in sources:
@@ -45,7 +46,7 @@ def load(node: Node, sources: Sequence[Path]) -> list[str]:
 
 
 def _send_missing(node: Node, folder: Path) -> None:
-    """Only the blobs that the node lacks: after a change of code that is a few megabytes."""
+    """Send only the blobs that the node lacks: after a change of code, a few megabytes."""
     present = set(node.execute([*_CTR, "content", "ls", "-q"]).split())
     archive = folder.with_name(f".{folder.name}-{node.paths.name}-{node.name}-{os.getpid()}.tar")
     try:
@@ -56,6 +57,7 @@ def _send_missing(node: Node, folder: Path) -> None:
 
 
 def load_all(nodes: Sequence[Node], sources: Sequence[Path]) -> dict[str, list[str]]:
+    """Load images into all nodes at once; return the names of the imported images by node."""
     with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
         loaded = pool.map(lambda node: load(node, sources), nodes)
         return dict(zip((node.name for node in nodes), loaded, strict=True))

@@ -1,7 +1,7 @@
-"""One node: a root file system, its own namespaces, and in them containerd, kubelet and kube-proxy.
+"""One node: a root file system, namespaces, and in them containerd, kubelet and kube-proxy.
 
-A node is no container of an engine: an overlay over the shared Debian root, entered by unshare and pivot_root. Its
-programs are started from outside with nsenter, so that a test can end and restart each of them alone.
+A node does not need a container engine: it is an overlay over the shared Debian root, entered by unshare and
+pivot_root. Its programs are started from outside with nsenter, so that a test can end and restart each of them alone.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ _PATH = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class NodeError(RuntimeError):
-    """A node did not come up; says where its logs are."""
+    """A node did not start. The text contains the end of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
+    """A node of a cluster."""
+
     address: NodeAddress
     paths: ClusterPaths
     cache: Cache
@@ -46,30 +48,33 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """/var/log of the node: pods' logs can be read from outside."""
+        """/var/log of the node; it contains the logs of its pods."""
         return self.paths.log / self.name
 
     def component(self, program: str) -> str:
+        """Return the name of one of the node's programs, such as kubelet@node-1."""
         return f"{program}@{self.name}"
 
     def init_pid(self) -> int:
+        """Return the pid, on the machine, of the node's pid 1."""
         return self.processes.payload(self.component("init"))
 
     def root(self) -> Path:
-        """The node's file system as seen from outside, while the node runs."""
+        """Return the node's file system as a path on the machine; valid while the node runs."""
         return Path(f"/proc/{self.init_pid()}/root")
 
     def enter(self, argv: Sequence[str]) -> list[str]:
-        """The command line that runs `argv` in the node."""
+        """Return the command line that runs `argv` in the node."""
         inside = ["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"]
         environment = ["/usr/bin/env", "-i", _PATH, "HOME=/root", "SHELL=/bin/sh"]
         return ["nsenter", f"--target={self.init_pid()}", *inside, "--", *environment, *argv]
 
     def execute(self, argv: Sequence[str], timeout: float = 30.0, stdin: str | None = None) -> str:
+        """Run a program in the node and return its standard output."""
         return run(self.enter(argv), timeout=timeout, stdin=stdin)
 
     def prepare(self, settings: node_config.KubeletSettings) -> None:
-        """Fresh folders; only containerd's image store stays from one life to the next."""
+        """Make empty folders and write the configuration; containerd's image store is kept between starts."""
         for folder in ("upper", "work", "merged", "kubelet", "config"):
             shutil.rmtree(self.state / folder, ignore_errors=True)
         for folder in ("upper", "work", "merged", "kubelet", "containerd", "config"):
@@ -82,6 +87,7 @@ class Node:
             file.write_text(text)
 
     def start_init(self, lower: Path) -> None:
+        """Start the node's pid 1 in new namespaces, over the root file system `lower`."""
         argv = [
             "nsenter", f"--net={netns_path(self.paths.name, self.name)}", "--",
             "unshare", "--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--uts", "--ipc",
@@ -93,17 +99,17 @@ class Node:
         self._wait("init", lambda: (self.root() / "run/node-is-set-up").exists(), 15)
 
     def start_containerd(self) -> None:
+        """Start containerd and remove the containers of earlier starts."""
         self._start_containerd()
-        if self._forget_containers():
-            # CRI keeps what it found at its start in memory: it must look again
+        if self._remove_old_containers():
+            # CRI reads the containers once, at its start
             self.processes.kill(self.component("containerd"))
             self._start_containerd()
 
     def _start_containerd(self) -> None:
-        said = self.processes.log(self.component("containerd"))
-        before = said.count(_BOOTED)
+        before = self.processes.log(self.component("containerd")).count(_BOOTED)
         self.processes.start(self.component("containerd"), self.enter(["/usr/bin/containerd"]))
-        # it answers ctr before its CRI service can serve a kubelet
+        # it answers ctr before its CRI service is ready for a kubelet
         self._wait("containerd", lambda: self._booted(before) and self._ctr_answers(), 30)
 
     def _booted(self, before: int) -> bool:
@@ -116,24 +122,23 @@ class Node:
             return False
         return True
 
-    def _forget_containers(self) -> bool:
-        """Containers of an earlier life of this node (its processes are long gone)."""
-        left = self.execute(["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).split()
+    def _remove_old_containers(self) -> bool:
+        """Remove the containers of earlier starts, whose processes have ended; return whether there were any."""
+        containers = self.execute(["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).split()
         pods = self.execute(["ctr", "-n", "k8s.io", "sandboxes", "ls"]).splitlines()[1:]
-        for kind, names in (("containers", left), ("sandboxes", [line.split()[0] for line in pods if line.strip()])):
+        for kind, names in (
+            ("containers", containers),
+            ("sandboxes", [line.split()[0] for line in pods if line.strip()]),
+        ):
             if names:
                 run(self.enter(["ctr", "-n", "k8s.io", kind, "rm", *names]), timeout=60, check=False)
-        return bool(left or pods)
+        return bool(containers or pods)
 
     def start_kubelet(self) -> None:
+        """Start kubelet and kube-proxy."""
         kubelet = node_config.kubelet_argv(self.address, self.paths.name)
         self.processes.start(self.component("kubelet"), self.enter(kubelet))
         self.processes.start(self.component("kube-proxy"), self.enter(node_config.kube_proxy_argv()))
-
-    def restart(self, program: str) -> None:
-        """A fault test's own: SIGKILL, then start as before (the node's pid 1 may not have changed)."""
-        self.processes.kill(self.component(program))
-        self.processes.again(self.component(program))
 
     def _wait(self, program: str, ready: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -143,10 +148,12 @@ class Node:
                 if ready():
                     return
             except OSError:
-                pass  # not there yet
+                pass  # its files do not exist yet
             if not self.processes.alive(component):
-                raise NodeError(f"{component} ended at once; the end of its log:\n{self.processes.tail(component)}")
+                raise NodeError(
+                    f"{component} ended at its start. The end of its log:\n{self.processes.tail(component)}"
+                )
             if time.monotonic() > deadline:
                 tail = self.processes.tail(component)
-                raise NodeError(f"{component} is not ready after {seconds:g} s; the end of its log:\n{tail}")
+                raise NodeError(f"{component} is not ready after {seconds:g} s. The end of its log:\n{tail}")
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The configuration files of a node's programs. Pure: text in, text out."""
+"""The configuration files and command lines of a node's programs. Pure: these functions return texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAUSE_IMAGE = "localhost/pause:1"
 
 @dataclass(frozen=True, slots=True)
 class KubeletSettings:
-    """What a test may want to set. Log rotation: a kubelet rotates a container's log beyond `log_max_size`."""
+    """The kubelet settings that tests change: it rotates a container's log that exceeds `log_max_size`."""
 
     log_max_size: str = "10Mi"
     log_max_files: int = 5
@@ -24,8 +24,11 @@ class KubeletSettings:
 
 
 def containerd() -> str:
-    """`restrict_oom_score_adj`: where root may not lower oom_score_adj (no CAP_SYS_RESOURCE), runc otherwise dies with
-    "can't get final child's PID from pipe: EOF"."""
+    """Return containerd's config.toml.
+
+    `restrict_oom_score_adj` is for machines on which root may not lower oom_score_adj (no CAP_SYS_RESOURCE). Without
+    it, runc fails there with "can't get final child's PID from pipe: EOF".
+    """
     return f"""version = 3
 root = '/var/lib/containerd'
 state = '/run/containerd'
@@ -56,6 +59,7 @@ state = '/run/containerd'
 
 
 def cni(node: NodeAddress) -> str:
+    """Return the CNI configuration of the node's pod network."""
     bridge = {
         "type": "bridge",
         "bridge": "cni0",
@@ -69,8 +73,10 @@ def cni(node: NodeAddress) -> str:
 
 
 def kubelet(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> str:
-    """JSON is YAML. Image garbage collection and disk eviction are off: the images come from this machine only. So they
-    may be used whoever pulled the same image from a registry (1.36 would pull it under its local name as well).
+    """Return the kubelet's configuration, as JSON, which is valid YAML.
+
+    The images come from this machine only, so image garbage collection and disk eviction are off. For the same reason
+    the kubelet does not verify pull credentials: 1.36 would otherwise pull an image again that a registry also has.
     """
     config = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -105,7 +111,10 @@ def kubelet(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> s
 
 
 def kube_proxy(node: NodeAddress) -> str:
-    """The connection tracking limits belong to the machine: leave them as they are."""
+    """Return kube-proxy's configuration.
+
+    The connection tracking limits belong to the machine and are not changed.
+    """
     config = {
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -120,6 +129,7 @@ def kube_proxy(node: NodeAddress) -> str:
 
 
 def kubelet_argv(node: NodeAddress, cluster: str) -> list[str]:
+    """Return the kubelet's command line."""
     return [
         "/opt/k8s/kubelet", "--config=/etc/kubelet.json", f"--kubeconfig=/pki/{node.node}.kubeconfig",
         f"--hostname-override={node.node}", f"--node-ip={node.ip}", f"--node-labels=podium.dev/devcluster={cluster}",
@@ -127,11 +137,12 @@ def kubelet_argv(node: NodeAddress, cluster: str) -> list[str]:
 
 
 def kube_proxy_argv() -> list[str]:
+    """Return kube-proxy's command line."""
     return ["/opt/k8s/kube-proxy", "--config=/etc/kube-proxy.json"]
 
 
 def files(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> dict[str, str]:
-    """Everything written into a node's root before it starts, by its path there."""
+    """Return the files that are written into a node's root before it starts, by path."""
     return {
         "etc/hostname": f"{node.node}\n",
         "etc/machine-id": hashlib.sha256(node.node.encode()).hexdigest()[:32] + "\n",
@@ -145,5 +156,5 @@ def files(node: NodeAddress, cgroup_root: str, settings: KubeletSettings) -> dic
 
 
 def enter_script() -> Path:
-    """Runs first in a node's fresh namespaces; its last act is to become the node's pid 1."""
+    """Return the script that runs first in a node's namespaces and becomes its pid 1."""
     return Path(__file__).with_name("node_enter.sh")

@@ -1,4 +1,4 @@
-"""Images without any image tool: an OCI archive with one layer from a list of files; and what an archive holds."""
+"""OCI archives without an image tool: write one with a single layer, and read its name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REF_ANNOTATION = "org.opencontainers.image.ref.name"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file (from `source`), a link (to `target`) or an empty folder."""
+    """An entry of a layer: a file (from `source`), a link (to `target`) or an empty folder."""
 
     path: str
     source: Path | None = None
@@ -27,6 +27,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedImage:
+    """The name of an image and the digest of its manifest."""
+
     name: str
     digest: str
 
@@ -34,7 +36,7 @@ class ArchivedImage:
 def write_archive(
     out: Path, name: str, entries: Sequence[Entry], entrypoint: Sequence[str], labels: Mapping[str, str] | None = None
 ) -> None:
-    """The same input gives the same bytes: no times, no owners."""
+    """Write an image with one layer. Equal inputs give equal bytes: no times and no owners are stored."""
     blobs: dict[str, bytes] = {}
 
     def put(data: bytes, media: str) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def write_archive(
 
 
 def read_archive(file: Path) -> ArchivedImage | None:
-    """Name and manifest digest; None where the archive is not in OCI layout (an old `docker save`)."""
+    """Return name and manifest digest, or None for an archive without OCI layout (an old `docker save`)."""
     with tarfile.open(file) as archive:
         try:
             member = archive.extractfile("index.json")

@@ -1,7 +1,7 @@
-"""The long-lived processes of one cluster: started detached, recorded in files, found and ended for certain.
+"""The long-lived processes of one cluster, started detached and recorded in files.
 
-A record holds the pid together with the start time that the kernel gives it: when both match it is our process, when
-not the pid was recycled and nothing is signalled.
+A record holds the pid and the start time from the kernel. If both match, the process is the recorded one. If not, the
+pid was recycled, and the process is not signalled.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from podium_devcluster.shell import CommandError
 
 PROC = Path("/proc")
-# Joins the cluster's control group first, so that every child is in it too; the shell then ends and the program
-# belongs to pid 1: no zombies in a long test run.
+# The shell joins the cluster's control group first, so that every child is in it too. It ends at once, and pid 1 adopts
+# the program: a long test run leaves no zombies.
 _LAUNCH = 'echo 0 > "$1" || exit 1; log=$2; shift 2; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What /proc/PID/stat says, as far as it matters here."""
+    """The fields of /proc/PID/stat that are needed here."""
 
     pid: int
     parent: int
@@ -35,7 +35,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A started program: enough to know it again, and to start it again."""
+    """A started program: what is needed to identify it and to start it again."""
 
     component: str
     argv: tuple[str, ...]
@@ -46,13 +46,17 @@ class Record:
 
 
 def parse_stat(text: str) -> ProcessState:
-    """The name stands in parentheses and may hold anything, so count from the last one."""
+    """Parse /proc/PID/stat.
+
+    The name is in parentheses and may contain anything, so fields count from the last one.
+    """
     pid, rest = text.split(" ", 1)
     fields = rest[rest.rindex(")") + 2 :].split()
     return ProcessState(int(pid), int(fields[1]), fields[0], int(fields[19]))
 
 
 def state_of(pid: int) -> ProcessState | None:
+    """Return the state of a process, or None if it does not exist."""
     try:
         return parse_stat((PROC / str(pid) / "stat").read_text())
     except (OSError, ValueError):
@@ -60,22 +64,18 @@ def state_of(pid: int) -> ProcessState | None:
 
 
 def is_same(record: Record, now: ProcessState | None) -> bool:
-    """Whether the record's process runs. Pure."""
+    """Return whether `now` is the record's process and it runs. Pure."""
     return now is not None and now.start == record.start and now.state not in "ZX"
 
 
 def children(pid: int) -> list[int]:
-    found = []
-    for entry in PROC.iterdir():
-        if entry.name.isdigit():
-            state = state_of(int(entry.name))
-            if state is not None and state.parent == pid and state.state not in "ZX":
-                found.append(state.pid)
-    return found
+    """Return the running children of a process."""
+    states = [state_of(int(entry.name)) for entry in PROC.iterdir() if entry.name.isdigit()]
+    return [state.pid for state in states if state is not None and state.parent == pid and state.state not in "ZX"]
 
 
 class Processes:
-    """All programs of one cluster. `run_dir` keeps a record each."""
+    """All programs of one cluster. `run_dir` holds one record per program."""
 
     def __init__(self, run_dir: Path, log_dir: Path, cgroup_procs: Path) -> None:
         self._run, self._log, self._procs = run_dir, log_dir, cgroup_procs
@@ -87,6 +87,7 @@ class Processes:
         env: Mapping[str, str] | None = None,
         pass_fds: Sequence[int] = (),
     ) -> Record:
+        """Start a program, detached and in the cluster's control group. `env` replaces the whole environment."""
         self._run.mkdir(parents=True, exist_ok=True)
         self._log.mkdir(parents=True, exist_ok=True)
         log = self._log / f"{component}.log"
@@ -108,28 +109,31 @@ class Processes:
         return record
 
     def records(self) -> dict[str, Record]:
-        found: dict[str, Record] = {}
+        """Return the records by component."""
+        records: dict[str, Record] = {}
         for file in sorted(self._run.glob("*.json")):
             try:
                 raw = json.loads(file.read_text())
                 record = Record(**{**raw, "argv": tuple(raw["argv"])})
             except (OSError, ValueError, TypeError, KeyError):
-                continue  # a half-written record of a killed run: its process is found by its control group
-            found[record.component] = record
-        return found
+                continue  # a killed run left half a record; the control group holds its process
+            records[record.component] = record
+        return records
 
     def get(self, component: str) -> Record:
+        """Return a component's record. Raises KeyError with the known names."""
         records = self.records()
         if component not in records:
-            raise KeyError(f"no component {component!r}; there are: {', '.join(sorted(records)) or 'none'}")
+            raise KeyError(f"no component {component!r}; choose from: {', '.join(sorted(records)) or 'none'}")
         return records[component]
 
     def alive(self, component: str) -> bool:
+        """Return whether the component's process runs."""
         record = self.records().get(component)
         return record is not None and is_same(record, state_of(record.pid))
 
     def payload(self, component: str) -> int:
-        """The pid of the program itself: for what runs in a node that is the child of nsenter or unshare."""
+        """Return the pid of the program itself. In a node that is a child of nsenter or unshare."""
         record = self.get(component)
         if not is_same(record, state_of(record.pid)):
             raise ProcessLookupError(f"{component} is not running (log: {record.log})")
@@ -144,7 +148,7 @@ class Processes:
         return pid
 
     def kill(self, component: str, number: signal.Signals = signal.SIGKILL, timeout: float = 10.0) -> None:
-        """Signal the program and wait until it is gone."""
+        """Signal the program and wait until it has ended. Raises TimeoutError."""
         record = self.get(component)
         try:
             os.kill(self.payload(component), number)
@@ -153,24 +157,25 @@ class Processes:
         deadline = time.monotonic() + timeout
         while is_same(record, state_of(record.pid)):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{component} (process {record.pid}) outlived signal {number.name} by {timeout:g} s")
+                raise TimeoutError(f"{component} (process {record.pid}) still runs {timeout:g} s after {number.name}")
             time.sleep(0.02)
 
-    def again(self, component: str) -> Record:
-        """Start a program as it was started before."""
+    def start_again(self, component: str) -> Record:
+        """Start a program with its recorded command line and environment."""
         record = self.get(component)
         if self.alive(component):
             raise RuntimeError(f"{component} is running already (process {record.pid})")
         return self.start(component, record.argv, record.env or None)
 
     def log(self, component: str) -> str:
-        """All it has said, over all its lives; "" before its first."""
+        """Return the component's log over all its starts; "" if it was never started."""
         try:
             return (self._log / f"{component}.log").read_text(errors="replace")
         except OSError:
             return ""
 
     def tail(self, component: str, lines: int = 15) -> str:
+        """Return the last lines of the component's log."""
         return "\n".join(self.log(component).splitlines()[-lines:]) or "(no log)"
 
 

@@ -1,7 +1,7 @@
-"""A registry for a cluster's nodes: Debian's docker-registry, in each node at localhost:5000, all on one store.
+"""A registry for the nodes of a cluster: Debian's docker-registry at localhost:5000 in each node.
 
-Runtimes speak plain HTTP with localhost alone, so each node has its own server; the store is the cluster's `/shared`.
-Only what moves containers needs one (`benchmarks/bench_moving.py`), so no cluster starts it by itself; `down` ends it.
+Container runtimes use plain HTTP with localhost only, so each node has a server of its own. They share one store in
+the cluster's `/shared`. Only live migration needs a registry, so no cluster starts one by itself; `down` ends it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READY_SECONDS = 60.0
 
 
 def ensure(cache: Cache) -> Path:
-    """The program, out of Debian's package into the cache: nothing is installed on this machine."""
+    """Return the program, unpacked from Debian's package into the cache without an installation."""
     program = cache.bin / PROGRAM
     with locks.held(cache.root / "bin.lock", timeout=900):
         if not program.exists():
@@ -40,7 +40,7 @@ def ensure(cache: Cache) -> Path:
 
 
 def start(cluster: Cluster) -> None:
-    """In each node; returns when all answer."""
+    """Start a server in each node and wait until all answer."""
     program, store = ensure(cluster.cache), cluster.paths.shared / "registry"
     config = {
         "version": 0.1,
@@ -58,27 +58,27 @@ def start(cluster: Cluster) -> None:
         _await(cluster, node.name)
 
 
-def end(cluster: Cluster, node: str) -> None:
-    """One node's server, by force; what it holds stays."""
+def kill(cluster: Cluster, node: str) -> None:
+    """Kill the server of one node; the store remains."""
     cluster.processes.kill(f"registry@{node}")
 
 
-def again(cluster: Cluster, node: str) -> None:
-    """After `end`; returns when it answers."""
-    cluster.processes.again(f"registry@{node}")
+def start_again(cluster: Cluster, node: str) -> None:
+    """Start the server of one node after `kill` and wait until it answers."""
+    cluster.processes.start_again(f"registry@{node}")
     _await(cluster, node)
 
 
 def images(cluster: Cluster, repository: str) -> list[Path]:
-    """Those below `repository` that could be pulled, as the store has them."""
+    """Return the images below `repository` that can be pulled, as links in the store."""
     store = cluster.paths.shared / "registry/docker/registry/v2/repositories" / repository
     return list(store.glob("**/_manifests/revisions/sha256/*/link"))
 
 
 def push(cluster: Cluster, node: str, image: str) -> str:
-    """An image that the node holds, under the registry's address; returns the name to pull it by.
+    """Push an image of the node to the registry and return the name to pull it by.
 
-    The node itself has to pull it too: only what was pulled is known by a registry's digest.
+    The node has to pull the image as well, because containerd records a registry's digest only for pulled images.
     """
     name = f"{ADDRESS}/{image.removeprefix('localhost/')}"
     ctr = ["ctr", "-n", "k8s.io", "images"]
@@ -95,5 +95,5 @@ def _await(cluster: Cluster, node: str) -> None:
     while run(enter, timeout=20, check=False).strip() != "200":
         if not cluster.processes.alive(f"registry@{node}") or time.monotonic() > deadline:
             tail = cluster.processes.tail(f"registry@{node}")
-            raise ClusterError(f"the registry of {node} does not answer; the end of its log:\n{tail}")
+            raise ClusterError(f"the registry of {node} does not answer. The end of its log:\n{tail}")
         time.sleep(0.1)

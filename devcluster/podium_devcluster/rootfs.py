@@ -1,15 +1,17 @@
-"""The root file system that all nodes share (read-only, below an overlay): Debian with containerd, runc and CRIU."""
+"""The root file system of the nodes: Debian with containerd, runc and CRIU, shared below an overlay."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 from podium_devcluster import locks, versions
 from podium_devcluster.debian import bootstrap
 from podium_devcluster.paths import Cache
+from podium_devcluster.preparation import Piece
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import run
 
@@ -18,15 +20,17 @@ PACKAGES = (
     "containernetworking-plugins", "mount", "util-linux",
 )  # fmt: skip
 
+TYPICAL_SECONDS = 40.0
+
 
 def folder(cache: Cache) -> Path:
-    """Named by what goes in: another list of packages is another folder."""
+    """Return its folder, named by its inputs: another list of packages makes another folder."""
     key = hashlib.sha256(repr((versions.NODE_SUITE, PACKAGES)).encode()).hexdigest()[:12]
     return cache.rootfs / f"{versions.NODE_SUITE}-{key}"
 
 
 def ensure(cache: Cache, progress: Progress) -> Path:
-    """Make it once (about 25 s); a folder that carries its final name is complete."""
+    """Return its folder; make it if it is missing. A folder with its final name is complete."""
     target = folder(cache)
     if target.is_dir():
         return target
@@ -39,7 +43,7 @@ def ensure(cache: Cache, progress: Progress) -> Path:
         temporary = cache.rootfs / f".{os.getpid()}-{target.name}"
         temporary.mkdir()
         try:
-            # device files are left out: the nodes see the machine's /dev
+            # without device files: the nodes mount the machine's /dev
             run(["tar", "-C", str(temporary), "--exclude=./dev/*", "-xf", str(archive)], timeout=300)
             temporary.rename(target)
         except BaseException:
@@ -47,3 +51,14 @@ def ensure(cache: Cache, progress: Progress) -> Path:
             raise
         archive.unlink()
     return target
+
+
+def pieces(cache: Cache, progress: Progress) -> list[Piece]:
+    """Return what is to be built: nothing where the folder is there."""
+    if folder(cache).is_dir():
+        return []
+    return [
+        Piece(
+            f"node root file system (Debian {versions.NODE_SUITE})", TYPICAL_SECONDS, partial(ensure, cache, progress)
+        )
+    ]

@@ -1,4 +1,4 @@
-"""Images that need no Dockerfile: pause, busybox, kube-scheduler. Made from what the machine and the cache hold."""
+"""Images without a Dockerfile: pause, busybox and kube-scheduler, made of existing programs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PAUSE_SCRIPT = 'trap "exit 0" TERM INT; sleep 2147483647 & wait'
 
 
 def archive_name(image: str) -> str:
-    """`localhost/podium:dev` -> `podium-dev.tar`."""
+    """Return the file name of an image's archive: `podium-dev.tar` for `localhost/podium:dev`."""
     return image.rpartition("/")[2].replace(":", "-") + ".tar"
 
 
 def ensure(cache: Cache, progress: Progress) -> list[Path]:
-    """The archives, made where they are missing or something in them changed."""
+    """Return the archives; make those that are missing or whose inputs have changed."""
     busybox = _busybox(progress)
     scheduler = cache.bin / "kube-scheduler"
     shell = _shell_entries(busybox)
@@ -48,13 +48,13 @@ def _make(cache: Cache, image: str, entries: Sequence[Entry], entrypoint: Sequen
 
 
 def _identity(file: Path) -> tuple[int, int]:
-    """Cheap and good enough for programs of 70 MB that only we write."""
+    """Return size and time of a program: cheaper than a hash, and only this package writes these programs."""
     status = file.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def _entries_of(scheduler: Path) -> Iterable[Entry]:
-    """kube-scheduler is found by its usual name wherever a chart may look for it."""
+    """Return the entries of kube-scheduler: at both paths that charts use."""
     yield Entry("usr/local/bin/kube-scheduler", source=scheduler)
     yield Entry("usr/bin/kube-scheduler", target="/usr/local/bin/kube-scheduler")
     yield Entry("tmp", mode=0o1777)
@@ -67,15 +67,15 @@ def _shell_entries(busybox: Path) -> list[Entry]:
 
 
 def _busybox(progress: Progress) -> Path:
-    """A static one: it must run in an image that holds nothing else."""
+    """Return the path of a statically linked busybox: the image contains no libraries."""
     install_packages(["busybox-static"], progress, only_if=not _is_static_busybox())
-    found = shutil.which("busybox")
-    if found is None:
-        raise FileNotFoundError("busybox is missing: install the package busybox-static")
-    return Path(found)
+    program = shutil.which("busybox")
+    if program is None:
+        raise FileNotFoundError("busybox is missing; install the package busybox-static")
+    return Path(program)
 
 
 def _is_static_busybox() -> bool:
-    found = shutil.which("busybox")
-    # a dynamic program names its loader in its first bytes
-    return found is not None and b"ld-linux" not in Path(found).read_bytes()[:4096]
+    program = shutil.which("busybox")
+    # the first bytes of a dynamically linked program name its loader
+    return program is not None and b"ld-linux" not in Path(program).read_bytes()[:4096]

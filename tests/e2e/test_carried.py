@@ -186,12 +186,12 @@ def test_a_trial_that_cannot_save_goes_to_the_free_node_alive(site: Site, crowde
 def stays_without_a_registry(site: Site, node: str) -> None:
     """It cannot be carried, works on where it is, and may be tried again."""
     before = status(site, "carried")
-    registry.end(site.cluster, node)
+    registry.kill(site.cluster, node)
     try:
         site.podium("drain", node, "--wait", "0")
         site.until("it falls back", lambda: way(site).get("code") == "RegistryUnreachable", 90)
     finally:
-        registry.again(site.cluster, node)
+        registry.start_again(site.cluster, node)
         site.podium("drain", node, "--undo")
     stood = status(site, "carried")
     assert (stood["node"], stood.get("attempt", 0)) == (node, before.get("attempt", 0))

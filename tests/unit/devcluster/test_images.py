@@ -1,4 +1,4 @@
-"""Images: hash of inputs, archives, layouts, what a node lacks, pip's configuration, downloads."""
+"""Images: hash of inputs, archives, layouts, transfer to nodes, pip's configuration, downloads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import debian, download, images, inputs, layout, loading, oci, pipconfig
+from podium_devcluster import builders, debian, download, images, layout, loading, oci
 from podium_devcluster.tiny_images import archive_name
 
 
@@ -24,17 +24,17 @@ def tree(root: Path) -> Path:
 
 
 def key(root: Path, *extra: str) -> str:
-    return inputs.digest(root, inputs.files_of(root, ["pkg"]), *extra)
+    return images.digest(root, images.files_of(root, ["pkg"]), *extra)
 
 
-def test_only_sources_count(tmp_path: Path) -> None:
-    names = [file.name for file in inputs.files_of(tree(tmp_path), ["pkg"])]
+def test_only_sources_are_inputs(tmp_path: Path) -> None:
+    names = [file.name for file in images.files_of(tree(tmp_path), ["pkg"])]
     assert names == ["a.py", "b.sh"]
 
 
-def test_missing_input_is_named(tmp_path: Path) -> None:
+def test_a_missing_input_is_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"requirements\.lock is missing"):
-        inputs.files_of(tmp_path, ["requirements.lock"])
+        images.files_of(tmp_path, ["requirements.lock"])
 
 
 def test_digest_follows_content_name_mode_and_recipe_but_not_time(tmp_path: Path) -> None:
@@ -57,13 +57,13 @@ def test_digest_follows_content_name_mode_and_recipe_but_not_time(tmp_path: Path
 
 def test_staged_context_is_the_hashed_files(tmp_path: Path) -> None:
     root = tree(tmp_path / "from")
-    files = inputs.files_of(root, ["pkg"])
-    inputs.stage(root, files, tmp_path / "to")
-    copied = inputs.files_of(tmp_path / "to", ["pkg"])
-    assert inputs.digest(tmp_path / "to", copied) == inputs.digest(root, files)
+    files = images.files_of(root, ["pkg"])
+    images.stage(root, files, tmp_path / "to")
+    copied = images.files_of(tmp_path / "to", ["pkg"])
+    assert images.digest(tmp_path / "to", copied) == images.digest(root, files)
 
 
-def test_archive_is_the_same_bytes_each_time_and_says_what_it_is(tmp_path: Path) -> None:
+def test_equal_archives_have_equal_bytes_and_contain_their_name(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/bin/sh\n")
     entries = [oci.Entry("bin/program", source=program), oci.Entry("bin/p", target="program"), oci.Entry("tmp")]
@@ -76,7 +76,7 @@ def test_archive_is_the_same_bytes_each_time_and_says_what_it_is(tmp_path: Path)
     assert read.digest.startswith("sha256:")
 
 
-def test_archive_of_another_kind_is_unknown(tmp_path: Path) -> None:
+def test_an_archive_without_oci_layout_has_no_name(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "x.tar", "w") as archive:
         archive.addfile(tarfile.TarInfo("manifest.json"))
     assert oci.read_archive(tmp_path / "x.tar") is None
@@ -123,7 +123,7 @@ def test_listing_of_a_node() -> None:
 def test_image_names() -> None:
     assert archive_name("localhost/podium:dev") == "podium-dev.tar"
     assert [recipe.short for recipe in images.select(())] == ["podium", "podium-fake-driver", "podium-digits"]
-    with pytest.raises(ValueError, match=r"unknown images x; there are: podium, "):
+    with pytest.raises(ValueError, match=r"unknown images x; choose from: podium, "):
         images.select(["x"])
 
 
@@ -131,9 +131,9 @@ def test_pip_settings_env_beats_file_and_paths_of_the_host_stay_out() -> None:
     listing = (
         ":env:.index-url='https://b'\nglobal.index-url='https://a'\nglobal.cert='/x'\nglobal.find-links='/w\\n/v'\n"
     )
-    options = pipconfig.parse(listing)
+    options = builders.parse_pip_settings(listing)
     assert options == {"index-url": "https://b", "find-links": "/w\n/v"}
-    assert pipconfig.render(options) == "[global]\nfind-links = /w\n    /v\nindex-url = https://b\n"
+    assert builders.pip_conf(options) == "[global]\nfind-links = /w\n    /v\nindex-url = https://b\n"
 
 
 @pytest.mark.parametrize(

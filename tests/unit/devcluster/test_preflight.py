@@ -1,4 +1,4 @@
-"""A machine that cannot run a cluster is told everything at once, each with its cure; also for kind."""
+"""All problems of a machine are reported at once, each with its cure; also for kind."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def test_small_disk_and_missing_programs_are_found_together(tmp_path: Path, monk
     monkeypatch.setenv("PODIUM_DOWNLOAD", "0")
     monkeypatch.setattr(preflight, "BUILD_DISK", 1 << 60)
     monkeypatch.setattr(preflight, "PLANE_MEMORY", 1 << 60)
-    monkeypatch.setattr("podium_devcluster.golang.system_go", lambda: None)
+    monkeypatch.setattr("podium_devcluster.gobuild.system_go", lambda: None)
     with pytest.raises(PreflightError) as caught:
         preflight.check(Cache(tmp_path), 0, Progress(quiet=True))
     text = str(caught.value)
-    for part in ("missing etcd, kube-apiserver", "there is no Go", "MB free in", "PODIUM_CACHE", "MB of memory"):
+    for part in ("missing etcd, kube-apiserver", "Go is not installed", "MB free in", "PODIUM_CACHE", "MB of memory"):
         assert part in text
 
 
-def test_kind_without_docker_names_the_other_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_without_docker_names_the_alternative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PreflightError, match=r"no docker: install Docker .* or use `make cluster`"):
         kind.check()
@@ -53,12 +53,12 @@ def test_project_folder_holds_what_is_needed() -> None:
         assert (project_dir() / name).is_file()
 
 
-def test_lock_says_who_holds_it(tmp_path: Path) -> None:
+def test_a_lock_reports_its_holder(tmp_path: Path) -> None:
     said: list[str] = []
-    refused = pytest.raises(locks.LockTimeoutError, match=f"held by process {os.getpid()}")
+    refused = pytest.raises(locks.LockTimeoutError, match=f"process {os.getpid()} has held")
     with locks.held(tmp_path / "x.lock", timeout=1), refused:
         locks.held(tmp_path / "x.lock", timeout=0.2, waiting=said.append).__enter__()
-    assert said == [f"process {os.getpid()} is at work on x.lock; waiting for it"]
+    assert said == [f"process {os.getpid()} holds x.lock; waiting for it"]
     with locks.held(tmp_path / "x.lock", timeout=0.2):
         pass
 
@@ -80,7 +80,7 @@ def test_command_line(argv: list[str], attribute: str, value: object) -> None:
     assert (main.rest(found) if attribute == "arguments" else found) == value
 
 
-def test_errors_end_with_one_and_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_sentence_with_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main.main(["kubectl", "--name", "Not_A_Name"])
     assert ended.value.code == 1
