@@ -20,7 +20,7 @@ FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_kubernetes.py tests/
 .PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-places \
-	bench-reality bench-planner bench-rivals lock clean
+	bench-reality bench-planner bench-rivals lock clean clean-cache
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -31,7 +31,7 @@ $(VENV)/.done: requirements-dev.lock pyproject.toml tools/setup.sh
 
 setup: $(VENV)/.done ## the virtual environment and the system packages that tests need (root: installs them)
 
-demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C leaves nothing)
+demo: setup ## a two-node cluster on this machine, the example search, a live table, a report (Ctrl-C removes everything)
 	@$(BIN)/python examples/demo.py
 
 test: setup ## every layer: lint, unit, contract, golden, integration, e2e
@@ -81,7 +81,7 @@ test-recipes: setup ## the recipes against the real Hugging Face, Lightning and 
 cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
 	@$(BIN)/podium-devcluster up
 
-cluster-down: setup ## end it: no process, namespace, mount or cgroup is left
+cluster-down: setup ## end it: no process, namespace, mount or cgroup remains
 	@$(BIN)/podium-devcluster down
 
 images: setup ## build the images and load them into the running cluster
@@ -152,6 +152,9 @@ bench-rivals: setup ## the digits search by Ray Tune's ASHA, Optuna and Podium a
 
 lock: setup ## pin all dependencies anew, with hashes and without index addresses
 	@bash tools/lock.sh
+
+clean-cache: setup ## remove the cluster's cache: programs, images, nodes' root (no cluster may run)
+	@$(BIN)/podium-devcluster clean
 
 clean: ## the virtual environment and caches of tools (not the cluster's cache)
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -75,9 +75,7 @@ def end_processes(cgroups: ClusterCgroups, processes: Processes) -> int:
             except ProcessLookupError:
                 continue
         if time.monotonic() > deadline:
-            raise LeftoverError(
-                f"processes {sorted(remaining)} do not end on SIGKILL; see their stacks in /proc"
-            )
+            raise LeftoverError(f"processes {sorted(remaining)} do not end on SIGKILL; see their stacks in /proc")
         time.sleep(0.03)
     return len(ended)
 

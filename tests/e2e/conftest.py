@@ -188,7 +188,7 @@ def site() -> Iterator[Site]:
     name = f"e2e-{worker}" if worker else "e2e"
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
-    place = demo.Place(cluster.cache.root, name)
+    place = demo.Installation(cluster.cache.root, name)
     cluster.down()  # what a killed session left has searches of its own
     try:
         demo.install(place)

@@ -126,3 +126,12 @@ def test_another_version_of_kube_scheduler_has_its_own_folder(tmp_path: Path) ->
 )
 def test_go_version(text: str, version: tuple[int, int] | None) -> None:
     assert gobuild.version_of(text) == version
+
+
+def test_build_inputs_are_kept_in_the_cache_until_they_are_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    for name in ("go/modules", "go/objects", "kubernetes-1.2.3", "etcd-3.2.1"):
+        (cache.build / name).mkdir(parents=True)
+    (cache.build / "kept").touch()
+    gobuild.remove_inputs(cache)
+    assert [entry.name for entry in cache.build.iterdir()] == ["kept"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import json
 import tarfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster import builders, debian, download, images, layout, loading, oci
+from podium_devcluster.progress import Progress
 from podium_devcluster.tiny_images import archive_name
 
 
@@ -164,3 +166,63 @@ def test_checksums_alone_or_in_a_list() -> None:
     assert download.published_checksum("1 a.tar\n2 *b.tar\n", "https://x/b.tar") == "2"
     with pytest.raises(download.ChecksumError, match="no checksum"):
         download.published_checksum("1 a.tar\n2 b.tar\n", "https://x/c.tar")
+
+
+@pytest.fixture
+def release(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes | Exception]:
+    """What the release server answers, by address."""
+    answers: dict[str, bytes | Exception] = {}
+
+    def get(address: str, step: object) -> bytes:
+        answer = answers[address]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(download, "_get", get)
+    monkeypatch.setattr(download, "_unreachable", set())
+    monkeypatch.setattr(download, "architecture", lambda: "amd64")
+    monkeypatch.setenv("PODIUM_DOWNLOAD", "1")
+    return answers
+
+
+KUBELET = "https://dl.k8s.io/release/v1.2.3/bin/linux/amd64/kubelet"
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), TimeoutError("timed out"), http.client.IncompleteRead(b"x")])
+def test_a_failed_download_is_skipped_and_never_ok(
+    error: Exception, release: dict[str, bytes | Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release[f"{KUBELET}.sha256"] = error
+    assert download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress()) is False
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("skip download kubelet 1.2.3: dl.k8s.io did not deliver it")
+    assert download.fetch("kube-proxy", "1.2.3", tmp_path / "x", Progress()) is False, "not tried again"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_download_with_another_checksum_fails(
+    release: dict[str, bytes | Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    release |= {f"{KUBELET}.sha256": b"0" * 64, KUBELET: b"program"}
+    with pytest.raises(download.ChecksumError, match="differs from the published one"):
+        download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress())
+    assert capsys.readouterr().err.startswith("FAIL download kubelet 1.2.3")
+    assert not (tmp_path / "kubelet").exists()
+
+
+def test_a_download_is_stored(release: dict[str, bytes | Exception], tmp_path: Path) -> None:
+    release |= {f"{KUBELET}.sha256": hashlib.sha256(b"program").hexdigest().encode(), KUBELET: b"program"}
+    assert download.fetch("kubelet", "1.2.3", tmp_path / "kubelet", Progress(quiet=True)) is True
+    assert (tmp_path / "kubelet").read_bytes() == b"program"
+
+
+def test_equal_blobs_are_stored_once(tmp_path: Path) -> None:
+    for image in ("a", "b"):
+        (tmp_path / image / "blobs/sha256").mkdir(parents=True)
+        (tmp_path / image / "blobs/sha256/1234").write_bytes(b"layer")
+    (tmp_path / "b/blobs/sha256/5678").write_bytes(b"other")
+    layout.share_blobs(tmp_path.glob("*/blobs/sha256/*"))
+    assert (tmp_path / "a/blobs/sha256/1234").samefile(tmp_path / "b/blobs/sha256/1234")
+    assert (tmp_path / "b/blobs/sha256/5678").read_bytes() == b"other"
+    assert len(list(tmp_path.glob("*/blobs/sha256/*"))) == 3

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import kind, locks, main, preflight
+from podium_devcluster import kind, locks, main, preflight, storage
 from podium_devcluster.paths import Cache, cache_dir, project_dir
 from podium_devcluster.preflight import PreflightError, Problem
-from podium_devcluster.progress import Progress
+from podium_devcluster.preparation import Piece, build_all
+from podium_devcluster.progress import Progress, duration
 
 
 def test_all_problems_are_listed() -> None:
@@ -96,3 +97,53 @@ def test_progress_without_a_terminal_is_one_line_a_step(capsys: pytest.CaptureFi
         raise RuntimeError("broken")
     lines = capsys.readouterr().err.splitlines()
     assert [line.rpartition("  ")[0] for line in lines] == ["  ok make it: 12 MB", "FAIL break it"]
+
+
+def test_a_step_that_is_skipped_is_not_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress().step("download it") as step:
+        step.skip("the server cannot be reached")
+    assert capsys.readouterr().err.splitlines() == ["skip download it: the server cannot be reached"]
+
+
+def test_an_inner_step_prints_only_what_went_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    with progress.step("outer"):
+        with progress.step("good"):
+            pass
+        with progress.step("bad") as step:
+            step.skip("no network")
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.rpartition("  ")[0] or line for line in lines] == ["skip bad: no network", "  ok outer"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (60, "1 min"), (125, "2 min 05 s")])
+def test_durations_are_readable(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_what_is_built_is_counted_with_its_typical_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made: list[str] = []
+    pieces = [Piece(name, 60.0, lambda name=name: made.append(name)) for name in ("etcd", "kubelet")]
+    build_all(pieces, Cache(tmp_path), Progress())
+    lines = capsys.readouterr().err.splitlines()
+    assert made == ["etcd", "kubelet"]
+    assert lines[0].startswith("Building 2 programs and images once, typically in 2 min on two cores.")
+    assert lines[1].startswith("  ok [1 of 2] etcd: 0 s of about 2 min so far")
+    assert lines[2].startswith("  ok [2 of 2] kubelet: ")
+
+
+def test_nothing_to_build_prints_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_all([], Cache(tmp_path), Progress())
+    assert capsys.readouterr().err == ""
+
+
+def test_the_cache_is_measured_and_removed(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "cache")
+    assert storage.report(cache) == f"The cache {cache.root} is empty."
+    cache.bin.mkdir(parents=True)
+    (cache.bin / "kubelet").write_bytes(b"x" * (20 << 20))
+    (cache.bin / "same").hardlink_to(cache.bin / "kubelet")
+    assert "takes 21 MB: programs 21 MB." in storage.report(cache)
+    assert "`podium-devcluster clean`" in storage.report(cache)
+    assert storage.clean(cache) == f"Removed {cache.root} (21 MB)."
+    assert not cache.root.exists()
