@@ -72,11 +72,11 @@ test-older-scheduler: setup ## the extender's tests with the kube-scheduler of a
 test-gpu: setup ## the tests of cuda-checkpoint on this machine's NVIDIA driver (root; fails where there is none)
 	@PODIUM_TEST_DRIVER=real $(PYTEST) tests/contract/test_suspension.py tests/unit/driver/test_cuda*.py tests/unit/agent/test_cuda*.py
 
-test-recipes: setup ## the recipes against the real Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
+test-recipes: setup ## the recipes and examples/pytorch with the real PyTorch, Hugging Face, Lightning and Keras (6 GB, in an environment of its own)
 	@test -x $(RECIPES)/bin/python || $(PYTHON) -m venv $(RECIPES)
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/uv pip install -q --python $(RECIPES)/bin/python --require-hashes -r examples/recipes/requirements.lock
-	@$(RECIPES)/bin/python -m pytest tests/recipes
+	@$(RECIPES)/bin/python -m pytest --confcutdir=tests/recipes tests/recipes
 
 cluster: setup ## a real two-node Kubernetes on this machine, without Docker (root)
 	@$(BIN)/podium-devcluster up

@@ -8,5 +8,6 @@ pin() { "$VENV/bin/uv" pip compile -q "$1" ${3:+--extra "$3"} --universal --gene
 pin pyproject.toml requirements.lock all
 pin pyproject.toml requirements-dev.lock dev
 [ ! -f examples/digits/requirements.in ] || pin examples/digits/requirements.in examples/digits/requirements.lock
+pin examples/pytorch/requirements.in examples/pytorch/requirements.lock
 pin examples/recipes/requirements.in examples/recipes/requirements.lock
 pin benchmarks/requirements-rivals.in benchmarks/requirements-rivals.lock
