@@ -17,7 +17,7 @@ from podium_devcluster.progress import Progress
 from podium_devcluster.shell import CommandError, run
 
 COMMANDS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount", "openssl": "openssl"}
-BUILD_DISK, RUN_DISK = 12 << 30, 2 << 30
+BUILD_DISK, RUN_DISK = 8 << 30, 2 << 30
 NODE_MEMORY, PLANE_MEMORY = 2 << 30, 1 << 30
 _OVERLAY = (
     'mount -t tmpfs t "$1" && mkdir "$1/l" "$1/u" "$1/w" "$1/m" && '
