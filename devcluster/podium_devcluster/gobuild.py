@@ -41,7 +41,7 @@ TYPICAL_SECONDS = {
     "kubelet": 20.0,
     "kube-proxy": 10.0,
 }
-"""Measured on two cores in this order, with modules to be downloaded. Packages that programs share are compiled once."""
+"""Measured on two cores in this order, with downloads of modules. Packages that programs share are compiled once."""
 FETCHES_NEWER = (1, 21)
 """From this version on, Go fetches the toolchain that a module requires from the module proxy by itself."""
 
@@ -99,7 +99,7 @@ def remove_inputs(cache: Cache) -> None:
     for folder in (_inputs(cache), _go_bin(cache), *cache.build.glob("kubernetes-*"), *cache.build.glob("etcd-*")):
         if folder.exists():
             folder.rename(removed / folder.name)
-    # in the background: 5 GB in 100,000 files take minutes on a slow disk. A later call removes what an earlier one left
+    # In the background: 5 GB in 100,000 files take minutes on a slow disk. A later call finishes an interrupted one.
     everything = [str(folder) for folder in cache.build.glob("removed-*")]
     run(["/bin/sh", "-c", 'rm -rf "$@" >/dev/null 2>&1 &', "sh", *everything], timeout=10)
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 
-from podium_devcluster import binaries, images, rootfs, storage
+from podium_devcluster import binaries, gobuild, images, rootfs, storage
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache
@@ -106,6 +106,7 @@ def run_command(options: argparse.Namespace) -> int:
                 cache,
                 progress,
             )
+            gobuild.remove_inputs(cache)
         case "cache":
             print(storage.report(cache))
         case "clean":
