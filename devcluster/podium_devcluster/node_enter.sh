@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs as pid 1 of a node's own mount, pid, uts and ipc namespaces: builds the node's root and becomes its init.
-# Every mount is made in the private mount namespace: it goes when the node's last process goes.
+# Runs as pid 1 of a node's mount, pid, uts and ipc namespaces: builds the node's root and becomes its init.
+# All mounts are in the private mount namespace, so they disappear with the node's last process.
 # usage: node_enter.sh NODE STATE LOWER BINARIES IMAGES PKI LOG SHARED
 set -euo pipefail
 node=$1 state=$2 lower=$3 binaries=$4 images=$5 pki=$6 log=$7 shared=$8
@@ -22,8 +22,8 @@ mount --bind -o ro "$pki" "$root/pki"
 mount --bind "$shared" "$root/shared"    # the same folder on every node, as network storage is
 hostname "$node"
 cd "$root"
-pivot_root . old    # refuses a shared new root: made shared afterwards
-# The init does nothing but reap: bash waits for any child, also for those that lost their parent.
+pivot_root . old    # requires a private new root; it is made shared afterwards
+# The init only reaps: bash waits for all children, also for orphaned ones.
 exec /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root /bin/bash -c '
     cd /; umount -l /old; rmdir /old; mount --make-rshared /; ip link show eth0 >/dev/null
     touch /run/node-is-set-up; trap : TERM INT HUP
