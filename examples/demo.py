@@ -249,11 +249,14 @@ def diagnose(installation: Installation) -> None:
         print(f"-- {title}", *output.splitlines()[-LAST_LINES:], sep="\n", file=sys.stderr)
 
 
-def down(installation: Installation, steps: Steps) -> bool:
-    """Remove the cluster and return whether that succeeded. A second Ctrl-C does not interrupt it."""
+def down(installation: Installation, steps: Steps, *, purge: bool) -> bool:
+    """Remove the cluster and return whether that succeeded. A second Ctrl-C does not interrupt it.
+
+    `purge` also removes its logs and the images in its nodes.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: print("\n== the cluster is being removed; please wait", flush=True))
-    command = [*module("podium_devcluster"), "down", "--name", installation.name]
+    command = [*module("podium_devcluster"), "down", "--name", installation.name, *(["--purge"] if purge else [])]
     try:
         with steps.step("down"):
             # a session of its own: Ctrl-C on the terminal does not reach it
@@ -316,7 +319,8 @@ def main() -> int:
         print("\n== interrupted", flush=True)
         code = 130
     finally:
-        if not options.keep and not down(installation, steps):
+        # the nodes' copies of the images take gigabytes; the logs are needed after a failure only
+        if not options.keep and not down(installation, steps, purge=bool(last) or code == 130):
             code = code or 1
     if options.keep:
         print(f"the cluster continues to run: export KUBECONFIG={installation.kubeconfig}")

@@ -162,7 +162,8 @@ class Buildah:
                 push = ["push", "--disable-compression", "--format", "oci", order.image, f"dir:{plain}"]
                 run([*buildah, *push], timeout=600)
                 layout.adopt(plain, out, order.image)
-                layout.share_blobs(out.parent.glob("*/blobs/sha256/*"))
+                blobs = sorted(out.parent.glob("*/blobs/sha256/*"))
+                layout.share_blobs(blobs, blobs)
             finally:
                 shutil.rmtree(plain, ignore_errors=True)
             step.note(f"{layout.size(out) >> 20} MB")

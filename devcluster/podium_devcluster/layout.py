@@ -73,20 +73,24 @@ def adopt(plain: Path, folder: Path, image: str) -> None:
     temporary.replace(folder / "index.json")
 
 
-def share_blobs(blobs: Iterable[Path]) -> None:
-    """Replace blobs with equal names by hard links to one file.
+def share_blobs(blobs: Iterable[Path], originals: Iterable[Path]) -> None:
+    """Replace blobs by hard links to the originals with equal names.
 
-    They are never changed, and their name is their hash.
+    This is safe because a blob is never changed: its name is its hash.
     """
-    originals: dict[str, Path] = {}
-    for blob in sorted(blobs):
-        if blob.name.startswith("."):
+    by_name = {original.name: original for original in originals}
+    for blob in blobs:
+        original = by_name.get(blob.name)
+        if original is None or blob.name.startswith("."):
             continue
-        original = originals.setdefault(blob.name, blob)
-        if original is not blob and not original.samefile(blob) and original.stat().st_size == blob.stat().st_size:
+        try:
+            if original.samefile(blob) or original.stat().st_size != blob.stat().st_size:
+                continue
             temporary = blob.with_name(f".{os.getpid()}-{blob.name}")
             os.link(original, temporary)
             temporary.replace(blob)
+        except OSError:
+            continue  # another process has removed the original, or it is on another file system
 
 
 def write_archive(folder: Path, out: Path, without: Collection[str] = ()) -> None:

@@ -59,5 +59,20 @@ def _send_missing(node: Node, folder: Path) -> None:
 def load_all(nodes: Sequence[Node], sources: Sequence[Path]) -> dict[str, list[str]]:
     """Load images into all nodes at once; return the names of the imported images by node."""
     with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
-        loaded = pool.map(lambda node: load(node, sources), nodes)
-        return dict(zip((node.name for node in nodes), loaded, strict=True))
+        loaded = dict(
+            zip((node.name for node in nodes), pool.map(lambda node: load(node, sources), nodes), strict=True)
+        )
+    _share_blobs(nodes)
+    return loaded
+
+
+def _share_blobs(nodes: Sequence[Node]) -> None:
+    """Store each blob once: the nodes' content stores link to the files of the cache, or to those of the first node."""
+    for node in nodes:
+        originals = [blob for other in nodes for blob in _content(other)]
+        images = node.cache.images.glob("*/blobs/sha256/*")
+        layout.share_blobs(_content(node), [*reversed(originals), *images])  # of equal names the last one counts
+
+
+def _content(node: Node) -> list[Path]:
+    return list((node.state / "containerd/io.containerd.content.v1.content/blobs/sha256").glob("*"))

@@ -222,7 +222,8 @@ def test_equal_blobs_are_stored_once(tmp_path: Path) -> None:
         (tmp_path / image / "blobs/sha256").mkdir(parents=True)
         (tmp_path / image / "blobs/sha256/1234").write_bytes(b"layer")
     (tmp_path / "b/blobs/sha256/5678").write_bytes(b"other")
-    layout.share_blobs(tmp_path.glob("*/blobs/sha256/*"))
+    blobs = sorted(tmp_path.glob("*/blobs/sha256/*"))
+    layout.share_blobs(blobs, blobs)
     assert (tmp_path / "a/blobs/sha256/1234").samefile(tmp_path / "b/blobs/sha256/1234")
     assert (tmp_path / "b/blobs/sha256/5678").read_bytes() == b"other"
     assert len(list(tmp_path.glob("*/blobs/sha256/*"))) == 3
