@@ -1,4 +1,4 @@
-"""The dev cluster itself, seen from outside: killed midway it comes up again; down leaves nothing on the machine."""
+"""The dev cluster itself: it starts again after a killed start, and `down` leaves nothing."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ spec:
 """
 
 
-def seen_from_outside(name: str, state: Path) -> list[str]:
-    """Everything of this cluster that the machine shows, asked without the cluster's own code."""
-    found = []
+def traces_of(name: str, state: Path) -> list[str]:
+    """Return everything of this cluster on the machine, without the cluster's own code."""
+    traces = []
     for entry in Path("/proc").iterdir():
         try:
             command = (entry / "cmdline").read_bytes().decode(errors="replace")
@@ -45,20 +45,20 @@ def seen_from_outside(name: str, state: Path) -> list[str]:
         except (OSError, ValueError):
             continue
         if f"{state}/" in command or f"/devcluster-{name}/" in membership:
-            found.append(f"process {entry.name} {command[:80]}")
+            traces.append(f"process {entry.name} {command[:80]}")
     names = os.listdir("/run/netns") if Path("/run/netns").is_dir() else []
-    found += [f"netns {entry}" for entry in names if entry.startswith(f"{name}.")]
+    traces += [f"netns {entry}" for entry in names if entry.startswith(f"{name}.")]
     mounts = Path("/proc/self/mounts").read_text().splitlines()
-    found += [line for line in mounts if f"{state}/" in line or f"/run/netns/{name}." in line]
+    traces += [line for line in mounts if f"{state}/" in line or f"/run/netns/{name}." in line]
     for folder, folders, _ in os.walk("/sys/fs/cgroup"):
-        found += [f"{folder}/{one}" for one in folders if one == f"devcluster-{name}"]
-    return found
+        traces += [f"{folder}/{name}" for name in folders if name == f"devcluster-{name}"]
+    return traces
 
 
 def until(ready: Callable[[], object], seconds: float, what: str) -> None:
     deadline = time.monotonic() + seconds
     while not ready():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what}: not reached within {seconds:g} s"
         time.sleep(0.02)
 
 
@@ -75,12 +75,12 @@ def plane() -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("reached", ["etcd", "kube-apiserver", "kube-controller-manager"])
-def test_killed_midway_then_up_then_down_leaves_nothing(plane: Cluster, reached: str) -> None:
+def test_up_after_a_killed_start_works_and_down_leaves_nothing(plane: Cluster, reached: str) -> None:
     process = command("up", "--name", plane.name, "--nodes", "0")
     until(lambda: reached in plane.processes.records(), 60, f"{reached} started")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(timeout=10)
-    assert seen_from_outside(plane.name, plane.paths.root), "the killed run should have left something"
+    assert traces_of(plane.name, plane.paths.root), "a killed start leaves something"
     assert not plane.healthy()
 
     plane.up()
@@ -88,26 +88,26 @@ def test_killed_midway_then_up_then_down_leaves_nothing(plane: Cluster, reached:
     assert "kube-system" in plane.kubectl("get", "namespaces", "-o", "name", timeout=15)
 
     plane.down()
-    assert seen_from_outside(plane.name, plane.paths.root) == []
+    assert traces_of(plane.name, plane.paths.root) == []
 
 
-def test_up_is_idempotent_and_mends_what_died(plane: Cluster) -> None:
+def test_up_accepts_a_healthy_cluster_and_restarts_a_broken_one(plane: Cluster) -> None:
     plane.up()
     pid = plane.pid("kube-apiserver")
     plane.up()
     assert plane.pid("kube-apiserver") == pid
 
     plane.kill("kube-apiserver")
-    assert plane.complaints() == ["kube-apiserver is not running"]
+    assert plane.problems() == ["kube-apiserver is not running"]
 
-    def healthy_after_starts_by_hand() -> bool:
-        # a controller-manager that loses its API server while it is still starting its controllers ends as well
+    def healthy_after_manual_starts() -> bool:
+        # a controller-manager that loses its API server during its start ends as well
         for component in plane.components():
             if not plane.running(component):
                 plane.start(component)
         return plane.healthy()
 
-    until(healthy_after_starts_by_hand, 60, "healthy again after starts by hand")
+    until(healthy_after_manual_starts, 60, "healthy again after manual starts")
 
     plane.kill("etcd")
     plane.up()
@@ -117,16 +117,16 @@ def test_up_is_idempotent_and_mends_what_died(plane: Cluster) -> None:
 
 def test_another_size_is_refused_while_it_runs(plane: Cluster) -> None:
     plane.up()
-    with pytest.raises(ClusterError, match=r"it has 0 nodes, 1 are asked for: `down` it first"):
+    with pytest.raises(ClusterError, match=r"it has 0 nodes instead of 1; run `podium-devcluster down"):
         Cluster(plane.name, nodes=1).up()
-    Cluster(plane.name).up()  # who asks for nothing takes what runs
+    Cluster(plane.name).up()  # without a requested size, the running cluster is accepted
 
 
-def test_the_same_name_of_another_cache_is_left_alone(plane: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_of_another_cache_is_not_touched(plane: Cluster, tmp_path: Path) -> None:
     plane.up()
-    stranger = Cluster(plane.name, nodes=0, cache=Cache(tmp_path))
-    for attempt in (stranger.up, stranger.down):
-        with pytest.raises(ClusterError, match=r"runs already, with its state in .*: use another --name"):
+    other = Cluster(plane.name, nodes=0, cache=Cache(tmp_path))
+    for attempt in (other.up, other.down):
+        with pytest.raises(ClusterError, match=r"is already running, with its state in .*; use another --name"):
             attempt()
     assert plane.healthy()
 
@@ -137,16 +137,16 @@ def test_two_ups_at_once_make_one_cluster(plane: Cluster) -> None:
     assert plane.healthy()
 
 
-def test_interrupted_up_clears_up_after_itself(plane: Cluster) -> None:
+def test_an_interrupted_up_cleans_up(plane: Cluster) -> None:
     process = command("up", "--name", plane.name, "--nodes", "0")
     until(lambda: "kube-apiserver" in plane.processes.records(), 60, "kube-apiserver started")
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == 130
-    assert seen_from_outside(plane.name, plane.paths.root) == []
+    assert traces_of(plane.name, plane.paths.root) == []
 
 
 @pytest.fixture
-def noded() -> Iterator[Cluster]:
+def one_node() -> Iterator[Cluster]:
     cluster = Cluster(
         f"e2e-node-{os.getpid()}",
         nodes=1,
@@ -157,30 +157,30 @@ def noded() -> Iterator[Cluster]:
     cluster.down(purge=True)
 
 
-def test_node_survives_restarts_and_down_ends_frozen_containers(noded: Cluster) -> None:
-    noded.kubectl("apply", "-f", "-", stdin=POD)
-    noded.kubectl("wait", "--for=condition=Ready", "pod/frozen", "--timeout=60s", timeout=70)
-    pods = noded.logs / "node-1" / "pods"
+def test_a_node_survives_restarts_and_down_ends_frozen_containers(one_node: Cluster) -> None:
+    one_node.kubectl("apply", "-f", "-", stdin=POD)
+    one_node.kubectl("wait", "--for=condition=Ready", "pod/frozen", "--timeout=60s", timeout=70)
+    pods = one_node.logs / "node-1" / "pods"
     (log,) = pods.glob("default_frozen_*/count/0.log")
-    noded.restart("containerd", "node-1")
-    noded.restart("kubelet", "node-1")
-    until(noded.healthy, 120, "node Ready after the restarts")
+    one_node.restart("containerd", "node-1")
+    one_node.restart("kubelet", "node-1")
+    until(one_node.healthy, 120, "node Ready after the restarts")
     before = log.stat().st_ino, log.stat().st_size
-    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container goes on and its log grows")
-    until(lambda: can_exec(noded), 180, "kubectl exec works again")
+    until(lambda: (log.stat().st_ino, log.stat().st_size) != before, 60, "the container continues and its log grows")
+    until(lambda: can_exec(one_node), 180, "kubectl exec works again")
 
-    frozen = freeze(noded)
-    assert frozen, "no container to freeze"
-    noded.down()
-    assert seen_from_outside(noded.name, noded.paths.root) == []
+    groups = freeze(one_node)
+    assert groups, "no container to freeze"
+    one_node.down()
+    assert traces_of(one_node.name, one_node.paths.root) == []
 
-    noded.up()  # the image store was kept, the old containers are forgotten
-    assert noded.node_exec("node-1", ["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).strip() == ""
-    assert "localhost/busybox:1" in noded.node_exec("node-1", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
+    one_node.up()  # the image store is kept, the old containers are removed
+    assert one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "containers", "ls", "-q"]).strip() == ""
+    assert "localhost/busybox:1" in one_node.node_exec("node-1", ["ctr", "-n", "k8s.io", "images", "ls", "-q"])
 
 
 def can_exec(cluster: Cluster) -> bool:
-    """Not at once: a restarted kubelet first learns its pods anew."""
+    """Return whether exec works; a restarted kubelet first has to learn its pods."""
     try:
         return cluster.kubectl("exec", "frozen", "--", "hostname").strip() == "frozen"
     except CommandError:
@@ -188,13 +188,13 @@ def can_exec(cluster: Cluster) -> bool:
 
 
 def freeze(cluster: Cluster) -> list[Path]:
-    """All containers of the node's pods, behind the runtime's back, on cgroup v1 or v2."""
+    """Freeze all containers of the node's pods without the runtime; return their groups."""
     assert cluster.cgroups.hierarchies.tracking is not None
     root = cluster.cgroups.hierarchies.tracking / cluster.cgroups.name / "node-1" / "kubepods"
-    done = []
+    frozen = []
     for folder in root.rglob("pod*/*"):
         for name, value in (("freezer.state", "FROZEN"), ("cgroup.freeze", "1")):
             if (folder / name).exists() and (folder / "cgroup.procs").read_text().strip():
                 (folder / name).write_text(value)
-                done.append(folder)
-    return done
+                frozen.append(folder)
+    return frozen
