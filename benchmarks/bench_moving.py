@@ -32,11 +32,12 @@ from typing import Any
 
 from moving_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 
-from podium_devcluster import images, registry
+from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.pki import kubeconfig
-from podium_devcluster.network import netns_path
-from podium_devcluster.node_config import API_SERVER
+from podium_devcluster.runtime import registry
+from podium_devcluster.runtime.network import netns_path
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.pki import kubeconfig
 from podium_devcluster.shell import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]

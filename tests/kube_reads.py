@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS
-from podium_devcluster.apiserver import ApiClient
 from podium_devcluster.cluster import Cluster
+from podium_devcluster.runtime.apiserver import ApiClient
 
 RESOURCES = (EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS)
 KINDS = {name: one for one in RESOURCES for name in (one.plural, one.kind.lower())} | {"hpj": JOBS, "hpt": TRIALS}

@@ -9,25 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podium_devcluster import (
-    binaries,
-    cgroups,
-    controlplane,
-    loading,
-    locks,
-    preflight,
-    rootfs,
-    spec,
-    teardown,
-    tiny_images,
-)
-from podium_devcluster.apiserver import ApiClient
-from podium_devcluster.node import Node
-from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster import locks, preflight, spec, teardown
+from podium_devcluster.artifacts import binaries, rootfs, tiny_images
+from podium_devcluster.artifacts.preparation import Piece, build_all
 from podium_devcluster.paths import Cache, ClusterPaths
-from podium_devcluster.preparation import Piece, build_all
-from podium_devcluster.processes import Processes
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import cgroups, controlplane, loading
+from podium_devcluster.runtime.apiserver import ApiClient
+from podium_devcluster.runtime.node import Node
+from podium_devcluster.runtime.node_config import KubeletSettings
+from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.shell import run
 from podium_devcluster.spec import ClusterSpec
 from podium_devcluster.startup import ClusterError, Startup, nodes_of

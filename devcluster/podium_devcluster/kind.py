@@ -14,11 +14,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from podium_devcluster import binaries, images, layout, loading, paths, tiny_images
+from podium_devcluster import paths
+from podium_devcluster.artifacts import binaries, images, layout, tiny_images
+from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.paths import Cache
 from podium_devcluster.preflight import PreflightError, Problem
-from podium_devcluster.preparation import build_all
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import loading
 from podium_devcluster.shell import CommandError, run, run_logged
 
 CREATE_SECONDS, LOAD_SECONDS, INSTALL_SECONDS = 600.0, 300.0, 300.0

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import FrameType
 
-from podium_devcluster import binaries, gobuild, images, rootfs, storage
+from podium_devcluster import storage
+from podium_devcluster.artifacts import binaries, gobuild, images, rootfs
+from podium_devcluster.artifacts.preparation import build_all
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache
-from podium_devcluster.preparation import build_all
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime.node_config import KubeletSettings
 
 
 def parser() -> argparse.ArgumentParser:

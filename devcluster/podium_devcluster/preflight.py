@@ -11,9 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_devcluster import binaries, cgroups, debian, download, gobuild, rootfs
+from podium_devcluster.artifacts import binaries, debian, download, gobuild, rootfs
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import cgroups
 from podium_devcluster.shell import CommandError, run
 
 COMMANDS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount", "openssl": "openssl"}

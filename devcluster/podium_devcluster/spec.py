@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from podium_devcluster.network import NodeAddress, addresses
-from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster.runtime.network import NodeAddress, addresses
+from podium_devcluster.runtime.node_config import KubeletSettings
 
 STARTING, RUNNING = "starting", "running"
 

@@ -11,14 +11,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podium_devcluster import controlplane, forward, loading, network, pki, spec, teardown
-from podium_devcluster.apiserver import ApiClient
-from podium_devcluster.cgroups import ClusterCgroups
-from podium_devcluster.node import Node
-from podium_devcluster.node_config import API_SERVER
+from podium_devcluster import spec, teardown
 from podium_devcluster.paths import Cache, ClusterPaths
-from podium_devcluster.processes import Processes
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import controlplane, forward, loading, network, pki
+from podium_devcluster.runtime.apiserver import ApiClient
+from podium_devcluster.runtime.cgroups import ClusterCgroups
+from podium_devcluster.runtime.node import Node
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.spec import ClusterSpec
 
 # not the caller's environment: a proxy in it would come between the API server and its webhooks

@@ -11,10 +11,10 @@ import signal
 import time
 from pathlib import Path
 
-from podium_devcluster import network
-from podium_devcluster.cgroups import ClusterCgroups
 from podium_devcluster.paths import ClusterPaths
-from podium_devcluster.processes import Processes, is_same, state_of
+from podium_devcluster.runtime import network
+from podium_devcluster.runtime.cgroups import ClusterCgroups
+from podium_devcluster.runtime.processes import Processes, is_same, state_of
 
 KILL_SECONDS = 20.0
 

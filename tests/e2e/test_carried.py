@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from script_modules import load
 
-from podium_devcluster import registry
-from podium_devcluster.debian import PackageError
+from podium_devcluster.artifacts.debian import PackageError
+from podium_devcluster.runtime import registry
 from podium_devcluster.shell import CommandError
 
 pytestmark = pytest.mark.e2e

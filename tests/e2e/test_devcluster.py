@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster.cluster import Cluster, ClusterError
-from podium_devcluster.node_config import KubeletSettings
 from podium_devcluster.paths import Cache
+from podium_devcluster.runtime.node_config import KubeletSettings
 from podium_devcluster.shell import CommandError
 
 pytestmark = [

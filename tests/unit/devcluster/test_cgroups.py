@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster.cgroups import CgroupError, ClusterCgroups, Hierarchies, parse_mounts
+from podium_devcluster.runtime.cgroups import CgroupError, ClusterCgroups, Hierarchies, parse_mounts
 
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
 cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import binaries, controlplane, gobuild, network, node_config, spec, versions
-from podium_devcluster.apiserver import ready_nodes
-from podium_devcluster.node_config import KubeletSettings
+from podium_devcluster import spec, versions
+from podium_devcluster.artifacts import binaries, gobuild
 from podium_devcluster.paths import Cache, ClusterPaths
 from podium_devcluster.progress import Progress
+from podium_devcluster.runtime import controlplane, network, node_config
+from podium_devcluster.runtime.apiserver import ready_nodes
+from podium_devcluster.runtime.node_config import KubeletSettings
 from podium_devcluster.spec import ClusterSpec
 
 NODES = network.addresses(("node-1", "node-2"))

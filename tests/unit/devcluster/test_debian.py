@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import debian
+from podium_devcluster.artifacts import debian
 from podium_devcluster.shell import CommandError
 
 APT = """#!/bin/sh

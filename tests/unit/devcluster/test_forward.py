@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable
 
-from podium_devcluster import forward
+from podium_devcluster.runtime import forward
 
 
 def through(

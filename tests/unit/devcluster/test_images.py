@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from podium_devcluster import builders, debian, download, images, layout, loading, oci
+from podium_devcluster.artifacts import builders, debian, download, images, layout, oci
+from podium_devcluster.artifacts.tiny_images import archive_name
 from podium_devcluster.progress import Progress
-from podium_devcluster.tiny_images import archive_name
+from podium_devcluster.runtime import loading
 
 
 def tree(root: Path) -> Path:

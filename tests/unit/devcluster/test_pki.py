@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from podium_devcluster import pki
-from podium_devcluster.network import addresses
+from podium_devcluster.runtime import pki
+from podium_devcluster.runtime.network import addresses
 
 NODES = addresses(("node-1", "node-2"))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster import kind, locks, main, preflight, storage
+from podium_devcluster.artifacts.preparation import Piece, build_all
 from podium_devcluster.paths import Cache, cache_dir, project_dir
 from podium_devcluster.preflight import PreflightError, Problem
-from podium_devcluster.preparation import Piece, build_all
 from podium_devcluster.progress import Progress, duration
 
 
@@ -28,7 +28,7 @@ def test_small_disk_and_missing_programs_are_found_together(tmp_path: Path, monk
     monkeypatch.setenv("PODIUM_DOWNLOAD", "0")
     monkeypatch.setattr(preflight, "BUILD_DISK", 1 << 60)
     monkeypatch.setattr(preflight, "PLANE_MEMORY", 1 << 60)
-    monkeypatch.setattr("podium_devcluster.gobuild.system_go", lambda: None)
+    monkeypatch.setattr("podium_devcluster.artifacts.gobuild.system_go", lambda: None)
     with pytest.raises(PreflightError) as caught:
         preflight.check(Cache(tmp_path), 0, Progress(quiet=True))
     text = str(caught.value)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from podium_devcluster import teardown
-from podium_devcluster.cgroups import ClusterCgroups, Hierarchies
-from podium_devcluster.processes import Processes, ProcessState, Record, is_same, parse_stat, state_of
+from podium_devcluster.runtime.cgroups import ClusterCgroups, Hierarchies
+from podium_devcluster.runtime.processes import Processes, ProcessState, Record, is_same, parse_stat, state_of
 
 
 def record(pid: int = 7, start: int = 100) -> Record:

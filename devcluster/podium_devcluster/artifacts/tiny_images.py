@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from podium_devcluster import versions
-from podium_devcluster.debian import install_packages
-from podium_devcluster.oci import Entry, write_archive
+from podium_devcluster.artifacts.debian import install_packages
+from podium_devcluster.artifacts.oci import Entry, write_archive
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import run

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from podium_devcluster.network import CONTROL_PLANE_IP, SERVICE_IP, NodeAddress
+from podium_devcluster.runtime.network import CONTROL_PLANE_IP, SERVICE_IP, NodeAddress
 from podium_devcluster.shell import run
 
 DAYS = "3650"

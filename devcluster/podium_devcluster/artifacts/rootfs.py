@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from podium_devcluster import locks, versions
-from podium_devcluster.debian import bootstrap
+from podium_devcluster.artifacts.debian import bootstrap
+from podium_devcluster.artifacts.preparation import Piece
 from podium_devcluster.paths import Cache
-from podium_devcluster.preparation import Piece
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import run
 

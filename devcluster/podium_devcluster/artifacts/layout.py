@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from podium_devcluster.oci import NAME_ANNOTATION, REF_ANNOTATION, ArchivedImage
+from podium_devcluster.artifacts.oci import NAME_ANNOTATION, REF_ANNOTATION, ArchivedImage
 
 
 def read(folder: Path) -> ArchivedImage:

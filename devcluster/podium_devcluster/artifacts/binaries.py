@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from podium_devcluster import download, gobuild, locks, versions
+from podium_devcluster import locks, versions
+from podium_devcluster.artifacts import download, gobuild
+from podium_devcluster.artifacts.preparation import Piece
 from podium_devcluster.paths import Cache
-from podium_devcluster.preparation import Piece
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import CommandError, run
 

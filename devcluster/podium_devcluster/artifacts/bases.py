@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podium_devcluster import versions
-from podium_devcluster.debian import bootstrap
+from podium_devcluster.artifacts.debian import bootstrap
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import run, succeeds

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from podium_devcluster import debian, locks
+from podium_devcluster import locks
+from podium_devcluster.artifacts import debian
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.network import netns_path
 from podium_devcluster.paths import Cache
+from podium_devcluster.runtime.network import netns_path
 from podium_devcluster.shell import run
 from podium_devcluster.startup import ClusterError
 

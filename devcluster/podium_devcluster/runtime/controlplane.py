@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from podium_devcluster.network import CONTROL_PLANE_IP, SERVICE_CIDR
 from podium_devcluster.paths import ClusterPaths
+from podium_devcluster.runtime.network import CONTROL_PLANE_IP, SERVICE_CIDR
 
 PORT = 6443
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

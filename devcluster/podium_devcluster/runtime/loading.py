@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from podium_devcluster import layout
-from podium_devcluster.node import Node
-from podium_devcluster.oci import ArchivedImage, read_archive
+from podium_devcluster.artifacts import layout
+from podium_devcluster.artifacts.oci import ArchivedImage, read_archive
+from podium_devcluster.runtime.node import Node
 
 _CTR = ("ctr", "-n", "k8s.io")
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from podium_devcluster import builders, locks, paths, tiny_images
+from podium_devcluster import locks, paths
+from podium_devcluster.artifacts import builders, tiny_images
+from podium_devcluster.artifacts.preparation import Piece, build_all
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
-from podium_devcluster.preparation import Piece, build_all
 from podium_devcluster.progress import Progress
 
 IGNORED_FOLDERS = frozenset({"__pycache__", "build", ".git", ".venv", ".mypy_cache", ".ruff_cache", "node_modules"})

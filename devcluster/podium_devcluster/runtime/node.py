@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_devcluster import node_config
-from podium_devcluster.cgroups import ClusterCgroups
-from podium_devcluster.network import NodeAddress, netns_path
 from podium_devcluster.paths import Cache, ClusterPaths
-from podium_devcluster.processes import Processes
+from podium_devcluster.runtime import node_config
+from podium_devcluster.runtime.cgroups import ClusterCgroups
+from podium_devcluster.runtime.network import NodeAddress, netns_path
+from podium_devcluster.runtime.processes import Processes
 from podium_devcluster.shell import CommandError, run
 
 PROGRAMS = ("kube-proxy", "kubelet", "containerd", "init")

@@ -17,10 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from podium_devcluster import bases, layout, locks
-from podium_devcluster.debian import install_packages
+from podium_devcluster import locks
+from podium_devcluster.artifacts import bases, layout
+from podium_devcluster.artifacts.debian import install_packages
+from podium_devcluster.artifacts.preparation import Piece
 from podium_devcluster.paths import Cache
-from podium_devcluster.preparation import Piece
 from podium_devcluster.progress import Progress
 from podium_devcluster.shell import CommandError, run, run_logged, succeeds
 

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_devcluster.network import CONTROL_PLANE_IP, POD_CIDR, NodeAddress
+from podium_devcluster.runtime.network import CONTROL_PLANE_IP, POD_CIDR, NodeAddress
 
 API_SERVER = f"https://{CONTROL_PLANE_IP}:6443"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
