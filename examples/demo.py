@@ -32,10 +32,10 @@ PREPARE, UP, IMAGES, INSTALL, READY, SEARCH, DOWN, SHORT = 5400.0, 2400.0, 1800.
 STEPS = {
     "prepare": ("build what is missing", None),
     "up": ("cluster: etcd, control plane, two nodes", 15.0),
-    "images": ("images: load them into the nodes", 20.0),
-    "driver": ("fake driver: one GPU per node", 10.0),
+    "images": ("images: load them into the nodes", 30.0),
+    "driver": ("fake driver: one GPU per node", 5.0),
     "install": ("Podium: helm install", 20.0),
-    "search": ("search: digits", 180.0),
+    "search": ("search: digits", 120.0),
     "report": ("report", 5.0),
     "down": ("remove the cluster", 5.0),
 }
@@ -70,6 +70,7 @@ class Installation:
 
     @property
     def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
         return self.cluster / "kubeconfig"
 
     @property

@@ -48,6 +48,7 @@ class Relay:
             protocol_version = "HTTP/1.1"
 
             def do_POST(self) -> None:
+                """Forward and record a request."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 answer = far.post(self.path, content=body)
                 calls.append({"verb": self.path.strip("/"), "request": json.loads(body), "answer": answer.json()})

@@ -55,14 +55,17 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
         return self.paths.kubeconfig
 
     @property
     def logs(self) -> Path:
+        """The folder of all logs."""
         return self.paths.log
 
     @property
     def spec(self) -> ClusterSpec:
+        """The size and settings of the running cluster. Raises ClusterError if it is down."""
         loaded = spec.load(self.paths.spec)
         if loaded is None:
             raise ClusterError(f"cluster {self.name} is not up; run `podium-devcluster up --name {self.name}`")
@@ -70,6 +73,7 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
+        """The nodes of the running cluster."""
         return nodes_of(self.spec, self.paths, self.cache, self.cgroups, self.processes)
 
     def node(self, name: str) -> Node:

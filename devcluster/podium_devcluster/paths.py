@@ -35,18 +35,22 @@ class Cache:
 
     @property
     def bin(self) -> Path:
+        """Programs."""
         return self.root / "bin"
 
     @property
     def images(self) -> Path:
+        """Images."""
         return self.root / "images"
 
     @property
     def rootfs(self) -> Path:
+        """Root file systems of the nodes."""
         return self.root / "rootfs"
 
     @property
     def build(self) -> Path:
+        """Inputs of builds."""
         return self.root / "build"
 
 
@@ -78,26 +82,32 @@ class ClusterPaths:
 
     @property
     def kubeconfig(self) -> Path:
+        """The admin's kubeconfig."""
         return self.root / "kubeconfig"
 
     @property
     def spec(self) -> Path:
+        """The requested size and settings."""
         return self.root / "cluster.json"
 
     @property
     def log(self) -> Path:
+        """Logs of all programs."""
         return self.root / "log"
 
     @property
     def pki(self) -> Path:
+        """Certificates."""
         return self.root / "pki"
 
     @property
     def run(self) -> Path:
+        """Records of processes."""
         return self.root / "run"
 
     @property
     def etcd(self) -> Path:
+        """etcd's data."""
         return self.root / "etcd"
 
     @property

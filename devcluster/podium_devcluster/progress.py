@@ -49,10 +49,12 @@ class Step:
 
     @property
     def seconds(self) -> float:
+        """The elapsed time in seconds."""
         return time.monotonic() - self._started
 
     @property
     def summary(self) -> str:
+        """The title with the note."""
         return f"{self.title}{': ' + self._note if self._note else ''}"
 
     @property
@@ -62,6 +64,7 @@ class Step:
         return f"{duration(self.seconds)}{expected}"
 
     def note(self, text: str) -> None:
+        """Set the text after the title in the step's last line."""
         self._note = text
 
     def skip(self, reason: str) -> None:
@@ -70,6 +73,7 @@ class Step:
         self._note = reason
 
     def detail(self, line: str) -> None:
+        """Show what the step does now."""
         if self.outer is not None:
             self.outer.detail(line)
             return
@@ -81,6 +85,7 @@ class Step:
                 self._console.print(f"  ... {self.line()}", markup=False, highlight=False)
 
     def line(self) -> str:
+        """Return title, elapsed time and detail."""
         detail = f": {self._detail}" if self._detail else ""
         return f"{self.title}  {self.elapsed}{detail}"
 
@@ -97,6 +102,7 @@ class Progress:
         self._current: Step | None = None
 
     def say(self, text: str) -> None:
+        """Print a line."""
         self._console.print(text, markup=False, highlight=False)
 
     @contextmanager

@@ -53,10 +53,10 @@ def claim(paths: ClusterPaths) -> None:
 
 def leftovers(paths: ClusterPaths, cgroups: ClusterCgroups, processes: Processes) -> list[str]:
     """Return everything of this cluster that the machine holds outside its state folder."""
-    found = [f"process {pid}" for pid in sorted(pids(cgroups, processes))]
-    found += [f"network namespace {name}" for name in network.existing(paths.name)]
-    found += [f"mount {point}" for point in mounts_below(paths.root, Path("/proc/self/mounts").read_text())]
-    return found + [f"control group {group}" for group in cgroups.remaining()]
+    parts = [f"process {pid}" for pid in sorted(pids(cgroups, processes))]
+    parts += [f"network namespace {name}" for name in network.existing(paths.name)]
+    parts += [f"mount {point}" for point in mounts_below(paths.root, Path("/proc/self/mounts").read_text())]
+    return parts + [f"control group {group}" for group in cgroups.remaining()]
 
 
 def end_processes(cgroups: ClusterCgroups, processes: Processes) -> int:

@@ -30,12 +30,14 @@ class PodiumCallback(TrainerCallback):
     """Connects a Trainer to `podium.trial`."""
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Handle SIGTERM, and keep old checkpoints until the marker is written."""
         trial.stopping()
         # The Trainer removes old checkpoints before it reports the new one. A kill between the two would lose the
         # checkpoint that the completion marker names. So this callback removes them, after the new marker is written.
         args.save_total_limit = None
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Save on request, and end after SIGTERM."""
         requests = torch.tensor([trial.should_save(), trial.stopping()], dtype=torch.int32, device=args.device)
         if args.world_size > 1:  # all ranks have to save at the same step, or they deadlock
             torch.distributed.all_reduce(requests, torch.distributed.ReduceOp.MAX)
@@ -44,6 +46,7 @@ class PodiumCallback(TrainerCallback):
         control.should_training_stop |= stop
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Write the completion marker and remove older checkpoints."""
         if args.world_size > 1:
             torch.distributed.barrier()  # the marker is written after every rank has saved its part
         newest = Path(args.output_dir, f"checkpoint-{state.global_step}")
@@ -57,4 +60,5 @@ class PodiumCallback(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: Any = None, **_: Any
     ) -> None:
+        """Report the metrics."""
         trial.report(step=state.global_step, **(logs or {}))

@@ -33,9 +33,11 @@ class PodiumCallback(keras.callbacks.Callback):
         self.every = every
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Handle SIGTERM from here on."""
         trial.stopping()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Report, save if it is time, and end after SIGTERM."""
         done = epoch + 1
         trial.report(step=done, **(logs or {}))
         if trial.should_save() or done % self.every == 0:

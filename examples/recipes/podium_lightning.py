@@ -29,11 +29,13 @@ class PodiumCallback(Callback):
     """Connects a Trainer to `podium.trial`."""
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Handle SIGTERM, and remember the step of the last checkpoint."""
         trial.stopping()
         saved = trial.load()
         self._saved = saved.step if saved else None  # the same on every rank
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Save on request, and end after SIGTERM."""
         # all ranks have to save at the same step, or they deadlock
         if trainer.strategy.reduce_boolean_decision(trial.should_save(), all=False):
             self._save(trainer)
@@ -41,10 +43,12 @@ class PodiumCallback(Callback):
             trainer.should_stop = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Report and save."""
         trial.report(step=trainer.global_step, epoch=trainer.current_epoch, **trainer.callback_metrics)
         self._save(trainer)
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Set the exit status after SIGTERM."""
         if isinstance(exception, SystemExit):  # Lightning's own end after SIGTERM, with status 0
             exception.code = trial.STOPPED
 

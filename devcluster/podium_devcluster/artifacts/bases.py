@@ -28,7 +28,7 @@ class Base:
         return f"localhost/podium-{self.name}:{versions.IMAGE_SUITE}-{key}"
 
 
-RUNTIME = Base("base", ("python3", "python3-pip", "python3-venv", "ca-certificates"), 40.0)
+RUNTIME = Base("base", ("python3", "python3-pip", "python3-venv", "ca-certificates"), 50.0)
 COMPILER = Base("build-base", ("gcc", "libc6-dev", "make"), 40.0)
 # as in the official Python image: `pip install` and `python` work
 _FINISH = """set -e

@@ -37,9 +37,11 @@ class Program:
 
     @property
     def pattern(self) -> str:
+        """Regular expression for the output of the right version."""
         return self.shows or re.escape(self.version) + r"\b"
 
     def path(self, cache: Cache) -> Path:
+        """Return the path of the program in the cache."""
         return cache.bin / self.folder / self.name
 
 
@@ -163,10 +165,12 @@ class _Stamps:
         return [program.version, status.st_size, status.st_mtime_ns]
 
     def holds(self, program: Program) -> bool:
+        """Return whether the cache holds the program in its version."""
         now = self._now(program)
         return now is not None and self._read().get(_key(program)) == now
 
     def write(self, program: Program) -> None:
+        """Record the present file as the right version."""
         now = self._now(program)
         if now is not None:
             temporary = self._file.with_name(f".versions-{os.getpid()}")

@@ -19,7 +19,7 @@ from podium_devcluster.progress import Progress
 
 IGNORED_FOLDERS = frozenset({"__pycache__", "build", ".git", ".venv", ".mypy_cache", ".ruff_cache", "node_modules"})
 IGNORED_ENDINGS = (".pyc", ".o", ".so.1", ".tmp")
-TYPICAL_SECONDS = {"podium": 60.0, "podium-fake-driver": 10.0, "podium-digits": 40.0}
+TYPICAL_SECONDS = {"podium": 45.0, "podium-fake-driver": 5.0, "podium-digits": 20.0}
 """Measured on two cores, after the base images are made."""
 
 

@@ -72,6 +72,7 @@ class ClusterCgroups:
 
     @property
     def name(self) -> str:
+        """The name of the cluster's top group."""
         return f"devcluster-{self.cluster}"
 
     @property
@@ -83,6 +84,7 @@ class ClusterCgroups:
 
     @property
     def procs_file(self) -> Path:
+        """The file to which a process writes 0 to join the cluster."""
         return self.system / "cgroup.procs"
 
     def kubelet_root(self, node: str) -> str:

@@ -62,6 +62,7 @@ async def serve(listener: socket.socket, host: str, port: int) -> None:
 
 
 def main() -> None:
+    """Forward until the process is ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listen", type=int, required=True, help="port on 127.0.0.1")
     parser.add_argument("--fd", type=int, default=-1, help="an open listening socket to use instead of binding")

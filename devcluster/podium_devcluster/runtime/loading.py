@@ -67,7 +67,7 @@ def load_all(nodes: Sequence[Node], sources: Sequence[Path]) -> dict[str, list[s
 
 
 def _share_blobs(nodes: Sequence[Node]) -> None:
-    """Store each blob once: the nodes' content stores link to the files of the cache, or to those of the first node."""
+    """Store each blob once: the nodes link to the files of the cache, or to those of the first node."""
     for node in nodes:
         originals = [blob for other in nodes for blob in _content(other)]
         images = node.cache.images.glob("*/blobs/sha256/*")

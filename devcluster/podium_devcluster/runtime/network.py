@@ -28,10 +28,12 @@ class NodeAddress:
 
     @property
     def ip(self) -> str:
+        """The node's address."""
         return f"10.88.0.{10 + self.number}"
 
     @property
     def pods(self) -> str:
+        """The subnet of the node's pods."""
         return f"10.89.{self.number}.0/24"
 
 

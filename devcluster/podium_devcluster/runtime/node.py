@@ -40,10 +40,12 @@ class Node:
 
     @property
     def name(self) -> str:
+        """The node's name."""
         return self.address.node
 
     @property
     def state(self) -> Path:
+        """The state folder of the node."""
         return self.paths.node(self.name)
 
     @property

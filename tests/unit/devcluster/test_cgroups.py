@@ -27,10 +27,10 @@ V2 = "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"
     ],
 )
 def test_parse_mounts(mounts: str, v2: bool, tracking: str | None, count: int) -> None:
-    found = parse_mounts(mounts)
-    assert found.v2 is v2
-    assert len(found.roots) == count
-    assert found.tracking == (Path(tracking) if tracking else None)
+    hierarchies = parse_mounts(mounts)
+    assert hierarchies.v2 is v2
+    assert len(hierarchies.roots) == count
+    assert hierarchies.tracking == (Path(tracking) if tracking else None)
 
 
 def test_missing_controllers() -> None:

@@ -157,9 +157,9 @@ def test_mirror(text: str, mirror: str | None) -> None:
     ("name", "ending"), [("kubelet", "/linux/arm64/kubelet"), ("etcd", "linux-arm64.tar.gz"), ("kind", "-arm64")]
 )
 def test_release_addresses(name: str, ending: str) -> None:
-    found = download.source(name, "1.2.3", "arm64")
-    assert found is not None
-    assert found[0].endswith(ending)
+    release = download.source(name, "1.2.3", "arm64")
+    assert release is not None
+    assert release[0].endswith(ending)
 
 
 def test_checksums_alone_or_in_a_list() -> None:

@@ -55,11 +55,11 @@ def test_project_folder_holds_what_is_needed() -> None:
 
 
 def test_a_lock_reports_its_holder(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     refused = pytest.raises(locks.LockTimeoutError, match=f"process {os.getpid()} has held")
     with locks.held(tmp_path / "x.lock", timeout=1), refused:
-        locks.held(tmp_path / "x.lock", timeout=0.2, waiting=said.append).__enter__()
-    assert said == [f"process {os.getpid()} holds x.lock; waiting for it"]
+        locks.held(tmp_path / "x.lock", timeout=0.2, waiting=messages.append).__enter__()
+    assert messages == [f"process {os.getpid()} holds x.lock; waiting for it"]
     with locks.held(tmp_path / "x.lock", timeout=0.2):
         pass
 
@@ -77,8 +77,8 @@ def test_a_lock_reports_its_holder(tmp_path: Path) -> None:
     ],
 )
 def test_command_line(argv: list[str], attribute: str, value: object) -> None:
-    found = getattr(main.parser().parse_args(argv), attribute)
-    assert (main.rest(found) if attribute == "arguments" else found) == value
+    given = getattr(main.parser().parse_args(argv), attribute)
+    assert (main.rest(given) if attribute == "arguments" else given) == value
 
 
 def test_errors_are_one_sentence_with_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
