@@ -87,11 +87,11 @@ cluster-down: setup ## end it: no process, namespace, mount or cgroup remains
 images: setup ## build the images and load them into the running cluster
 	@$(BIN)/podium-devcluster images
 
-kind: setup ## the same chart, fake driver and example on kind (needs Docker; LEASES=1: GPUs borrowed from another plugin)
-	@$(BIN)/python -m podium_devcluster.kind $(if $(LEASES),--leases)
+kind: setup ## the same chart, fake driver and example on kind (needs Docker; RESERVATIONS=1: GPUs of another device plugin)
+	@$(BIN)/python -m podium_devcluster.kind $(if $(RESERVATIONS),--reservations)
 
 generate: setup ## CRDs and reference pages from the models
-	@$(BIN)/python -m podium.schema.crd --write
+	@$(BIN)/python -m podium_core.schema.crd --write
 
 golden: setup ## accept the present output as the golden files
 	@$(PYTEST) tests/golden --update-golden

@@ -31,10 +31,10 @@ from typing import Any
 import numpy as np
 from bench_demo import FINAL, ROOT, calibrated, demo_module, freezer_of, is_frozen, percentile
 
-from podium.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import JOBS, PODS, TRIALS
 from podium_cluster.settings import ClusterSettings
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench-agent.md"
@@ -221,7 +221,7 @@ async def play(cluster: Cluster, api: Api, name: str, options: argparse.Namespac
     found = Run(
         lines,
         weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}-*")), options.epochs),
-        status.get("losses", {}).get("steps", 0),
+        status.get("lostWork", {}).get("steps", 0),
         tuple(frozen),
         tuple(out),
         tuple(back),

@@ -26,16 +26,16 @@ from pathlib import Path
 from checkpoint_sharing import Shared, share
 from checkpoint_site import ROOT, CudaNode, container, driver
 
-from podium.policies.quantum import OVERHEAD
-from podium_agent.cgroups import Freezer, Frost
-from podium_agent.ledger import Footprint, shortfall
-from podium_agent.suspension.calls import give_up_after
+from podium_agent.observe.cgroups import Freezer, Frost
+from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import give_up_after
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
+from podium_core.policies.min_time_slice import OVERHEAD
 
 RESULTS = ROOT / "benchmarks" / "results" / "bench-checkpoint.md"
 BAR_MS = 50.0

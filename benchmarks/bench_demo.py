@@ -29,10 +29,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from podium.schema.manifests import read_manifests
 from podium_cluster.client import Api, connect
 from podium_cluster.resources import GPUNODES
 from podium_cluster.settings import ClusterSettings
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -233,7 +233,7 @@ async def _switch(api: Api, first: Started, second: Started) -> float:
         {"namespace": t.namespace, "trial": t.trial, "uid": t.uid, "reason": "Benchmark", "message": "bench-demo"}
         for t in (first, second)
     ]
-    spec = {"epoch": node["spec"]["epoch"] + 1, "gpus": [{"uuid": first.gpu, "order": places}]}
+    spec = {"epoch": node["spec"]["epoch"] + 1, "gpus": [{"uuid": first.gpu, "runQueue": places}]}
     await api.apply(GPUNODES, {"metadata": {"name": first.node}, "spec": spec}, manager="podium-operator")
     begun = time.perf_counter()
     while not (second.frozen() and not first.frozen()):

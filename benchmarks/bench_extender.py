@@ -29,17 +29,17 @@ from crowd import Crowd
 from extender_report import A_NODE, OTHERS, PODS_A_RUN, RESULTS, Found, Page, plot, text
 from made_up import Connection, Json, Live, as_sent, gpunode, lease, pod, seats, trial
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.decide import Judge
-from podium_extender.front import Front
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.main import when_warm
 from podium_extender.metrics import Metrics
-from podium_extender.preferences import Preferences
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.server.endpoint import Front
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
 
 SIZES = (100, 1000, 5000)
 TRIALS_THERE = (100, 1000, 10_000)  # at 1,000 nodes

@@ -20,17 +20,17 @@ from typing import Any, cast
 import uvicorn
 from fastapi import Response
 
-from podium.placement.load_balance import LOAD_BALANCE
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
+from podium_core.placement.load_balance import LOAD_BALANCE
 from podium_extender.app import create_app
-from podium_extender.decide import Judge
-from podium_extender.front import Front
-from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.server.endpoint import Front
+from podium_extender.server.fast_path import lane
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
 
 NODES = ("node-a", "node-b")
 NAGLE_MS = 40.0
@@ -41,7 +41,7 @@ class TwoNodes:
     """Lists two GPUNodes and nothing else; its watch stays silent."""
 
     async def list(self, resource: Resource, namespace: str | None = None, **_: Any) -> Mapping[str, Any]:
-        gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "shares": 4, "memoryTotal": 2**36}
+        gpu = {"uuid": "GPU-1", "index": 0, "health": "Healthy", "slots": 4, "memoryTotal": 2**36}
         nodes = [{"metadata": {"name": name}, "status": {"gpus": [gpu]}} for name in NODES]
         return {"metadata": {"resourceVersion": "1"}, "items": nodes if resource is GPUNODES else []}
 

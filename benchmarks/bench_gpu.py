@@ -32,12 +32,12 @@ import result_sections
 from gpu_site import Bench, TimedDriver
 from result_sections import Section
 
-from podium.policies.quantum import shortest_run
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
+from podium_core.policies.min_time_slice import shortest_run
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

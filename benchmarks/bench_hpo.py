@@ -46,7 +46,7 @@ from hpo_runs import ENTRANTS, LONG, SHORT, Run, jobs_of, recordings, run_all
 from hpo_speed import BAR, over_the_bar, speed_report
 from hpo_until_won import until_won
 
-from podium.simulation.pools import Machine
+from podium_simulator.replay.samples import Machine
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "curves"

@@ -25,15 +25,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / 
 from made_up import Live
 from malformed import GOLDEN, malformed, recorded, send, wrong_with
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
-from podium_extender.decide import Judge
-from podium_extender.front import Front
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.server.endpoint import Front
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
 
 PARTS = 10
 MOST_GROWTH = 4 * 2**20

@@ -1,6 +1,6 @@
 """`python benchmarks/bench_moving.py`: a live container goes on on another node, seconds by phase, on the real cluster.
 
-A container on node-1 counts (`moving_work.py`). `python -m podium_agent.moving` runs in node-1's network with an
+A container on node-1 counts (`moving_work.py`). `python -m podium_agent.migration` runs in node-1's network with an
 account that may do what the agent's may: the kubelet checkpoints the container, the image goes into a registry, and a
 pod that names it is made on node-2. What the container printed before and after is compared step by step.
 
@@ -132,7 +132,7 @@ class Bench:
         return found
 
     def mover(self, pod: str, target: str, *more: str, node: str = "node-1") -> dict[str, Any]:
-        """What `python -m podium_agent.moving` said on a node."""
+        """What `python -m podium_agent.migration` said on a node."""
         run = self.cluster.paths.run
         environment = {
             **os.environ,
@@ -144,7 +144,7 @@ class Bench:
             "PODIUM_CHECKPOINTS_DIR": str(self.cluster.node_root(node) / ARCHIVES),
         }
         enter = ["nsenter", f"--net={netns_path(self.cluster.name, node)}", "--"]
-        argv = [*enter, sys.executable, "-m", "podium_agent.moving", "default", pod, "train", target, *more]
+        argv = [*enter, sys.executable, "-m", "podium_agent.migration", "default", pod, "train", target, *more]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=600)
         if not done.stdout.strip():
             raise RuntimeError(f"the mover said nothing: {done.stderr[-2000:]}")
@@ -160,7 +160,7 @@ class Bench:
         self.pod(old, "node-1", self.image, megabytes, habit)
         until("it works", lambda: len(self.lines(old)) >= 30, 180)
         if habit == "gpu":
-            self.expect(self.mover(old, "node-2"), "HoldsGpu")
+            self.expect(self.mover(old, "node-2"), "GPUAttached")
             self.gpus.suspend(old)
         left = self.mover(old, "node-2")
         if "image" not in left:
@@ -197,7 +197,7 @@ class Bench:
         (count,) = arrives["gpus"].values()
         self.gpus.stranger("node-2", GPU_MEMORY - count + 1)
         until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")
-        self.expect(self.mover(*asked, node="node-2"), "NoMemory")
+        self.expect(self.mover(*asked, node="node-2"), "InsufficientGPUMemory")
         self.gpus.stranger("node-2", 0)
         answer = self.mover(*asked, node="node-2")
         used = [self.gpus.used(node) for node in NODES]
@@ -311,8 +311,8 @@ and the rest until the first new line (pod, sandbox, init container, restore). `
 `again`: steps that were done twice. `exact`: no step missing, every value follows from all before it, memory and open
 file as they were. `gpu`: the bytes lie on the fake driver's GPU of node-1; suspended by `cuda-checkpoint` first, and
 brought back onto the GPU of node-2, where the driver lists just as many bytes then. `gap` also holds the starts of the
-command, which is asked in vain twice: at work it is refused (`HoldsGpu`), and so before node-2's GPU has room
-(`NoMemory`).
+command, which is asked in vain twice: at work it is refused (`GPUAttached`), and so before node-2's GPU has room
+(`InsufficientGPUMemory`).
 
 | memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | again | exact |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -23,7 +23,7 @@ import matplotlib
 import numpy as np
 from openb_replay import Replay, Trace, read_trace, replay
 
-from podium.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.registry import DEFAULT, placement_policy
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

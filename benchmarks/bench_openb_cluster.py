@@ -28,17 +28,17 @@ from control_plane import open_world
 from extender_world import World, now
 from openb_replay import Arrival, Trace, arrivals, read_trace
 
-from podium.placement.base import Question
-from podium.placement.charge import charge
-from podium.placement.pieces import WHOLE
-from podium.placement.registry import DEFAULT, placement_policy
-from podium.placement.typical import typical_needs
-from podium.placement.views import GpuReading, NodeView, PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_extender.decide import Judge
-from podium_extender.telemetry import parse_gpunode
-from podium_extender.views import Views
+from podium_core.placement.base import Question
+from podium_core.placement.gpu_choice import charge
+from podium_core.placement.gpu_fragments import WHOLE
+from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.typical_pods import typical_needs
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.state.node_cache import parse_gpunode
+from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import Judge
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results" / "bench-openb-cluster.md"
@@ -64,7 +64,7 @@ class Outcome:
 
 def gpunode(node: NodeView) -> dict[str, Any]:
     """`memoryTotal` in thousandths, as the trace has them: bytes to Podium."""
-    gpu = {"product": "G", "memoryTotal": WHOLE, "health": "Healthy", "shares": SHARES}
+    gpu = {"product": "G", "memoryTotal": WHOLE, "health": "Healthy", "slots": SHARES}
     gpus = [gpu | {"uuid": f"{node.name}-{i}", "index": i} for i in range(len(node.gpus))]
     return {"metadata": {"name": node.name}, "status": {"updatedAt": now(), "gpus": gpus}}
 

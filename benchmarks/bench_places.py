@@ -18,12 +18,12 @@ from statistics import fmean
 
 import numpy as np
 
-from podium.simulation.compare import Ratio, summary
-from podium.simulation.recorded import Recording, bundled, load_all
-from podium.simulation.system.contest import BASE, Place, contest
-from podium.simulation.system.methods import method, timed
-from podium.simulation.system.scenario import Method, Timing
-from podium.simulation.system.searches import even_nodes
+from podium_simulator.replay.statistics import Ratio, summary
+from podium_simulator.system.comparison import BASE, Place, contest
+from podium_simulator.system.scenario import Method, Timing
+from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.switch_times import method, timed
+from podium_simulator.traces.trace import Recording, bundled, load_all
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-places.md"

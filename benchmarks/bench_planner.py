@@ -22,12 +22,12 @@ from time import process_time
 
 import numpy as np
 
-from podium.domain.actions import Order, Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium_cluster.memory import settle_memory
+from podium_cluster.garbage_collection import settle_memory
+from podium_core.domain.actions import Order, Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 RESULTS = Path(__file__).parent / "results" / "bench-planner.md"
 PER_GPU, PER_NODE, STEPS, BAR = 10, 8, 40, 1.0

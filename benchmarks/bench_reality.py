@@ -34,7 +34,7 @@ from reality_forecast import Forecasted, forecasted
 from reality_noise import Repeated, repeated
 from reality_record import example, record
 
-from podium.policies.registry import NAMES
+from podium_core.policies.registry import NAMES
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

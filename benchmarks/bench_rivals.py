@@ -26,8 +26,8 @@ from typing import Any
 from rivals_report import Run, publish, read_run
 from rivals_trial import Setup
 
-from podium.schema.job import HyperParamJob
-from podium.schema.manifests import read_manifests
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.manifests import read_manifests
 from podium_operator.searchers.random import RandomSearcher
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -39,7 +39,7 @@ from made_up import gpunode
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, NODES, PODS
-from podium_extender.head import SCORED
+from podium_extender.verbs.top_k import SCORED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -25,16 +25,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from podium.policies.registry import NAMES, create
-from podium.simulation.compare import geometric_mean, summary
-from podium.simulation.pools import Machine, Pool, draw
-from podium.simulation.recorded import RecordedTrial, Recording, bundled, load
-from podium.simulation.replay import replay
-from podium.simulation.system.contest import Place, contest
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
-from podium.testing.builders import make_job
+from podium_core.policies.registry import NAMES, create
+from podium_core.testing.builders import make_job
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.statistics import geometric_mean, summary
+from podium_simulator.system.comparison import Place, contest
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_simulator.traces.trace import RecordedTrial, Recording, bundled, load
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "bench-simulation.md"

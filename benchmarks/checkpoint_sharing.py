@@ -1,6 +1,7 @@
 """Two programs that hold 60 % of one GPU's memory each take turns at the planner's quantum. Used by `bench_checkpoint`.
 
-The quantum is what `podium.policies.quantum` makes of the hand-overs measured so far. What sharing costs is the steps
+The quantum is what `podium_core.policies.min_time_slice` makes of the hand-overs measured so far. What sharing costs
+is the steps
 that both did in the shared time against those of as long a time at the rate of the second halves of their turns, which
 no hand-over disturbs.
 """
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 
 from checkpoint_site import CudaNode, Program, container
 
-from podium.policies.quantum import OVERHEAD, shortest_run
-from podium_agent.cgroups import Freezer
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
 
 FLOOR = 1.0  # seconds that a trial keeps its GPU anyway
 KERNEL = 0.005  # seconds of a step, as of one that waits for its GPU: the rate of mere calls varies by a tenth

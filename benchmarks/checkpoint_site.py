@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from cuda_node import CudaNode, Program, until  # noqa: E402
 
-from podium_agent.cgroups import Freezer  # noqa: E402
+from podium_agent.observe.cgroups import Freezer  # noqa: E402
 
 __all__ = ["ROOT", "CudaNode", "Program", "container", "driver"]
 V1 = Path("/sys/fs/cgroup/freezer")

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-from podium.placement.cpus import machine_of, seat_of
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
+from podium_core.placement.free_cpus import machine_of, seat_of
 from podium_extender.main import PAGE
-from podium_extender.room import Room
+from podium_extender.state.free_cpus import Room
 
 Json = dict[str, Any]
 

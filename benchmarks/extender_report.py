@@ -13,8 +13,8 @@ import matplotlib
 import numpy as np
 from made_up import GPUS
 
-from podium.placement.registry import DEFAULT
-from podium_extender.head import SCORED
+from podium_core.placement.registry import DEFAULT
+from podium_extender.verbs.top_k import SCORED
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from podium_agent.cgroups import Freezer
-from podium_agent.ledger import Footprint, shortfall
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 
 TRIAL = Path(__file__).resolve().with_name("gpu_trial.py")
 V2 = Path("/sys/fs/cgroup")

@@ -1,7 +1,7 @@
 """Do the envelope's forecasts hold? Coverage of its intervals and CRPS on recorded curves, with the task held out.
 
     python benchmarks/hpo_calibration.py [CURVES]           prints the report (seconds)
-    python benchmarks/hpo_calibration.py --fit [CURVES]     prints TABLE of core/podium/curves/final_value.py anew
+    python benchmarks/hpo_calibration.py --fit [CURVES]     prints TABLE of core/podium_core/curves/final_value.py anew
 
 For each task the table is fitted on all the others. A trial is asked at several shares of training for its final value;
 with none and with some of the other trials completed.
@@ -18,9 +18,9 @@ import numpy as np
 from hpo_questions import EDGES, KNOWN, Asked, fit, questions
 from hpo_scores import INTERVALS, assess
 
-from podium.curves.board import Floats
-from podium.curves.final_value import DOUBLINGS_LEFT, TABLE
-from podium.simulation.recorded import Recording, bundled, load_all
+from podium_core.curves.curve_table import Floats
+from podium_core.curves.final_value import DOUBLINGS_LEFT, TABLE
+from podium_simulator.traces.trace import Recording, bundled, load_all
 
 REPORTED = (0.05, 0.1, 0.25, 0.5)  # shares of training that the report has rows of
 COMPLETED = (0, KNOWN)

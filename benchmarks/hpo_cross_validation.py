@@ -20,10 +20,10 @@ from hpo_refitted import Refitted
 from hpo_runs import ENTRANTS, SHORT, Job, Run, recordings, run_all
 from hpo_until_won import entrant
 
-from podium.curves.final_value import widths
-from podium.policies.envelope import Envelope
-from podium.simulation.compare import geometric_mean, ratios
-from podium.simulation.pools import Machine
+from podium_core.curves.final_value import widths
+from podium_core.policies.envelope import Envelope
+from podium_simulator.replay.samples import Machine
+from podium_simulator.replay.statistics import geometric_mean, ratios
 
 METRICS = ("a", "b", "c")  # against fifo
 LEAST = {(bar.family, bar.figure): bar.least for bar in BARS if bar.figure in METRICS}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from podium.curves.equal_training import running_best
-from podium.curves.wire import diverged
-from podium.domain.snapshot import Point
-from podium.policies.envelope import agreement
-from podium.simulation.recorded import Recording, load_all
+from podium_core.curves.aligned_curves import running_best
+from podium_core.curves.non_finite import diverged
+from podium_core.domain.snapshot import Point
+from podium_core.policies.envelope import agreement
+from podium_simulator.traces.trace import Recording, load_all
 
 SHARES = (0.03, 0.06, 0.125, 0.25, 0.5, 0.75, 0.9)
 TRIALS, BEST = 200, 0.1

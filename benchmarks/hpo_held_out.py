@@ -15,8 +15,8 @@ from hpo_report import BASES, FAMILIES, floor_costs, measured, rounded, slowdown
 from hpo_runs import DEFAULT_RULES, ENTRANTS, LONG, SHORT, Entrant, Job, Run, run_all
 from hpo_until_won import entrant
 
-from podium.simulation.compare import geometric_mean, ratios
-from podium.simulation.pools import Machine
+from podium_simulator.replay.samples import Machine
+from podium_simulator.replay.statistics import geometric_mean, ratios
 
 OURS, NO_FLOOR, SHIPPED = "envelope", "envelope_no_floor", "envelope as shipped"
 
@@ -150,7 +150,8 @@ def _means(runs: Sequence[Run], task: str, name: str) -> dict[str, float]:
     return {metric: geometric_mean(found) for metric, found in pairs.items() if found}
 
 
-LEGEND = """Each fold: the table of final values (`core/podium/curves/final_value.py`) is fitted, and one setting of the
+LEGEND = """Each fold: the table of final values (`core/podium_core/curves/final_value.py`) is fitted, and one setting
+of the
 grid chosen, on the tasks that are not held out, with that table. The choice is the setting whose bar nearest to failing
 is kept farthest (measured / bar, of the bars on (a), (b) and (c) against fifo, each replay ended at the best trial); it
 is then replayed to its end on the held-out tasks. `envelope` is that choice, a different one for each fold; `envelope
@@ -160,7 +161,7 @@ Losses at 30 s + 30 s and by the floor are in (b), of the fold's choice. Rivals,
 on the same pools: {}. "The best rival" is the best of these.
 
 Not nested: the form of the policy, which was found with all tasks in view; the constants that are not in the grid
-(`look`, `evaluations`, `min_share`, those of `core/podium/curves/` such as PEERS and the levels and bins of the
+(`look`, `evaluations`, `min_share`, those of `core/podium_core/curves/` such as PEERS and the levels and bins of the
 table); the centre of the grid, which is what all tasks together chose, so that a fold can move one constant at a time
 only, one step away from it. The tasks of a family are kin (one code base, one set of configurations): a fold that holds
 one out still tunes on its siblings.

@@ -12,13 +12,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from podium.curves.board import Floats, board
-from podium.curves.equal_training import EqualTraining
-from podium.curves.final_value import LEVELS, ceilings, scales
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point
-from podium.simulation.recorded import Recording
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.aligned_curves import EqualTraining
+from podium_core.curves.curve_table import Floats, board
+from podium_core.curves.final_value import LEVELS, ceilings, scales
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
+from podium_simulator.traces.trace import Recording
 
 SHARES = (0.03, 0.04, 0.06, 0.09, 0.125, 0.18, 0.25, 0.35, 0.5, 0.6, 0.75, 0.9)  # of training
 EDGES = (0.0, 0.38, 0.8, 1.2, 1.8, 2.3, 3.2, 4.2, 20.0)  # doublings left: one bin a row of the table

@@ -12,7 +12,7 @@ from pathlib import Path
 from hpo_report import ratio
 from hpo_runs import SHORT, by_entrant, jobs_of, run_all
 
-from podium.simulation.pools import Machine
+from podium_simulator.replay.samples import Machine
 
 TOLERANCE = 0.10
 # family -> policy -> metric -> geometric mean against fifo

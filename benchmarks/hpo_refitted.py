@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from hpo_wrapped import Wrapped
 
-from podium.curves import final_value
-from podium.curves.board import Floats
-from podium.domain.snapshot import JobView, Snapshot, TrialView
-from podium.policies import envelope
-from podium.policies.base import Ranked
-from podium.policies.envelope import Envelope
+from podium_core.curves import final_value
+from podium_core.curves.curve_table import Floats
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
+from podium_core.policies import envelope
+from podium_core.policies.base import Ranked
+from podium_core.policies.envelope import Envelope
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 from hpo_runs import Run, by_entrant
 
-from podium.simulation.compare import Ratio, RunKey, by_task, geometric_mean, ratios, summary
-from podium.simulation.metrics import Score, Uses
+from podium_simulator.replay.metrics import Score, Uses
+from podium_simulator.replay.statistics import Ratio, RunKey, by_task, geometric_mean, ratios, summary
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt

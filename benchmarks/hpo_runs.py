@@ -11,25 +11,25 @@ from time import process_time
 
 import numpy as np
 
-from podium.domain.snapshot import Costs
-from podium.policies.asha import Asha
-from podium.policies.base import Policy
-from podium.policies.best_so_far import BestSoFar
-from podium.policies.envelope import Envelope
-from podium.policies.fifo import Fifo
-from podium.policies.hermes import Hermes
-from podium.policies.hyperband import Hyperband
-from podium.policies.median_stop import MedianStop
-from podium.policies.pop import Pop
-from podium.policies.round_robin import RoundRobin
-from podium.policies.slaq import Slaq
-from podium.simulation.compare import RunKey
-from podium.simulation.metrics import Score, score
-from podium.simulation.oracle import Oracle
-from podium.simulation.pools import Machine, Pool, draw
-from podium.simulation.recorded import Recording, bundled, load_all
-from podium.simulation.replay import replay
-from podium.simulation.state import DEFAULT_RULES, Rules
+from podium_core.domain.snapshot import Costs
+from podium_core.policies.asha import Asha
+from podium_core.policies.base import Policy
+from podium_core.policies.best_so_far import BestSoFar
+from podium_core.policies.envelope import Envelope
+from podium_core.policies.fifo import Fifo
+from podium_core.policies.hermes import Hermes
+from podium_core.policies.hyperband import Hyperband
+from podium_core.policies.median_stop import MedianStop
+from podium_core.policies.pop import Pop
+from podium_core.policies.round_robin import RoundRobin
+from podium_core.policies.slaq import Slaq
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.metrics import Score, score
+from podium_simulator.replay.oracle import Oracle
+from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.state import DEFAULT_RULES, Rules
+from podium_simulator.replay.statistics import RunKey
+from podium_simulator.traces.trace import Recording, bundled, load_all
 
 SHORT, LONG = Costs(4.0, 4.0), Costs(30.0, 30.0)
 BARE = Rules(bare_rank=True)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from hpo_questions import Asked
 
-from podium.curves.board import Floats
-from podium.curves.final_value import LEVELS, bounds, informed, multiples, shares_of_levels
+from podium_core.curves.curve_table import Floats
+from podium_core.curves.final_value import LEVELS, bounds, informed, multiples, shares_of_levels
 
 INTERVALS = (0.5, 0.8, 0.95)  # the probability that each ought to hold the final value
 _AT_LEVELS, _SHARES = np.array(LEVELS), shares_of_levels()

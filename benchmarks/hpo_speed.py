@@ -17,13 +17,13 @@ from time import process_time
 
 import numpy as np
 
-from podium.curves.board import forgotten
-from podium.curves.thinning import Grid, thin
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobView, Point, Snapshot, TrialView
-from podium.policies.base import Policy
-from podium.policies.registry import NAMES, create
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import forgotten
+from podium_core.curves.thinning import Grid, thin
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobView, Point, Snapshot, TrialView
+from podium_core.policies.base import Policy
+from podium_core.policies.registry import NAMES, create
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 TRIALS, RUNNING, TICKS = 1000, 8, 60
 BAR = 1000  # microseconds

@@ -16,14 +16,14 @@ from hpo_report import FAMILIES, ratio
 from hpo_runs import ENTRANTS, SHORT, Entrant, Run, by_entrant, jobs_of, run_all
 from hpo_wrapped import Wrapped
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobView, Snapshot, TrialView
-from podium.policies.base import Policy, Ranked
-from podium.policies.envelope import Envelope
-from podium.policies.fifo import Fifo
-from podium.simulation.compare import RunKey, by_task, ratios
-from podium.simulation.pools import Machine
-from podium.simulation.state import DEFAULT_RULES
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobView, Snapshot, TrialView
+from podium_core.policies.base import Policy, Ranked
+from podium_core.policies.envelope import Envelope
+from podium_core.policies.fifo import Fifo
+from podium_simulator.replay.samples import Machine
+from podium_simulator.replay.state import DEFAULT_RULES
+from podium_simulator.replay.statistics import RunKey, by_task, ratios
 
 NAME = "envelope"
 

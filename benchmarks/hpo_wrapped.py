@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from podium.domain.snapshot import Costs
-from podium.policies.base import Policy
+from podium_core.domain.snapshot import Costs
+from podium_core.policies.base import Policy
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from types import MappingProxyType
 
 from rivals_trial import Training
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
-from podium.planning.planner import plan
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
+from podium_core.planning.planner import plan
 
 NODE = "here"
 USUAL = Costs()

@@ -18,8 +18,8 @@ from uvicorn.server import ServerState
 
 from podium_cluster.resources import Resource
 from podium_extender.app import create_app
-from podium_extender.front import Front
-from podium_extender.lane import lane
+from podium_extender.server.endpoint import Front
+from podium_extender.server.fast_path import lane
 
 GPUS, SHARES = 8, 4
 GIB = 2**30
@@ -78,7 +78,7 @@ def gpunode(chance: np.random.Generator, name: str, trials: int) -> Json:
             "smUtilization": float(chance.uniform(0, 100)),
             "temperature": float(chance.uniform(40, 85)),
             "health": "Unhealthy" if chance.random() < 0.01 else "Healthy",
-            "shares": SHARES,
+            "slots": SHARES,
             "trials": dealt[g],
         }
         for g in range(GPUS)
@@ -134,7 +134,8 @@ class _Wire(asyncio.Transport):
 
 
 class Connection:
-    """One that kube-scheduler keeps, from the bytes that come to the bytes that go (`podium_extender.lane`)."""
+    """One that kube-scheduler keeps, from the bytes that come to the bytes that go
+    (`podium_extender.server.fast_path`)."""
 
     def __init__(self, front: Front) -> None:
         kind = lane(front)

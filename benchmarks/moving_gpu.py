@@ -15,11 +15,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from podium_agent.cgroups import Freezer, find_containers
+from podium_agent.observe.cgroups import Freezer, find_containers
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 from podium_devcluster.cluster import Cluster
 
@@ -74,7 +74,7 @@ class Gpus:
         return {
             "PODIUM_FAKE_DRIVER_STATE": str(self._folder(node) / "state"),
             "LD_LIBRARY_PATH": str(self._built),
-            "PODIUM_PARKED_DIR": str(self._parked(node)),
+            "PODIUM_GPU_STATE_DIR": str(self._parked(node)),
         }
 
     def uuid(self, node: str) -> str:

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from podium.placement.base import Policy, Question
-from podium.placement.charge import charge_at, places
-from podium.placement.pieces import WHOLE
-from podium.placement.scores import favoured, rank
-from podium.placement.typical import typical_needs
-from podium.placement.views import GpuReading, NodeView, PodNeed
-from podium_extender.decide import Judge
-from podium_extender.views import Views
+from podium_core.placement.base import Policy, Question
+from podium_core.placement.gpu_choice import charge_at, places
+from podium_core.placement.gpu_fragments import WHOLE
+from podium_core.placement.scores import favoured, rank
+from podium_core.placement.typical_pods import typical_needs
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import Judge
 
 SHARES = 10**6  # never what a pod lacks
 NOW = 0.0

@@ -20,15 +20,15 @@ from reality_pods import PodTimes, first_pods
 from reality_starts import end_of, starts, stopped, usual_gap
 from scipy.stats import kendalltau
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobView
-from podium.planning.job_view import job_view
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import picture_of, saved_at
-from podium_cli.picture import JobPicture
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobView
+from podium_core.planning.job_view import job_view
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob
 
 BARS = {"tau": 0.9, "finish_error_median": 0.10, "finish_error_p90": 0.25}
 BEGINS_A_TURN = frozenset({"starting", "resuming"})
@@ -129,7 +129,7 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
     turns = {
         (trial.spec.number, place): hold.start.timestamp() - origin
         for trial in trials
-        for place, hold in enumerate(sorted(trial.status.holds, key=lambda hold: hold.start))
+        for place, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
     timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
     view = job_view(seen.job, points=None, accepted=True, finished=False, freezes=True)
@@ -140,7 +140,7 @@ def search_of(seen: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
     )
     job = SimJob(_from_zero(view), curves, _method(trials), facts=begun.facts)
     nodes = tuple(
-        NodeSpec(node.metadata.name, len(gpus), gpus[0].shares, gpus[0].memory_total)
+        NodeSpec(node.metadata.name, len(gpus), gpus[0].slots, gpus[0].memory_total)
         for node in seen.nodes
         if (gpus := node.status.gpus)
     )
@@ -198,6 +198,6 @@ def _from_zero(view: JobView) -> JobView:
 def _method(trials: Sequence[HyperParamTrial]) -> Method:
     """Means of what suspensions took; 1 ms where none was made."""
     count = sum(trial.status.suspensions.count for trial in trials)
-    out = sum(trial.status.suspensions.seconds_out for trial in trials)
-    back = sum(trial.status.suspensions.seconds_in for trial in trials)
+    out = sum(trial.status.suspensions.suspend_seconds for trial in trials)
+    back = sum(trial.status.suspensions.resume_seconds for trial in trials)
     return Method(suspend=out / count, resume=max(back / count, 1e-4)) if count else Method(suspend=1e-3, resume=1e-3)

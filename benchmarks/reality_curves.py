@@ -13,8 +13,8 @@ from statistics import median
 
 from reality_starts import gap, held, stopped
 
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.recorded import RecordedTrial
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.traces.trace import RecordedTrial
 
 
 def curve(

@@ -18,15 +18,15 @@ from statistics import median
 from reality_pods import moment
 from reality_starts import end_of, held
 
-from podium.domain.snapshot import JobView
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.recorded import Recording, bundled
-from podium.simulation.system.contest import Place
-from podium.simulation.system.forecast import forecast, spread
-from podium.simulation.system.methods import method
-from podium.simulation.system.searches import even_nodes
 from podium_cli.commands.export import recording_of
-from podium_cli.picture import JobPicture
+from podium_cli.job_picture import JobPicture
+from podium_core.domain.snapshot import JobView
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.system.comparison import Place
+from podium_simulator.system.forecast import forecast, spread
+from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.switch_times import method
+from podium_simulator.traces.trace import Recording, bundled
 
 SEEDS, SHARES, SWITCH = 5, 4, 0.2  # defaults of `podium plan`
 COLUMNS = (

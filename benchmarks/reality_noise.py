@@ -14,9 +14,9 @@ from statistics import median
 import numpy as np
 from reality_compare import Comparison, Search, ends_of, likened, stopped_in, turns_of
 
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import Scenario
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import Scenario
+from podium_simulator.traces.trace import RecordedTrial
 
 REPEATS = 10
 NOISES = (0.01, 0.02)  # of each trial's speed, standard deviation

@@ -13,9 +13,9 @@ from typing import Any
 from bench_demo import demo_module
 from reality_compare import AGENTS, APPLIED, GATES
 
-from podium.policies.registry import create
-from podium.schema.manifests import read_manifests
-from podium.schema.template import GATE_CONTAINER
+from podium_core.policies.registry import create
+from podium_core.schema.manifests import read_manifests
+from podium_core.schema.template import GATE_CONTAINER
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.shell import CommandError
 

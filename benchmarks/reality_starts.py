@@ -14,10 +14,10 @@ from statistics import median
 
 from reality_pods import PodTimes, moment
 
-from podium.domain.phase import TrialPhase
-from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.system.scenario import PodFacts, Timing
+from podium_core.domain.phase import TrialPhase
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.system.scenario import PodFacts, Timing
 
 USUAL = Timing()
 ONE_LOOK = 0.02  # seconds: gates that ask so soon after one another are one look of the agent, which goes by the order
@@ -54,10 +54,10 @@ def starts(
     loads = {
         trial.spec.number: _load(trial, pods.get(trial.metadata.name, PodTimes(None)), rhythm)
         for trial in trials
-        if trial.status.holds and trial.status.curve.points
+        if trial.status.allocations and trial.status.curve.points
     }
     load = median(loads.values())
-    least = min(h.start.timestamp() for t in trials for h in t.status.holds) - origin
+    least = min(h.start.timestamp() for t in trials for h in t.status.allocations) - origin
     usual = median(gates.values()) if gates else least - 2.0 * USUAL.notice - USUAL.order
     timing = Timing(
         gate=max(0.0, usual - USUAL.place),
@@ -89,13 +89,13 @@ def _gates(
         pod, number = pods.get(trial.metadata.name), trial.spec.number
         if pod is None or (pod.asked is None and pod.gate is None) or number not in made:
             continue
-        if pod.asked is None and not trial.status.holds:
+        if pod.asked is None and not trial.status.allocations:
             continue
         created = made[number] + USUAL.debounce
         asked = pod.asked
         if asked is None:
             assert pod.gate is not None
-            asked = moment(pod.gate, created, min(hold.start.timestamp() for hold in trial.status.holds))
+            asked = moment(pod.gate, created, min(hold.start.timestamp() for hold in trial.status.allocations))
         yield number, max(0.0, asked - created)
 
 
@@ -115,9 +115,9 @@ def in_looks(
 
 def after_grant(trial: HyperParamTrial, moment_of: float | None) -> float | None:
     """Seconds from its open gate until then."""
-    if moment_of is None or not trial.status.holds:
+    if moment_of is None or not trial.status.allocations:
         return None
-    return max(0.0, moment_of - min(hold.start.timestamp() for hold in trial.status.holds))
+    return max(0.0, moment_of - min(hold.start.timestamp() for hold in trial.status.allocations))
 
 
 def _load(trial: HyperParamTrial, pod: PodTimes, rhythm: float) -> float:
@@ -139,19 +139,19 @@ def end_of(trial: HyperParamTrial) -> float:
     """When it left its GPU for good: the agent says so to the millisecond, the pod in whole seconds. Of one that was
     stopped: when the operator said so, in whole seconds, and not when it was suspended before or its pod was gone.
     """
-    ends = [hold.end.timestamp() for hold in trial.status.holds if hold.end is not None]
+    ends = [hold.end.timestamp() for hold in trial.status.allocations if hold.end is not None]
     assert trial.status.finished_at is not None
     finished = trial.status.finished_at.timestamp()
     if not stopped(trial):
         return max(ends, default=finished)
-    begun = max((hold.start.timestamp() for hold in trial.status.holds), default=-math.inf)
+    begun = max((hold.start.timestamp() for hold in trial.status.allocations), default=-math.inf)
     return moment(finished, begun, min((end for end in ends if end >= finished), default=math.inf))
 
 
 def held(trial: HyperParamTrial, until: float) -> float:
     """Seconds that it had a GPU before this moment."""
     found = 0.0
-    for hold in trial.status.holds:
+    for hold in trial.status.allocations:
         end = until if hold.end is None else min(until, hold.end.timestamp())
         found += max(0.0, end - hold.start.timestamp())
     return found

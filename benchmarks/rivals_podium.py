@@ -13,11 +13,11 @@ from pathlib import Path
 from local_runner import LocalRunner, Trial
 from rivals_trial import Setup, Training
 
-from podium.curves.summary import best_point
-from podium.domain.snapshot import Scalar
-from podium.planning.job_view import job_view
-from podium.schema.job import HyperParamJob
-from podium.schema.manifests import read_manifests
+from podium_core.curves.best_value import best_point
+from podium_core.domain.snapshot import Scalar
+from podium_core.planning.job_view import job_view
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.manifests import read_manifests
 from podium_operator.searchers.base import Tried
 from podium_operator.searchers.registry import SEARCHERS
 
@@ -54,7 +54,7 @@ def main(path: str) -> None:
 
 
 def tried(trial: Trial) -> Tried:
-    """As the operator tells its searchers (`podium_operator.searchers.shown`)."""
+    """As the operator tells its searchers (`podium_operator.searchers.results`)."""
     step = trial.points[-1].step if trial.points else None
     return Tried.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
 

@@ -76,7 +76,7 @@ class Installation:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment of all commands: they use this cluster, whatever the caller's KUBECONFIG is."""
-        names = ("core", "cluster", "cli", "devcluster")
+        names = ("sdk", "core", "simulator", "cluster", "cli", "devcluster")
         sources = [str(ROOT / name) for name in names if (ROOT / name).is_dir()]
         return os.environ | {
             "KUBECONFIG": str(self.kubeconfig),

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from policy_variants import Settings
 
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, Timing
-from podium.testing.builders import make_job
+from podium_core.testing.builders import make_job
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Faults, Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 GAP = 6.0  # seconds of training between two values
 TRIALS, COST, LATE = 6, 0.4, 2.0  # seconds of a hand-over; what the planner knows may be so old

@@ -1,4 +1,4 @@
-"""Record learning curves of examples/digits/train.py for podium.simulation.recorded.
+"""Record learning curves of examples/digits/train.py for podium_simulator.traces.
 
 python tools/record_example.py [OUT] [--trials 48] [--epochs 40] [--work 4] [--seed 0]
 
@@ -21,7 +21,7 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "examples" / "digits" / "train.py"
-OUT = ROOT / "core" / "podium" / "simulation" / "data" / "digits-example.jsonl.gz"
+OUT = ROOT / "simulator" / "podium_simulator" / "data" / "digits-example.jsonl.gz"
 
 Settings = dict[str, float | int | str]
 

@@ -29,7 +29,7 @@ from extender_world import ROOT, World, gpu, now, scheduler_version
 
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
-from podium_extender.head import SCORED
+from podium_extender.verbs.top_k import SCORED
 
 FOLDER = ROOT / "tests" / "golden" / "extender" / "schedulers"
 FORMS = {"names": True, "nodes": False}
@@ -141,7 +141,7 @@ def preempting(world: World, pod: str) -> Json:
     """Place an exclusive pod where three trials hold all slots; one of the last two has just saved."""
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+        world.add_trial(name, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
         world.add_pod(name, on="idle")
         world.bound(name)
     settled(world)

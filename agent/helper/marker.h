@@ -11,8 +11,8 @@
 #include <stddef.h>
 #include <sys/stat.h>
 
-#define MARKER_NAME "podium-save.json"
-#define REQUEST_NAME "podium-save-request"
+#define MARKER_NAME "podium-checkpoint.json"
+#define REQUEST_NAME "podium-checkpoint-request"
 #define MARKER_MAX_BYTES 4096
 
 struct marker {

@@ -5,7 +5,7 @@
  * no files but the socket and the checkpoint folder. The agent's device plugin mounts it at /podium. The same program is
  * the trial's preStop hook (hook.c).
  *
- * Protocol (unix stream): we send "gate\n", or, where there is a checkpoint folder, "gate {"saved": <marker or null>}\n":
+ * Protocol (unix stream): we send "gate\n", or, where there is a checkpoint folder, "gate {"checkpoint": <marker or null>}\n":
  * the save that this attempt will go on from. The agent, who knows the peer by SO_PEERCRED, answers lines "wait <reason>\n"
  * at least every 10 s, and at last "go\n". Only whole lines count: an agent that dies in the middle of one said nothing.
  * Whatever breaks (no socket, refused, closed, silent), we connect anew, for ever: an agent that restarts must find us.

@@ -13,29 +13,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from podium import __version__
-from podium.placement.readings import reading
-from podium_agent.admission import Admission
-from podium_agent.carrier import Carrier
-from podium_agent.conductor import Conductor
 from podium_agent.deviceplugin.plugin import DevicePlugin
-from podium_agent.gate import Gates
-from podium_agent.guests import Guests
-from podium_agent.leases import Leases
-from podium_agent.lock import NodeLock
+from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.metrics import Metrics
-from podium_agent.observer import Observer
-from podium_agent.parking import Parker
-from podium_agent.parts import Watches, make_conductor, make_departures, make_plugins
-from podium_agent.passages import Passages
-from podium_agent.reporter import MANAGER, Reporter
-from podium_agent.reservations import Reservations
+from podium_agent.observe.observer import Observer
+from podium_agent.observe.other_pods import Guests
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.node_reporter import MANAGER, Reporter
+from podium_agent.reservations.controller import Leases
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.cpu_downsizing import Parker
+from podium_agent.schedule.exclusive_allocations import Reservations
+from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.settings import AgentSettings
-from podium_agent.share import install
-from podium_agent.suspension.opening import Opening
-from podium_agent.telemetry import Telemetry
+from podium_agent.single_instance import NodeLock
+from podium_agent.suspension.factory import Opening
+from podium_agent.wiring import Watches, make_conductor, make_departures, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
-from podium_cluster.leases import beat
+from podium_cluster.heartbeat import beat
+from podium_core.placement.node_parser import reading
 
 log = logging.getLogger(__name__)
 STUCK_SECONDS = 30.0
@@ -86,7 +86,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
     async with connect(settings) as api, asyncio.TaskGroup() as tasks:
         seen = Watches(api, settings.node_name)
         reservations, guests = Reservations(settings, seen.everyone), Guests(settings, seen.everyone)
-        leases = Leases(settings, seen.placeholders, seen.everyone) if settings.gpu_source == "leases" else None
+        leases = Leases(settings, seen.placeholders, seen.everyone) if settings.gpu_mode == "reservations" else None
         conductor = make_conductor(settings, api, metrics, tasks, seen, reservations, leases)
         shares, plugins = make_plugins(settings, telemetry, seen, conductor, reservations, guests, leases)
         gates = Gates(settings.proc, conductor.wake)

@@ -33,10 +33,11 @@ class ExtraDevice(BaseModel):
 
 class AgentSettings(ClusterSettings):
     node_name: str = Field(min_length=1, description="the Kubernetes node that this agent serves")
-    shares: int = Field(4, ge=1, le=64, description="trials that may sit on one GPU")
-    resource: str = Field("podium.dev/gpu", description="the extended resource that a share is counted as")
-    gpu_source: Literal["owned", "leases"] = Field(
-        "owned", description="leases: only GPUs that placeholder pods hold are shared, the others are nvidia.com/gpu's"
+    slots_per_gpu: int = Field(4, ge=1, le=64, description="trial pods that may occupy one GPU")
+    resource: str = Field("podium.dev/gpu", description="the extended resource that a slot is counted as")
+    gpu_mode: Literal["dedicated", "reservations"] = Field(
+        "dedicated",
+        description="reservations: only GPUs that reservation pods hold are shared, the others are nvidia.com/gpu's",
     )
 
     share_dir: Path = Field(Path("/var/lib/podium/share"), description="holds the helper and the gate's socket")
@@ -67,7 +68,7 @@ class AgentSettings(ClusterSettings):
     exclusive_seconds: float = Field(25.0, gt=0, le=29, description="for a GPU to be free; the kubelet waits 30 s")
     heartbeat_seconds: int = Field(10, ge=1, le=60)
     report_seconds: float = Field(30.0, gt=0, le=300, description="telemetry is reported at least this often")
-    turn_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
+    holder_report_seconds: float = Field(5.0, gt=0, le=300, description="the holder's GPU-seconds are at most this old")
     log_seconds: float = Field(0.5, gt=0, le=10, description="between two looks at the trials' logs")
     trial_report_seconds: float = Field(2.0, gt=0, le=60, description="between two patches of one trial")
 

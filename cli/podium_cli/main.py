@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from podium import __version__
-from podium_cli.contents import MODULES
-from podium_cli.exits import EXIT_CODES_HELP, CliError, Exit
+from podium_cli.command_table import MODULES
+from podium_cli.exit_codes import EXIT_CODES_HELP, CliError, Exit
 from podium_cluster import logs
 
 EPILOG = f"""examples:

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from podium.schema.gpunode import GPUNode
-from podium.schema.job import HyperParamJob
-from podium.schema.manifests import ManifestError, parse_manifests
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.recorded import check_ends
-from podium_cli.exits import CliError, Exit
-from podium_cli.picture import JobPicture, of_job
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture, of_job
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.manifests import ManifestError, parse_manifests
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.traces.trace import check_ends
 
 Payload = Mapping[str, Any]
 STDIN = Path("-")

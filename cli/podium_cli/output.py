@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
 
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 
 WIDEST = 10_000  # columns: no table is
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from podium.schema.base import API_VERSION
+from podium_core.schema.base import API_VERSION
 
 Manifest = dict[str, Any]
 BEGIN = datetime(2026, 1, 15, 9, 30, tzinfo=UTC)
@@ -102,7 +102,12 @@ def _train(trial: _Trial, begin: float, end: float) -> None:
 
 def _record(at: float) -> Manifest:
     longer = 1 + (at * 7 % 5) / 6
-    return {"method": "freeze", "at": _time(at), "secondsOut": SWITCH_OUT * longer, "secondsIn": SWITCH_IN * longer}
+    return {
+        "method": "freeze",
+        "at": _time(at),
+        "suspendSeconds": SWITCH_OUT * longer,
+        "resumeSeconds": SWITCH_IN * longer,
+    }
 
 
 def _time(elapsed: float) -> str:
@@ -126,7 +131,7 @@ def _job(trials: list[_Trial], now: float) -> Manifest:
     best = max(trials, key=lambda trial: trial.best)
     used = sum(end - begin for trial in trials for begin, end in trial.holds)
     switches = [record for trial in trials for record in trial.records]
-    switching = sum(record["secondsOut"] + record["secondsIn"] for record in switches)
+    switching = sum(record["suspendSeconds"] + record["resumeSeconds"] for record in switches)
     ended = done == TRIALS
     status: Manifest = {
         "phase": "Succeeded" if ended else "Running",
@@ -168,12 +173,12 @@ def _job(trials: list[_Trial], now: float) -> Manifest:
 
 def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Trial], now: float) -> Manifest:
     holds_it = holders[trial.gpu] is trial
-    phase, reason, message = "Gated", "WaitsForTurn", "has not been on a GPU yet"
+    phase, reason, message = "Gated", "WaitingForHolder", "has not been on a GPU yet"
     live = sorted((one for one in trials if one.finished is None), key=lambda one: (-one.best, one.number))
     if trial.finished is not None:
         phase, reason, message = "Succeeded", "StepsCompleted", f"reached {STEPS} epochs"
     elif holds_it:
-        phase, reason, message = "Running", "BestOfGpu", "converges fastest of those on this GPU"
+        phase, reason, message = "Running", "BestOnGPU", "converges fastest of those on this GPU"
     elif trial.points:
         phase, reason, message = "Suspended", "RivalConverges", "another trial on this GPU converges faster"
     status: Manifest = {
@@ -189,12 +194,12 @@ def _manifest(trial: _Trial, holders: dict[str, _Trial | None], trials: list[_Tr
         "curve": {"points": trial.points},
         "suspensions": {
             "count": len(trial.records),
-            "secondsOut": sum(record["secondsOut"] for record in trial.records),
-            "secondsIn": sum(record["secondsIn"] for record in trial.records),
+            "suspendSeconds": sum(record["suspendSeconds"] for record in trial.records),
+            "resumeSeconds": sum(record["resumeSeconds"] for record in trial.records),
             "recent": trial.records[-32:],
         },
         "gpuSeconds": sum(end - begin for begin, end in trial.holds),
-        "holds": [_hold(trial, begin, end, lasting=holds_it and end == now) for begin, end in trial.holds],
+        "allocations": [_hold(trial, begin, end, lasting=holds_it and end == now) for begin, end in trial.holds],
     }
     if trial.points:
         top = max(trial.points, key=lambda point: float(point["value"]))
@@ -229,7 +234,7 @@ def _node(node: str, uuid: str, trials: list[_Trial], holder: _Trial | None, now
         "memoryUsed": len(here) * 12 * 2**30,
         "smUtilization": 93.0 if here else 0.0,
         "health": "Healthy",
-        "shares": 8,
+        "slots": 8,
         "epoch": 9,
         "trials": [
             _reference(trial)
@@ -245,6 +250,6 @@ def _node(node: str, uuid: str, trials: list[_Trial], holder: _Trial | None, now
         "apiVersion": API_VERSION,
         "kind": "GPUNode",
         "metadata": {"name": node, "uid": f"uid-{node}"},
-        "spec": {"epoch": 9, "gpus": [{"uuid": uuid, "order": order}]},
+        "spec": {"epoch": 9, "gpus": [{"uuid": uuid, "runQueue": order}]},
         "status": {"observedEpoch": 9, "driver": "sample", "methods": ["freeze"], "gpus": [gpu]},
     }

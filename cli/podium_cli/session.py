@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
-from podium_cli.picture import JOB_LABEL, JobPicture, of_job
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.kubeconfig import Told, kubeconfigs, look
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
@@ -43,7 +43,7 @@ class Session:
         try:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
-            raise CliError(Exit.USAGE, "SettingsInvalid", f"PODIUM_* in the environment: {error}") from error
+            raise CliError(Exit.USAGE, "InvalidSettings", f"PODIUM_* in the environment: {error}") from error
         told = look(settings.kubeconfig, settings.context)
         return cls(arguments.namespace or told.namespace, settings, told)
 
@@ -54,7 +54,7 @@ class Session:
             api = await opened.__aenter__()
         except Exception as error:  # whatever a kubeconfig can be wrong in: the sentence of its reader is what helps
             message = f"{_what_is_wrong(self.told, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
-            raise CliError(Exit.CLUSTER, "NoCluster", message) from error
+            raise CliError(Exit.CLUSTER, "ClusterUnreachable", message) from error
         try:
             yield api
         finally:

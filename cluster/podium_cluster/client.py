@@ -197,7 +197,7 @@ class Api:
                 result: Manifest = json.loads(answer)
             except ValueError as error:  # a proxy's page
                 said = answer[:200].decode(errors="replace")
-                raise ApiError(0, "NotJson", f"{method} {path} was answered with no JSON: {said}") from error
+                raise ApiError(0, "InvalidJSON", f"{method} {path} was answered with no JSON: {said}") from error
             return result
 
     @asynccontextmanager

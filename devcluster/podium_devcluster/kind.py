@@ -116,14 +116,14 @@ class Kind:
             set(loading.parse_listing(run(["docker", "exec", node, *listing], timeout=60)).items()) for node in nodes
         ]
 
-    def install(self, leases: bool = False) -> None:
-        """Install the fake driver and Podium. `leases`: another device plugin provides the GPUs."""
+    def install(self, reservations: bool = False) -> None:
+        """Install the fake driver and Podium. `reservations`: another device plugin provides the GPUs."""
         with self.progress.step("fake driver") as step:
             step.detail("kubectl apply")
             self.kubectl("apply", "-f", str(self.project / "devcluster" / "manifests" / "fake-driver.yaml"))
             rollout = ["-n", "podium-fake-driver", "rollout", "status", "daemonset/podium-fake-driver"]
             self.kubectl(*rollout, "--timeout=120s", timeout=130)
-        if leases:
+        if reservations:
             with self.progress.step("device plugin of nvidia.com/gpu") as step:
                 step.detail("kubectl apply -k")
                 self.kubectl("apply", "-k", str(self.project / "devcluster" / "manifests" / "nvidia-plugin"))
@@ -131,18 +131,20 @@ class Kind:
                 self.kubectl(*rollout, "--timeout=120s", timeout=130)
         argv = [self.tool("helm"), "upgrade", "--install", "podium", str(self.project / "charts" / "podium")]
         argv += [f"--kubeconfig={self.kubeconfig}", "--namespace", "podium-system", "--create-namespace"]
-        argv += [*chart_values(self.project, leases), "--wait", "--timeout", "4m"]
+        argv += [*chart_values(self.project, reservations), "--wait", "--timeout", "4m"]
         with self.progress.step("helm install podium") as step:
             run_logged(argv, log=self.log, step=step, timeout=INSTALL_SECONDS)
 
-    def example(self, leases: bool = False) -> None:
+    def example(self, reservations: bool = False) -> None:
         """Apply the example job."""
         folder = self.project / "examples" / "digits"
         with self.progress.step("example job"):
-            self.kubectl("apply", "-f", str(folder / ("leases.yaml" if leases else "job.yaml")))
+            self.kubectl("apply", "-f", str(folder / ("reservations.yaml" if reservations else "job.yaml")))
         self.progress.say(f"watch it: KUBECONFIG={self.kubeconfig} podium watch digits")
-        if leases:
-            self.progress.say(f"take a GPU from it: kubectl apply -f {folder / 'stranger.yaml'}, and delete that again")
+        if reservations:
+            self.progress.say(
+                f"take a GPU from it: kubectl apply -f {folder / 'other-pod.yaml'}, and delete that again"
+            )
 
     def delete(self) -> None:
         """Thaw all processes and delete the cluster.
@@ -167,9 +169,9 @@ class Kind:
         return run([self.tool("kind"), "get", "nodes", "--name", NAME], timeout=60).split()
 
 
-def chart_values(project: Path, leases: bool) -> list[str]:
+def chart_values(project: Path, reservations: bool) -> list[str]:
     """Return helm's arguments."""
-    source = ["--set", "gpus.source=leases"] if leases else []
+    source = ["--set", "gpus.mode=reservations"] if reservations else []
     return ["--values", str(project / "examples" / "demo-values.yaml"), *source]
 
 
@@ -187,7 +189,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m podium_devcluster.kind", description="Podium on kind.")
     parser.add_argument("what", nargs="?", choices=["up", "down"], default="up")
     parser.add_argument("--no-example", action="store_true", help="install Podium without a job")
-    parser.add_argument("--leases", action="store_true", help="another device plugin provides the GPUs")
+    parser.add_argument("--reservations", action="store_true", help="another device plugin provides the GPUs")
     options = parser.parse_args(argv)
     cache, progress = Cache.default(), Progress()
     kind = Kind(cache, progress, paths.project_dir())
@@ -199,9 +201,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             return
         kind.create()
         kind.load()
-        kind.install(options.leases)
+        kind.install(options.reservations)
         if not options.no_example:
-            kind.example(options.leases)
+            kind.example(options.reservations)
     except KeyboardInterrupt:
         sys.exit(130)
     except (RuntimeError, OSError, ValueError) as error:

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, BinaryIO
 
 STOPPED = 143  # exit status: 128 + SIGTERM
-MARKER = "podium-save.json"
+MARKER = "podium-checkpoint.json"
 stop_requested = False
 
 

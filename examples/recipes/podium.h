@@ -41,14 +41,14 @@ static inline const char *podium_path(char *buffer, size_t size, const char *nam
 
 static inline int podium_wanted(void) {
     char path[PATH_MAX];
-    return podium_stop || (podium_path(path, sizeof path, "podium-save-request") && access(path, F_OK) == 0);
+    return podium_stop || (podium_path(path, sizeof path, "podium-checkpoint-request") && access(path, F_OK) == 0);
 }
 
 /* Write the path of the checkpoint to resume from and return its step; -1 if there is none. */
 static inline long podium_load(char *state, size_t size) {
     char path[PATH_MAX], name[64];
     long step = -1;
-    FILE *marker = podium_path(path, sizeof path, "podium-save.json") ? fopen(path, "r") : NULL;
+    FILE *marker = podium_path(path, sizeof path, "podium-checkpoint.json") ? fopen(path, "r") : NULL;
     if (!marker) return -1;
     if (fscanf(marker, " {\"step\": %ld, \"path\": \"%63[^\"]\"", &step, name) != 2) step = -1;
     fclose(marker);
@@ -80,11 +80,11 @@ static inline int podium_commit(long step, FILE *file) {
     snprintf(name, sizeof name, "step-%ld", step);
     snprintf(temporary, sizeof temporary, "step-%ld.new", step);
     if (podium_replace(file, temporary, name)) return -1;
-    FILE *marker = podium_path(path, sizeof path, "podium-save.json.new") ? fopen(path, "w") : NULL;
+    FILE *marker = podium_path(path, sizeof path, "podium-checkpoint.json.new") ? fopen(path, "w") : NULL;
     if (!marker) return -1;
     fprintf(marker, "{\"step\": %ld, \"path\": \"%s\", \"onRequest\": true}\n", step, name);
-    if (podium_path(path, sizeof path, "podium-save-request")) unlink(path);
-    if (podium_replace(marker, "podium-save.json.new", "podium-save.json")) return -1;
+    if (podium_path(path, sizeof path, "podium-checkpoint-request")) unlink(path);
+    if (podium_replace(marker, "podium-checkpoint.json.new", "podium-checkpoint.json")) return -1;
     if (before >= 0 && before != step) unlink(old);
     return 0;
 }

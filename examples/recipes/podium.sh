@@ -25,7 +25,7 @@ podium_wanted() {
     podium_declined=
     if [ -n "$podium_stop" ]; then return 0; fi
     [ -n "${PODIUM_CHECKPOINT:-}" ] || return
-    if [ -e "$PODIUM_CHECKPOINT/podium-save-request" ]; then return 0; fi
+    if [ -e "$PODIUM_CHECKPOINT/podium-checkpoint-request" ]; then return 0; fi
     podium_declined=1
     return 1
 }
@@ -38,16 +38,16 @@ podium_save() {
     podium_line="{\"step\": $1, \"path\": \"$podium_name\", \"onRequest\": true}"
     shift
     mkdir -p "$PODIUM_CHECKPOINT" || return
-    if [ "$podium_line" != "$(cat "$PODIUM_CHECKPOINT/podium-save.json" 2>/dev/null)" ]; then
+    if [ "$podium_line" != "$(cat "$PODIUM_CHECKPOINT/podium-checkpoint.json" 2>/dev/null)" ]; then
         rm -rf "$PODIUM_CHECKPOINT/$podium_name" "$PODIUM_CHECKPOINT/new"
         mkdir "$PODIUM_CHECKPOINT/new" && "$@" "$PODIUM_CHECKPOINT/new" &&
             find "$PODIUM_CHECKPOINT/new" -exec sync {} + &&
             mv "$PODIUM_CHECKPOINT/new" "$PODIUM_CHECKPOINT/$podium_name" && sync "$PODIUM_CHECKPOINT" || return
     fi
-    printf '%s\n' "$podium_line" >"$PODIUM_CHECKPOINT/podium-save.json.new" &&
-        sync "$PODIUM_CHECKPOINT/podium-save.json.new" || return
-    rm -f "$PODIUM_CHECKPOINT/podium-save-request" # before the marker: a later request is for a later checkpoint
-    mv "$PODIUM_CHECKPOINT/podium-save.json.new" "$PODIUM_CHECKPOINT/podium-save.json" &&
+    printf '%s\n' "$podium_line" >"$PODIUM_CHECKPOINT/podium-checkpoint.json.new" &&
+        sync "$PODIUM_CHECKPOINT/podium-checkpoint.json.new" || return
+    rm -f "$PODIUM_CHECKPOINT/podium-checkpoint-request" # before the marker: a later request is for a later checkpoint
+    mv "$PODIUM_CHECKPOINT/podium-checkpoint.json.new" "$PODIUM_CHECKPOINT/podium-checkpoint.json" &&
         sync "$PODIUM_CHECKPOINT" || return
     for podium_old in "$PODIUM_CHECKPOINT"/step-*; do
         [ "$podium_old" = "$PODIUM_CHECKPOINT/$podium_name" ] || rm -rf "$podium_old"
@@ -56,9 +56,9 @@ podium_save() {
 
 # Prints the folder of the checkpoint to resume from; fails if there is none.
 podium_load() {
-    podium_name=$(sed -n 's/.*"path": *"\([^"]*\)".*/\1/p' "${PODIUM_CHECKPOINT:-/nowhere}/podium-save.json" 2>/dev/null)
+    podium_name=$(sed -n 's/.*"path": *"\([^"]*\)".*/\1/p' "${PODIUM_CHECKPOINT:-/nowhere}/podium-checkpoint.json" 2>/dev/null)
     [ -n "$podium_name" ] && [ -d "$PODIUM_CHECKPOINT/$podium_name" ] && printf '%s\n' "$PODIUM_CHECKPOINT/$podium_name"
 }
 
 # Prints the step of that checkpoint.
-podium_step() { sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "$PODIUM_CHECKPOINT/podium-save.json"; }
+podium_step() { sed -n 's/.*"step": *\([0-9]*\).*/\1/p' "$PODIUM_CHECKPOINT/podium-checkpoint.json"; }

@@ -9,10 +9,10 @@ import time
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from podium_extender.bodies import RequestError, read
-from podium_extender.front import JSON, Front
-from podium_extender.openapi import DescribedApi, words_of
-from podium_extender.verbs import VERBS
+from podium_extender.server.endpoint import JSON, Front
+from podium_extender.server.limits import RequestError, read
+from podium_extender.server.openapi import DescribedApi, words_of
+from podium_extender.verbs.handlers import VERBS
 
 
 def create_app(front: Front, *, openapi_url: str | None = None) -> FastAPI:

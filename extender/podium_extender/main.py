@@ -11,31 +11,31 @@ from typing import Any
 
 import uvicorn
 
-from podium.placement.cpus import machine_of, others_selector, seat_of
-from podium.placement.registry import placement_policy
 from podium_cluster import health
 from podium_cluster.client import Api, connect
-from podium_cluster.memory import settle_memory
+from podium_cluster.garbage_collection import settle_memory
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.startup import read_settings
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_extender.announcements import Announcements
+from podium_core.placement.free_cpus import machine_of, others_selector, seat_of
+from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
-from podium_extender.assumed import Assumed
-from podium_extender.decide import Judge
-from podium_extender.front import Front
-from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
-from podium_extender.nudges import nudge_for_ever
-from podium_extender.preempt import Evictor
-from podium_extender.preferences import Preferences
-from podium_extender.restraint import Limits
-from podium_extender.room import Room
+from podium_extender.requeue.preemption_retries import nudge_for_ever
+from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
+from podium_extender.requeue.wakeups import follow_pods, wake_for_ever
+from podium_extender.server.endpoint import Front
+from podium_extender.server.fast_path import lane
 from podium_extender.settings import ExtenderSettings
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
-from podium_extender.waiting import Budget, WaitingRoom
-from podium_extender.wakeups import follow_pods, wake_for_ever
+from podium_extender.state.assumptions import Assumed
+from podium_extender.state.free_cpus import Room
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.events import Announcements
+from podium_extender.verbs.preempt import Evictor
+from podium_extender.verbs.preemption_limits import Limits
 
 log = logging.getLogger(__name__)
 PAGE = 500  # objects listed at a time, of those that a cluster may have very many of

@@ -19,7 +19,7 @@ from prometheus_client import (
 )
 
 from podium_cluster.watch import WatchCache
-from podium_extender.assumed import End
+from podium_extender.state.assumptions import End
 
 # from a tenth of a millisecond (two nodes) to the scheduler's time limit
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -54,8 +54,8 @@ class Metrics:
             "podium_extender_rejections", "nodes refused by filter, by code", ["code"], registry=self.registry
         )
         self.handed_on = Counter(
-            "podium_extender_handed_on",
-            "answers to filter: the best nodes, all that fit and why (few, wish, no_favourite), or none",
+            "podium_extender_filter_answers",
+            "answers to filter: the best nodes, all that fit and why (few, preference, no_favourite), or none",
             ["nodes"],
             registry=self.registry,
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field, field_validator
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.settings import ClusterSettings
-from podium_extender.assumed import LONGEST
-from podium_extender.head import SCORED
+from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_extender.state.assumptions import LONGEST
+from podium_extender.verbs.top_k import SCORED
 
 
 class ExtenderSettings(ClusterSettings):

@@ -16,18 +16,18 @@ import kopf
 from podium_cluster import health
 from podium_cluster.client import connect
 from podium_cluster.startup import read_settings
-from podium_operator import handlers
-from podium_operator.actuator import Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.jobs import handlers
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
 
 STUCK_SECONDS = 120.0
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ async def serve(settings: OperatorSettings) -> None:
         actuator = Actuator(api, mirror, rules, metrics)
         statuses = Statuses(api, settings.status_seconds, metrics)
         cleanup = Cleanup(api, mirror.world, settings.image)
-        leases, leasing = settings.gpu_source == "leases", Leasing(api, settings, metrics)
+        leases, leasing = settings.gpu_mode == "reservations", Leasing(api, settings, metrics)
         leveller = Leveller(api, settings)
         cycle = Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller)
 
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("kopf").setLevel(logging.WARNING)
     if settings.context is not None:
         sys.exit("podium-operator: PODIUM_CONTEXT is not served: name a kubeconfig with that current-context")
-    if settings.gpu_source == "leases" and settings.image is None:
-        sys.exit("podium-operator: PODIUM_GPU_SOURCE=leases needs PODIUM_IMAGE: the image of the placeholder pods")
+    if settings.gpu_mode == "reservations" and settings.image is None:
+        sys.exit("podium-operator: PODIUM_GPU_MODE=reservations needs PODIUM_IMAGE: the image of the placeholder pods")
     if settings.kubeconfig is not None:
         os.environ["KUBECONFIG"] = str(settings.kubeconfig)  # kopf logs in by itself
     asyncio.run(serve(settings))

@@ -9,8 +9,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.cycle = Histogram(
-            "podium_operator_cycle_seconds",
-            "One cycle, by part: plan, order, act (what is new), tell (ranks and predictions in words), report",
+            "podium_operator_reconcile_seconds",
+            "One reconcile, by part: plan, run_queues, act (what is new), describe (ranks, predictions), report",
             ["part"],
             registry=self.registry,
         )
@@ -22,13 +22,15 @@ class Metrics:
             registry=self.registry,
         )
         self.errors = Counter(
-            "podium_operator_cycle_errors_total", "Cycles that ended in an error of ours", registry=self.registry
+            "podium_operator_reconcile_errors_total",
+            "Reconciles that ended in an error of Podium",
+            registry=self.registry,
         )
         self.trials = Gauge("podium_trials", "Trials by phase", ["phase"], registry=self.registry)
-        self.leases = Gauge("podium_leases", "GPU leases by state", ["state"], registry=self.registry)
+        self.leases = Gauge("podium_gpu_reservations", "GPU reservations by state", ["state"], registry=self.registry)
         self.lease_events = Counter(
-            "podium_lease_events_total",
-            "Leases asked for, refused, taken, given back",
+            "podium_gpu_reservation_events_total",
+            "GPU reservations: requested, refused, preempted, released",
             ["what"],
             registry=self.registry,
         )

@@ -6,44 +6,48 @@ from typing import Literal
 
 from pydantic import Field
 
-from podium.domain.observe import AGENT_STALE_SECONDS
 from podium_cluster.settings import ClusterSettings
+from podium_core.domain.observe import AGENT_STALE_SECONDS
 
 
 class OperatorSettings(ClusterSettings):
     scheduler_name: str = Field("podium", min_length=1, description="schedulerName of the trials' pods")
-    resource: str = Field("podium.dev/gpu", description="the extended resource that a share is counted as")
-    gpu_source: Literal["owned", "leases"] = Field(
-        "owned", description="leases: GPUs are held by placeholder pods that request nvidia.com/gpu"
+    resource: str = Field("podium.dev/gpu", description="the extended resource that a slot is counted as")
+    gpu_mode: Literal["dedicated", "reservations"] = Field(
+        "dedicated", description="reservations: GPUs are held by reservation pods that request nvidia.com/gpu"
     )
-    lease_priority_class: str = Field(
-        "podium-lease", min_length=1, description="PriorityClass of placeholder pods, below that of all others"
+    reservation_priority_class: str = Field(
+        "podium-reservation", min_length=1, description="PriorityClass of reservation pods, below that of all others"
     )
-    lease_most: int = Field(8, ge=1, description="GPUs that are leased at most for a namespace and a set of products")
-    lease_node_selector: dict[str, str] = Field(
-        default_factory=dict, description="labels of nodes on which GPUs may be leased: those that have an agent"
+    reservation_max: int = Field(
+        8, ge=1, description="GPUs that are reserved at most for a namespace and a set of products"
     )
-    lease_grace_seconds: int = Field(
+    reservation_node_selector: dict[str, str] = Field(
+        default_factory=dict, description="labels of nodes on which GPUs may be reserved: those that have an agent"
+    )
+    reservation_grace_seconds: int = Field(
         60, ge=1, le=3600, description="to leave a GPU that is taken; longer where a job's own grace period is"
     )
     image: str | None = Field(
         None,
         min_length=1,
-        description="Podium's own image, to remove folders of deleted jobs (default: they stay), and of placeholders",
+        description="Podium's own image, for reservation pods and to remove folders of deleted jobs (else they remain)",
     )
     trial_priority_class: str | None = Field(
         None, min_length=1, description="PriorityClass of the trials' pods, unless their template names one"
     )
-    levelling: bool = Field(False, description="move trials from crowded GPUs to those with fewer trials")
-    levelling_stay_seconds: float = Field(
+    rebalancing: bool = Field(False, description="move trials from crowded GPUs to those with fewer trials")
+    rebalancing_min_stay_seconds: float = Field(
         120.0,
         gt=0,
         le=86400,
         description="a trial stays in its pod at least so long; twice as long after each move",
     )
     watch_namespace: str | None = Field(None, description="serve jobs of this namespace only; default: of all")
-    cycle_seconds: float = Field(2.0, gt=0, le=60, description="a cycle runs at least this often")
-    debounce_seconds: float = Field(0.05, ge=0, le=5, description="changes that come within this time share a cycle")
+    reconcile_seconds: float = Field(2.0, gt=0, le=60, description="a reconcile runs at least this often")
+    debounce_seconds: float = Field(
+        0.05, ge=0, le=5, description="changes that come within this time share a reconcile"
+    )
     status_seconds: float = Field(2.0, ge=0, le=60, description="between two status patches that only change figures")
     agent_stale_seconds: float = Field(
         AGENT_STALE_SECONDS, gt=0, le=600, description="an agent silent for longer is not believed"

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from policy_variants import Settings
 
-from podium.domain.phase import TrialPhase
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
-from podium.testing.builders import make_job
+from podium_core.domain.phase import TrialPhase
+from podium_core.testing.builders import make_job
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 FAST_STEP, SLOW_STEP = 0.25, 10.0  # seconds
 STEPS = 1024  # of a whole trial; at eta 4 the rungs are at 16, 64 and 256

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium.placement.registry import POLICIES, UnknownPlacementError, placement_policy
-from podium.testing.placement_contract import CHECKS, CLUSTERS, QUESTIONS, Check
+from podium_core.placement.registry import POLICIES, UnknownPlacementError, placement_policy
+from podium_core.testing.placement_contract import CHECKS, CLUSTERS, QUESTIONS, Check
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

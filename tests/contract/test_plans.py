@@ -11,17 +11,17 @@ import pytest
 from policy_searches import TRIALS, alone, search
 from policy_variants import VARIANTS, Settings
 
-from podium.curves.board import forgotten
-from podium.domain.actions import Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot
-from podium.planning.invariants import violations
-from podium.planning.planner import plan
-from podium.policies.registry import create
-from podium.simulation.system import operator
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import Faults
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import forgotten
+from podium_core.domain.actions import Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Snapshot
+from podium_core.planning.invariants import violations
+from podium_core.planning.planner import plan
+from podium_core.policies.registry import create
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_simulator.system import operator
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import Faults
 
 ENDLESS = [(name, settings) for name, settings in VARIANTS if not create(name, settings).cuts]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from policy_variants import VARIANTS, Settings
 
-from podium.policies.registry import _TABLE, NAMES, create
-from podium.testing.policy_contract import CASES, CHECKS, Check
+from podium_core.policies.registry import _TABLE, NAMES, create
+from podium_core.testing.policy_contract import CASES, CHECKS, Check
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -14,11 +14,11 @@ from typing import Any, ClassVar
 import pytest
 from policy_variants import VARIANTS, Settings
 
-from podium.curves.board import forgotten
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Point, TrialView
-from podium.policies.registry import create
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import forgotten
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Point, TrialView
+from podium_core.policies.registry import create
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 FEW, MANY = 20, 1000  # trials
 STEPS = 32  # of a whole trial

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.readings import Other, Reader, Seen, reader
-from podium.schema.reading import MetricsReading
+from podium_core.curves.line_readers import Other, Reader, Seen, reader
+from podium_core.schema.metrics_config import MetricsReading
 
 Record = Mapping[str, float]
 SPELLED: dict[str, Callable[[Record], str]] = {

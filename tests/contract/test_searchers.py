@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from podium.schema.job import JobSpec, Search
-from podium.schema.search_settings import KNOWN, learns
+from podium_core.schema.job import JobSpec, Search
+from podium_core.schema.search_settings import KNOWN, learns
 from podium_operator.searchers.base import Tried
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS

@@ -9,9 +9,9 @@ import pytest
 from policy_searches import COST, GAP, LATE, TRIALS, alone
 from policy_variants import Settings
 
-from podium.domain.snapshot import TrialKey
-from podium.policies.quantum import OVERHEAD
-from podium.simulation.system.outcome import Outcome
+from podium_core.domain.snapshot import TrialKey
+from podium_core.policies.min_time_slice import OVERHEAD
+from podium_simulator.system.outcome import Outcome
 
 
 def longest_gap(outcome: Outcome) -> float:

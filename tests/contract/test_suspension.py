@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from cuda_node import PROGRAM
 
-from podium_agent.cgroups import (
+from podium_agent.observe.cgroups import (
     Freezer,
     Frost,
     find_containers,
@@ -30,12 +30,12 @@ from podium_agent.cgroups import (
     peer_of,
     sigterm_waits,
 )
-from podium_agent.hooks import hook_waits
+from podium_agent.observe.prestop_hooks import hook_waits
 from podium_agent.suspension.base import Standing, SuspensionMethod
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 COUNTER = "import sys\nn = 0\nwhile True:\n    n += 1\n    sys.stdout.write(f'{n}\\n'); sys.stdout.flush()\n"
@@ -173,7 +173,7 @@ def test_what_an_agent_left_half_done_is_seen_and_can_be_finished_either_way(
 ) -> None:
     """Killed between the two containers of a trial, suspending or resuming: one is stopped, the other works."""
     assert asyncio.run(method.suspend(freezers(cells)[:1])).ok
-    assert method.standing(freezers(cells)) is Standing.TORN
+    assert method.standing(freezers(cells)) is Standing.PARTLY_SUSPENDED
     assert asyncio.run(getattr(method, finish)(freezers(cells))).ok
     if finish == "suspend":
         assert method.standing(freezers(cells)) is Standing.PARKED

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from podium.domain.actions import CreateTrial, Order
-from podium.domain.phase import TrialPhase
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import CreateTrial, Order
+from podium_core.domain.phase import TrialPhase
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 DOC = Path(__file__).parents[2] / "docs" / "scheduling.md"
 

@@ -22,7 +22,7 @@ import pytest
 from kube_reads import Reads
 from script_modules import load
 
-from podium.schema.manifests import read_manifests
+from podium_core.schema.manifests import read_manifests
 from podium_devcluster.cluster import Cluster
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +115,7 @@ class Site:
 
     def level(self, enabled: bool) -> None:
         """Whether trials change nodes so that GPUs have about equally many."""
-        self.upgrade(f"operator.levelling.enabled={str(enabled).lower()}", "operator.levelling.staySeconds=2")
+        self.upgrade(f"operator.rebalancing.enabled={str(enabled).lower()}", "operator.rebalancing.minStaySeconds=2")
 
     def work(self) -> list[Any]:
         """The fake drivers' record of both nodes."""
@@ -218,6 +218,7 @@ def digits(site: Site) -> Run:
     example's work: what is judged are hand-overs and records, and several clusters share this machine's processors.
     """
     manifest = site.example("digits")
+    manifest["spec"]["policy"] = {"name": "hermes", "settings": {"warmup": 2}}  # switches more often than the default
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
     site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     killed: dict[str, int] = {}

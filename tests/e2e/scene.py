@@ -190,11 +190,11 @@ class Scene:
             ordered = list(attempts.values())
             for before, after in itertools.pairwise(ordered):
                 lost += before[-1][0] - (after[0][0] - 1)
-            said = status.get("losses", {}).get("steps", 0)
+            said = status.get("lostWork", {}).get("steps", 0)
             if exact:
                 assert said == lost, f"{name} lost {lost} steps by its logs, {said} by its status"
             total += said
-        assert self.site.job(witness.job)["status"].get("lost", {}).get("steps", 0) == total
+        assert self.site.job(witness.job)["status"].get("lostWork", {}).get("steps", 0) == total
         return int(total)
 
     def nothing_leaks(self, name: str) -> None:

@@ -42,7 +42,7 @@ Site = Witness = Any
 
 def carry_by(site: Site, address: str) -> None:
     """All agents anew, with that registry; without one they carry nothing. Levelling is a test's own matter."""
-    site.upgrade(f"agent.checkpointRegistry={address}", "operator.levelling.enabled=false")
+    site.upgrade(f"agent.checkpointRegistry={address}", "operator.rebalancing.enabled=false")
 
     def told() -> bool:
         nodes = site.objects("gpunodes")
@@ -102,7 +102,7 @@ def test_a_drained_node_loses_no_step_of_a_trial_that_cannot_save(
     try:
         site.podium("drain", there, "--wait", "0")
         # all agents die while its image is pulled, or soon after
-        site.until("its image is there", lambda: way(site).get("image") and way(site)["target"] == here, 120)
+        site.until("its image is there", lambda: way(site).get("image") and way(site)["targetNode"] == here, 120)
         assert site.kill_program("podium-agent") == 2
         site.until("it is back", lambda: arrived(site, here), 180)
     finally:
@@ -115,7 +115,7 @@ def test_a_drained_node_loses_no_step_of_a_trial_that_cannot_save(
     # a pod that comes while its node has no agent is rejected, and another one follows
     assert moved["attempt"] >= begun.get("attempt", 0) + 2
     assert moved["node"] == here
-    assert moved.get("losses", {}).get("steps", 0) == 0
+    assert moved.get("lostWork", {}).get("steps", 0) == 0
     assert values(moved) == values(status(site, "stayed"))
     for node in (here, there):
         assert not list((site.cluster.node_root(node) / "var/lib/kubelet/checkpoints").glob("*.tar"))
@@ -155,15 +155,15 @@ def test_a_trial_that_cannot_save_goes_to_the_free_node_alive(site: Site, crowde
         return [one.get("node") for one in trials() if one.get("lastStep", 0) >= 1] == [CROWDED] * 2
 
     def moved() -> int | None:
-        ways = [one.get("carrying") or {} for one in trials()]
-        there = [way.get("phase") == "Arrived" for way in ways]
+        ways = [one.get("migration") or {} for one in trials()]
+        there = [way.get("phase") == "Restored" for way in ways]
         return there.index(True) if any(there) else None
 
     def ended() -> bool:
         return all(one.get("phase") == "Succeeded" and one.get("lastStep") == LEVELLED_EPOCHS for one in trials())
 
     site.until("both have begun", begun, 120)
-    assert not any(one.get("carrying") for one in trials()), "nobody goes to a cordoned node"
+    assert not any(one.get("migration") for one in trials()), "nobody goes to a cordoned node"
     site.kubectl("uncordon", EMPTY)
     site.until("one is there", lambda: moved() is not None, 180)
     let_go(site, LEVELLED)
@@ -171,15 +171,15 @@ def test_a_trial_that_cannot_save_goes_to_the_free_node_alive(site: Site, crowde
     gone = moved()
     assert gone is not None
     told = trials()
-    way = told[gone]["carrying"]
-    assert (way["reason"], way["node"], way["target"]) == ("Levelling", CROWDED, EMPTY)
+    way = told[gone]["migration"]
+    assert (way["reason"], way["sourceNode"], way["targetNode"]) == ("Rebalancing", CROWDED, EMPTY)
     assert [one["node"] for one in told] == [EMPTY if number == gone else CROWDED for number in range(2)]
     printed = [list(crowded.printed(f"{LEVELLED}-{number}", "val_acc").values()) for number in range(2)]
     assert [len(attempts) for attempts in printed] == [2 if number == gone else 1 for number in range(2)]
     curves = [list(itertools.chain(*attempts)) for attempts in printed]
     assert [step for step, _ in curves[0]] == list(range(1, LEVELLED_EPOCHS + 1)), "each step once, none lost"
     assert curves[0] == curves[1], "bit for bit"
-    assert all(one.get("losses", {}).get("steps", 0) == 0 for one in told)
+    assert all(one.get("lostWork", {}).get("steps", 0) == 0 for one in told)
     site.until("no image is left", lambda: not registry.images(site.cluster, "podium-checkpoints"), 60)
 
 
@@ -212,12 +212,12 @@ def let_go(site: Site, name: str) -> None:
 
 
 def way(site: Site) -> dict[str, Any]:
-    found: dict[str, Any] = status(site, "carried").get("carrying") or {}
+    found: dict[str, Any] = status(site, "carried").get("migration") or {}
     return found
 
 
 def arrived(site: Site, node: str) -> bool:
-    return (way(site).get("target"), way(site).get("phase")) == (node, "Arrived")
+    return (way(site).get("targetNode"), way(site).get("phase")) == (node, "Restored")
 
 
 def job(site: Site, name: str, image: str) -> dict[str, Any]:

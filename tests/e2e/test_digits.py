@@ -52,7 +52,7 @@ def test_no_step_is_missing_or_repeated(site: Any, digits: Any) -> None:
         assert kept.items() <= dict(points).items(), "the stored curve says what the log says, to the last digit"
         assert trial["status"]["lastStep"] == EPOCHS
         told = site.evidence.summary(site.evidence.printed(log, "loss", "epoch"))
-        assert trial["status"]["observations"] == [{"metric": "loss", **told}]
+        assert trial["status"]["additionalMetrics"] == [{"metric": "loss", **told}]
 
 
 def test_the_best_trial_is_bit_identical_to_running_alone(site: Any, digits: Any) -> None:
@@ -101,7 +101,7 @@ def test_events_tell_the_story_and_every_order_was_carried_out(site: Any, digits
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"metrics": {"source": "stdout", "format": "text", "filter": "(broken", "stepKey": "epoch"}}, "BadFilter"),
+        ({"metrics": {"source": "stdout", "format": "text", "filter": "(broken", "stepKey": "epoch"}}, "InvalidFilter"),
         ({"queue": "research"}, "NotYetSupported"),
     ],
 )

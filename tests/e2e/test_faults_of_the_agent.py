@@ -77,7 +77,7 @@ def requeue_step(scene: Scene, pod: dict[str, Any], step: str) -> Callable[[], b
     that the trial makes by itself is no answer.
     """
     folder = scene.folder(JOB, pod["metadata"]["labels"]["podium.dev/trial"])
-    marker, request = folder / "podium-save.json", folder / "podium-save-request"
+    marker, request = folder / "podium-checkpoint.json", folder / "podium-checkpoint-request"
     group, before, asked = scene.freezer(pod), marker.read_text(), False
 
     def reached() -> bool:

@@ -73,7 +73,7 @@ def test_evictions_preemptions_and_a_drain_lose_nothing(scene: Scene) -> None:
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     trials, told = scene.trials(JOB), requeues(scene)
-    losses = {trial["metadata"]["name"]: trial["status"].get("losses") for trial in trials}
+    losses = {trial["metadata"]["name"]: trial["status"].get("lostWork") for trial in trials}
     assert scene.judge(witness) == 0, f"each was saved within its grace period: {losses}; {told}"
     attempts = [trial["status"]["attempt"] for trial in trials]
     assert max(attempts) < 10, f"{attempts}: whoever is thrown out again and again waits longer and longer"

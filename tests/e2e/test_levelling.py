@@ -28,7 +28,7 @@ def test_a_trial_goes_to_the_node_that_is_free_and_loses_nothing(levels: Scene) 
     witness = scene.search(JOB, "held", trials=3, steps=100_000, cordoned=True)
     scene.until(witness, "steps", lambda: begun(scene), 120)
     assert {trial["status"]["node"] for trial in scene.trials(JOB)} == {CROWDED}
-    assert not any("levelled" in trial["status"] for trial in scene.trials(JOB)), "nobody goes to a cordoned node"
+    assert not any("rebalanced" in trial["status"] for trial in scene.trials(JOB)), "nobody goes to a cordoned node"
     # not each one's first, if a kubelet rejected a pod
     attempts = {trial["metadata"]["name"]: trial["status"].get("attempt", 0) for trial in scene.trials(JOB)}
 
@@ -38,8 +38,13 @@ def test_a_trial_goes_to_the_node_that_is_free_and_loses_nothing(levels: Scene) 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     assert scene.judge(witness) == 0
     name = moved["metadata"]["name"]
-    told = moved["status"]["levelled"]
-    assert (told["node"], told["target"], told["attempt"], told["count"]) == (CROWDED, EMPTY, attempts[name] + 1, 1)
+    told = moved["status"]["rebalanced"]
+    assert (told["sourceNode"], told["targetNode"], told["attempt"], told["count"]) == (
+        CROWDED,
+        EMPTY,
+        attempts[name] + 1,
+        1,
+    )
     assert len(witness.printed(name)) == 2, "it went on from its save"
     why = [event["message"] for event in events(scene) if event["involvedObject"]["name"] == name]
     assert why[0].startswith(f"Its GPU on {CROWDED} has 3 trials, the one on {EMPTY} 0; it saves and goes on there"), (
@@ -58,7 +63,7 @@ def at_work_there(scene: Scene) -> dict[str, Any] | None:
     """The agent writes of saves and steps, the operator of phase, node and move."""
     for trial in scene.trials(JOB):
         status: dict[str, Any] = trial["status"]
-        if status.get("node") == EMPTY and status["phase"] == "Running" and status.get("levelled"):
+        if status.get("node") == EMPTY and status["phase"] == "Running" and status.get("rebalanced"):
             found: dict[str, Any] = trial
             return found
     return None
@@ -66,6 +71,6 @@ def at_work_there(scene: Scene) -> dict[str, Any] | None:
 
 def events(scene: Scene) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = scene.site.objects(
-        "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialLeaves"
+        "events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=WorkAtRisk"
     )
     return found

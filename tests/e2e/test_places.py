@@ -20,15 +20,15 @@ def test_who_waits_at_a_rung_gives_its_place_and_goes_on_from_its_save(scene: Sc
         return all(scene.last_step(trial) >= 6 for trial in scene.trials(JOB)) and len(scene.trials(JOB)) == 10
 
     scene.until(witness, "every trial has come to the rung", opened, 180)
-    gave = {name for name, text in requeues(scene) if text.startswith("GivesPlace:")}
+    gave = {name for name, text in requeues(scene) if text.startswith("SlotReclaimed:")}
     assert len(gave) >= 2, f"two had no place: {requeues(scene)}"
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
 
     trials = {trial["metadata"]["name"]: trial["status"] for trial in scene.trials(JOB)}
     ended = {name: (status["phase"], status["reason"]) for name, status in trials.items()}
     assert [phase for phase, _ in ended.values()].count("Succeeded") >= 1, f"the one that was promoted: {ended}"
-    assert "PlaceNeeded" not in [reason for _, reason in ended.values()], f"nobody is ended for a place: {ended}"
-    assert all(status.get("losses", {}).get("steps", 0) == 0 for status in trials.values()), trials
+    assert "SlotNeeded" not in [reason for _, reason in ended.values()], f"nobody is ended for a place: {ended}"
+    assert all(status.get("lostWork", {}).get("steps", 0) == 0 for status in trials.values()), trials
     for name in trials:
         steps = [step for points in witness.printed(name).values() for step, _ in points]
         assert steps == list(range(1, steps[-1] + 1)), f"{name} printed every step once: {steps}"

@@ -272,7 +272,7 @@ def nothing_was_lost(story: Story) -> None:
     assert {step.attempt for step in story.steps} == {0, 1}
     assert story.status["attempt"] == 1
     assert story.status["suspensions"]["count"] >= 1
-    assert story.status.get("losses", {}).get("steps", 0) == 0
+    assert story.status.get("lostWork", {}).get("steps", 0) == 0
     assert story.status["lastStep"] == LAST
     printed = dict(chain())
     points = story.status["curve"]["points"]
@@ -349,7 +349,7 @@ def test_data_loader(tell: Tell) -> None:
     printed = values(story.logs[0]) + values(story.logs[1])
     assert printed == [(step, batch(step)) for step in range(1, LAST + 1)], "each batch once, in order"
     assert {"workers-ended-0", "workers-ended-1"} <= story.files, "SIGTERM ended the workers with the script"
-    assert story.status.get("losses", {}).get("steps", 0) == 0
+    assert story.status.get("lostWork", {}).get("steps", 0) == 0
 
 
 def batch(step: int) -> float:
@@ -374,7 +374,7 @@ def test_ignores_sigterm(tell: Tell) -> None:
     assert [(step.step, step.value) for step in second] == chain()[resumed:], "what was done again was done right"
     last = values(story.logs[0])[-1][0]
     lost = last - resumed
-    losses = story.status.get("losses", {})
+    losses = story.status.get("lostWork", {})
     assert losses.get("steps", 0) == lost
     assert losses.get("count", 0) == (1 if lost else 0)
     if lost:

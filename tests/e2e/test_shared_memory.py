@@ -126,7 +126,7 @@ def test_two_trials_of_more_than_half_a_gpu_share_it_and_wait_for_a_stranger(sce
         look()
         told = [trial.get("status", {}) for trial in scene.trials(JOB)]
         states = [(one.get("phase"), one.get("reason")) for one in told]
-        return states == [("Suspended", "NoMemory")] * 2
+        return states == [("Suspended", "InsufficientGPUMemory")] * 2
 
     site.until("the restores wait for memory", waits, 120)
     assert look().states == ["CHECKPOINTED", "CHECKPOINTED"], "waiting, not FAILED"

@@ -62,7 +62,7 @@ def test_where_nothing_can_be_suspended_one_leaves_and_loses_what_was_announced(
     def held() -> int:
         """Trials whose status says where they are held, and what they saved."""
         found = [trial.get("status", {}) for trial in scene.trials("staying")]
-        return sum((one.get("lastStep"), one.get("saved", {}).get("step")) == (HELD_AT, SAVED_AT) for one in found)
+        return sum((one.get("lastStep"), one.get("checkpoint", {}).get("step")) == (HELD_AT, SAVED_AT) for one in found)
 
     scene.until(witness, "every share held, two at work", lambda: taken(scene) == 8 and held() == 2, 120)
     try:
@@ -74,7 +74,7 @@ def test_where_nothing_can_be_suspended_one_leaves_and_loses_what_was_announced(
 
     assert scene.until_over(witness)["status"]["phase"] == "Succeeded"
     assert scene.judge(witness) == HELD_AT - SAVED_AT
-    losses = {trial["metadata"]["name"]: trial["status"].get("losses", {}) for trial in scene.trials("staying")}
+    losses = {trial["metadata"]["name"]: trial["status"].get("lostWork", {}) for trial in scene.trials("staying")}
     assert [one for one, lost in losses.items() if lost.get("steps")] == [name], "one, and no other"
     assert steps == losses[name]["steps"]
     assert seconds <= losses[name]["gpuSeconds"] + 0.05, "it held the GPU until it was killed; told to a tenth"
@@ -95,7 +95,7 @@ def taken(scene: Scene) -> int:
 
 
 def shares(scene: Scene) -> int:
-    return sum(gpu["shares"] for gpu in gpus(scene))
+    return sum(gpu["slots"] for gpu in gpus(scene))
 
 
 def at_work(scene: Scene, witness: Any, name: str) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def leave(scene: Scene, name: str) -> None:
 
 def left(scene: Scene) -> list[tuple[str, int, float]]:
     """Trial, steps and GPU-seconds of each announcement."""
-    events = scene.site.objects("events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=TrialLeaves")
+    events = scene.site.objects("events", "--field-selector", "involvedObject.kind=HyperParamTrial,reason=WorkAtRisk")
     told = [(event["involvedObject"]["name"], re.fullmatch(f"{WHY} .* {COST}", event["message"])) for event in events]
     return [(name, int(word[1]), float(word[2])) for name, word in told if word and name.startswith("staying")]
 

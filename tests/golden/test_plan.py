@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.domain.actions import Places
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, Snapshot, TrialKey
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import Places
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 GOLDEN = Path(__file__).parent / "plan.json"
 P = TrialPhase

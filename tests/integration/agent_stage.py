@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from kube_reads import Reads
 
-from podium.schema.parking import CPU_ANNOTATION, to_annotation
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
-from podium_operator.parking import park
+from podium_operator.act.cpu_downsizing import park
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"
@@ -33,10 +33,11 @@ while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"; sleep 0.05; d
 
 # saves after its first step and whenever it is asked; goes on from its save
 SAVE = """trap 'exit 0' TERM; cd /ckpt; i=0
-[ -f podium-save.json ] && i=$(sed 's/[^0-9]*\\([0-9]*\\).*/\\1/' podium-save.json)
-save() { echo "{\\"step\\": $i, \\"onRequest\\": true}" > new; rm -f podium-save-request; mv new podium-save.json; }
+[ -f podium-checkpoint.json ] && i=$(sed 's/[^0-9]*\\([0-9]*\\).*/\\1/' podium-checkpoint.json)
+save() { echo "{\\"step\\": $i, \\"onRequest\\": true}" > new
+rm -f podium-checkpoint-request; mv new podium-checkpoint.json; }
 while :; do i=$((i+1)); echo "{\\"epoch\\": $i, \\"acc\\": 0.$i}"
-if [ $i = 1 ] || [ -e podium-save-request ]; then save; fi; sleep 0.05; done"""
+if [ $i = 1 ] || [ -e podium-checkpoint-request ]; then save; fi; sleep 0.05; done"""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
@@ -128,7 +129,7 @@ class Node:
                 "name": f"{name}-{attempt}",
                 "namespace": "default",
                 "labels": {"podium.dev/job": "count", "podium.dev/trial": name, "podium.dev/attempt": str(attempt)},
-                "annotations": {"podium.dev/reading": json.dumps(reading), "podium.dev/methods": methods},
+                "annotations": {"podium.dev/metrics": json.dumps(reading), "podium.dev/methods": methods},
                 "ownerReferences": [owner],
             },
             "spec": {
@@ -164,7 +165,7 @@ class Node:
     def order(self, *names: str) -> None:
         self.epoch += 1
         places = [{"namespace": "default", "trial": name, "uid": self.trials[name], "reason": "Test"} for name in names]
-        spec = {"epoch": self.epoch, "gpus": [{"uuid": self.uuid, "order": places}]}
+        spec = {"epoch": self.epoch, "gpus": [{"uuid": self.uuid, "runQueue": places}]}
         self.cluster.kubectl("patch", "gpunode", NODE, "--type=merge", "-p", json.dumps({"spec": spec}))
 
     def frozen(self) -> set[str]:

@@ -380,4 +380,4 @@ def gpu(number: int, *, trials: int = 0, **changes: Any) -> Mapping[str, Any]:
         for i in range(trials)
     ]
     reading = {"uuid": f"GPU-{number}", "index": 0, "product": "Fake", "memoryTotal": 80 * GIB, "health": "Healthy"}
-    return reading | {"shares": 4, "trials": sitting} | changes
+    return reading | {"slots": 4, "trials": sitting} | changes

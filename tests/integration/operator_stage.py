@@ -19,12 +19,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from podium_cluster import leases
+from podium_cluster import heartbeat as leases
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, GPUNODES, JOBS, NAMESPACES, PODS, TRIALS
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("core", "cluster", "operator")
+ROOMS = ("sdk", "core", "cluster", "operator")
 SECONDS = 30.0
 
 
@@ -183,7 +183,7 @@ class Stage:
 
     async def order(self) -> list[str]:
         spec = (await self.api.get(GPUNODES, self.node)).get("spec", {})
-        return [entry["trial"] for gpu in spec.get("gpus", []) for entry in gpu["order"]]
+        return [entry["trial"] for gpu in spec.get("gpus", []) for entry in gpu["runQueue"]]
 
     async def epoch(self) -> int:
         return int((await self.api.get(GPUNODES, self.node)).get("spec", {}).get("epoch", 0))
@@ -282,7 +282,7 @@ class Stage:
             "index": 0,
             "product": self.product,
             "health": "Healthy",
-            "shares": self._shares,
+            "slots": self._shares,
             "trials": list(self._there.values()),
         }
         holder = next((entry for entry in self._there.values() if entry["state"] == "Running"), None)

@@ -32,7 +32,7 @@ def test_a_pod_that_is_no_trial_is_told_with_its_gpu(node: Node, tmp_path: Path)
     node.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, tmp_path)
 
     def guests() -> list[tuple[str, int]]:
-        return [(one["pod"], one["memory"]) for one in node.gpunode()["status"]["gpus"][0].get("guests", [])]
+        return [(one["pod"], one["memory"]) for one in node.gpunode()["status"]["gpus"][0].get("otherPods", [])]
 
     until(lambda: guests() == [("guest", 1_000_000)], "the guest in the GPUNode")
     node.cluster.kubectl("delete", "pod", "guest", "--grace-period=0", "--force")
@@ -51,7 +51,7 @@ def test_gates_hold_until_the_order_names_a_trial(node: Node, tmp_path: Path) ->
 
     until(at_its_gate, "the gate of count-0")
     until(
-        lambda: "NoOrder" in node.cluster.kubectl("logs", "count-0-0", "-c", "podium-gate"),
+        lambda: "NoRunQueue" in node.cluster.kubectl("logs", "count-0-0", "-c", "podium-gate"),
         "the reason in the gate's log",
     )
     node.order("count-0", "count-1", "count-2")
@@ -92,7 +92,10 @@ def test_a_new_order_hands_over_and_loses_no_step(node: Node) -> None:
 
 def test_a_killed_agent_goes_on_where_it_was(node: Node) -> None:
     # a status is written every two seconds at most: what a killed agent had not written yet is not known to the next
-    until(lambda: len(node.get("hpt", "count-0").get("status", {}).get("holds", [])) >= 5, "five turns in the status")
+    until(
+        lambda: len(node.get("hpt", "count-0").get("status", {}).get("allocations", [])) >= 5,
+        "five turns in the status",
+    )
     node.kill()
     before = len(node.printed("count-1"))
     until(lambda: len(node.printed("count-1")) > before + 5, "the trial works on without an agent")
@@ -104,7 +107,7 @@ def test_a_killed_agent_goes_on_where_it_was(node: Node) -> None:
 
     def caught_up() -> bool:
         status = node.get("hpt", "count-1").get("status", {})
-        return status.get("lastStep") == steps[-1] and status["reader"]["lines"] == len(steps)
+        return status.get("lastStep") == steps[-1] and status["logCursor"]["lines"] == len(steps)
 
     until(caught_up, "every line read exactly once")
     points = [point["step"] for point in node.get("hpt", "count-1")["status"]["curve"]["points"]]
@@ -125,9 +128,9 @@ def test_when_the_holder_ends_the_next_goes_on_at_once(node: Node) -> None:
     before = len(node.printed("count-1"))
     node.cluster.kubectl("delete", "pod", "count-0-0", "--wait=false")
     until(lambda: len(node.printed("count-1")) > before, "the next one works")
-    holds = until(lambda: node.get("hpt", "count-0")["status"]["holds"], "holds")
+    holds = until(lambda: node.get("hpt", "count-0")["status"]["allocations"], "holds")
     assert len(holds) >= 5
-    until(lambda: all("end" in hold for hold in node.get("hpt", "count-0")["status"]["holds"]), "all holds ended")
+    until(lambda: all("end" in hold for hold in node.get("hpt", "count-0")["status"]["allocations"]), "all holds ended")
 
 
 def test_a_suspended_trial_that_is_deleted_hears_its_sigterm(node: Node) -> None:
@@ -160,30 +163,30 @@ def test_a_deleted_pod_saves_first_and_the_next_one_counts_what_was_lost(node: N
 
     node.add_trial(7, tmp_path, saves=True)
     node.order("count-7", "count-2")
-    until(lambda: status().get("saved", {}).get("step") == 1, "its first save")
-    assert status()["saved"]["node"] == NODE
+    until(lambda: status().get("checkpoint", {}).get("step") == 1, "its first save")
+    assert status()["checkpoint"]["node"] == NODE
     until(lambda: status().get("lastStep", 0) > 20, "steps")
     node.cluster.kubectl("delete", "pod", "count-7-0", "--wait=true")
-    until(lambda: all("end" in hold for hold in status()["holds"]), "the end of its turn")
+    until(lambda: all("end" in hold for hold in status()["allocations"]), "the end of its turn")
     before = status()
-    assert before["saved"]["step"] > 20, "saved because it was asked: by itself it does so once"
-    lost = before["lastStep"] - before["saved"]["step"]
+    assert before["checkpoint"]["step"] > 20, "saved because it was asked: by itself it does so once"
+    lost = before["lastStep"] - before["checkpoint"]["step"]
     node.order("count-2")
     node.add_trial(7, tmp_path, saves=True, attempt=1)
     until(lambda: node.states().get("count-7") == "Gated", "the next one at its gate")
-    assert status()["reader"] == before["reader"], "nothing is counted before it has begun"
+    assert status()["logCursor"] == before["logCursor"], "nothing is counted before it has begun"
     node.order("count-7", "count-2")
-    until(lambda: status().get("reader", {}).get("podUid") != before["reader"]["podUid"], "the new pod's record")
+    until(lambda: status().get("logCursor", {}).get("podUid") != before["logCursor"]["podUid"], "the new pod's record")
     steps = until(lambda: node.printed("count-7", attempt=1), "its first steps")
-    assert steps[0] == before["saved"]["step"] + 1
-    losses = status()["losses"]
+    assert steps[0] == before["checkpoint"]["step"] + 1
+    losses = status()["lostWork"]
     assert (losses["steps"], losses["count"]) == (lost, int(lost > 0))
     assert 0.0 <= losses["gpuSeconds"] < before["gpuSeconds"], "a marker is seen at most half a second late"
     node.kill()
     node.start()
     node.until_it_serves()
     until(lambda: status()["lastStep"] > before["lastStep"] + 20, "it goes on, under another agent")
-    assert status()["losses"] == losses
+    assert status()["lostWork"] == losses
     node.cluster.kubectl("delete", "pod", "count-7-1", "--wait=true")
 
 
@@ -219,7 +222,7 @@ def test_a_second_agent_waits_for_the_first(node: Node) -> None:
     with (node.log.parent / "second.log").open("wb") as file:
         second = subprocess.Popen([sys.executable, "-m", "podium_agent.main"], env=node.environment, stderr=file)
     try:
-        until(lambda: "OtherAgent" in (node.log.parent / "second.log").read_text(), "the reason in its log")
+        until(lambda: "AgentLockHeld" in (node.log.parent / "second.log").read_text(), "the reason in its log")
         node.kill()
         until(lambda: "following epoch" in (node.log.parent / "second.log").read_text(), "it takes over")
     finally:

@@ -147,7 +147,7 @@ def writes(namespace: str) -> dict[str, Write]:
 @pytest.mark.parametrize("what", ["condition", "resize", "gpunode", "telemetry", "heartbeat"])
 def test_an_agent_writes_to_its_own_node_alone(site: Site, what: str) -> None:
     write, token = writes(site.namespace)[what], site.token("node-a")
-    assert "NotItsNode: the agent's token is of node" in refused(site, token, write, "node-b")
+    assert "NodeMismatch: the agent's token is of node" in refused(site, token, write, "node-b")
     assert site.answer(token, write, "node-a") == ""
 
 
@@ -169,7 +169,7 @@ def test_others_are_not_concerned(site: Site) -> None:
 def refused(site: Site, token: Path, write: Write, node: str) -> str:
     """By the policy: the API server begins to heed it, and the account's rights, a moment after they were made."""
     end = time.monotonic() + 60
-    while "NotItsNode" not in (said := site.answer(token, write, node)):
+    while "NodeMismatch" not in (said := site.answer(token, write, node)):
         assert time.monotonic() < end, said or "taken"
         time.sleep(0.1)
     return said

@@ -18,14 +18,14 @@ CHART = Path(__file__).parents[2] / "charts" / "podium"
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 Objects = list[Mapping[str, Any]]
 EVERYTHING = (
-    "gpus.source=leases,networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
+    "gpus.mode=reservations,networkPolicy.enabled=true,scheduler.replicas=2,agent.driver.libraryPath=/opt/driver,"
     "imagePullSecrets[0].name=secret,commonLabels.team=vision,agent.extraEnv[0].name=A,agent.extraEnv[0].value=b,"
     "agent.extraVolumes[0].name=extra,agent.extraVolumes[0].hostPath.path=/extra,"
     "agent.extraVolumeMounts[0].name=extra,agent.extraVolumeMounts[0].mountPath=/extra,"
     "agent.trialMounts[0].hostPath=/opt/driver,agent.trialMounts[0].containerPath=/opt/driver,"
     "agent.trialEnv.LD_LIBRARY_PATH=/opt/driver,agent.checkpointRegistry=registry.example:5000,"
     "operator.extraEnv[0].name=A,operator.extraEnv[0].value=b,operator.nodeSelector.zone=a,"
-    "operator.levelling.enabled=true"
+    "operator.rebalancing.enabled=true"
 )
 
 
@@ -143,7 +143,7 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        ("agent.shares=0", "'/agent/shares': minimum: got 0, want 1"),
+        ("agent.slotsPerGPU=0", "'/agent/slotsPerGPU': minimum: got 0, want 1"),
         ("agent.share=2", "additional properties 'share' not allowed"),
         ("agents.shares=2", "additional properties 'agents' not allowed"),
         ("agent.driver.libraryPath=lib", "'/agent/driver/libraryPath'"),
@@ -155,8 +155,8 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
         ("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
         ("logLevel=loud", "'/logLevel': value must be one of"),
         ("trialPriorityClass.value=1", "'/trialPriorityClass/value': maximum"),
-        ("gpus.source=rented", "'/gpus/source': value must be one of"),
-        ("gpus.leases.most=0", "'/gpus/leases/most': minimum"),
+        ("gpus.mode=rented", "'/gpus/mode': value must be one of"),
+        ("gpus.reservations.max=0", "'/gpus/reservations/max': minimum"),
         ("scheduler.name=default-scheduler", "'/scheduler/name'"),
         ("scheduler.weight=0", "'/scheduler/weight': minimum"),
         ("extender.watchAllPods=1", "'/extender/watchAllPods': got number, want boolean"),
@@ -166,7 +166,7 @@ def test_the_extender_reads_all_pods_and_nodes_and_changes_none(tool: Tool, valu
         ("hooks.thawSeconds=0", "'/hooks/thawSeconds': minimum"),
         ("operator.resources.request.cpu=1", "additional properties 'request' not allowed"),
         ("operator.resources.requests.cpu=lots", "'/operator/resources/requests/cpu'"),
-        ("operator.levelling.staySeconds=0", "'/operator/levelling/staySeconds': minimum"),
+        ("operator.rebalancing.minStaySeconds=0", "'/operator/rebalancing/minStaySeconds': minimum"),
         ("networkPolicy.enabled=maybe", "'/networkPolicy/enabled': got string, want boolean"),
         ("metrics.serviceMonitor.interval=often", "'/metrics/serviceMonitor/interval'"),
     ],
@@ -281,7 +281,7 @@ def test_uninstall_resumes_everything_and_a_new_install_may_suspend_again(tool: 
     weights = [int(job["metadata"]["annotations"]["helm.sh/hook-weight"]) for job in (thaw, release)]
     assert weights[0] < weights[1], "equal weights run by name: jobs would be released before anything is thawed"
     (container,) = release["spec"]["template"]["spec"]["containers"]
-    assert container["command"] == ["python3", "-m", "podium_operator.finalizers"]
+    assert container["command"] == ["python3", "-m", "podium_operator.jobs.finalizers"]
     # the account of the hooks is a hook itself, made before the jobs and gone after them
     for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
         notes = one(objects, kind, "podium-hooks")["metadata"]["annotations"]
@@ -324,20 +324,20 @@ def test_the_agent_is_not_evicted_before_its_trials(tool: Tool, values: str, nam
 
 
 def test_leases_need_a_class_below_the_trials_and_both_sides_are_told(tool: Tool) -> None:
-    objects = parse(render(tool, "gpus.source=leases,gpus.leases.most=3"))
-    lowest, trials = (one(objects, "PriorityClass", name) for name in ("podium-lease", "podium-trial"))
+    objects = parse(render(tool, "gpus.mode=reservations,gpus.reservations.max=3"))
+    lowest, trials = (one(objects, "PriorityClass", name) for name in ("podium-reservation", "podium-trial"))
     assert lowest["value"] < trials["value"]
     assert lowest["preemptionPolicy"] == "Never"
     specs = pod_specs(objects)
     told = {e["name"]: e.get("value") for e in specs["podium-operator"]["containers"][0]["env"]}
-    assert told["PODIUM_GPU_SOURCE"] == "leases"
-    assert told["PODIUM_LEASE_PRIORITY_CLASS"] == "podium-lease"
-    assert told["PODIUM_LEASE_MOST"] == "3"
+    assert told["PODIUM_GPU_MODE"] == "reservations"
+    assert told["PODIUM_RESERVATION_PRIORITY_CLASS"] == "podium-reservation"
+    assert told["PODIUM_RESERVATION_MAX"] == "3"
     agent = {e["name"]: e.get("value") for e in specs["podium-agent"]["containers"][0]["env"]}
-    assert agent["PODIUM_GPU_SOURCE"] == "leases"
+    assert agent["PODIUM_GPU_MODE"] == "reservations"
     owned = render(tool)
-    assert "podium-lease" not in owned
-    assert "PODIUM_GPU_SOURCE" not in owned
+    assert "podium-reservation" not in owned
+    assert "PODIUM_GPU_MODE" not in owned
 
 
 def test_the_definitions_come_with_the_chart() -> None:

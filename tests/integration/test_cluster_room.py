@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from podium_cluster import events, leases
+from podium_cluster import events
+from podium_cluster import heartbeat as leases
 from podium_cluster.client import Api, ApiError, connect
 from podium_cluster.resources import EVENTS, LEASES, Resource
 from podium_cluster.settings import ClusterSettings

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from script_modules import load
 
-from podium.schema.crd import KINDS, files
-from podium.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus
-from podium.schema.job import HyperParamJob
-from podium.schema.manifests import read_manifests
-from podium.schema.validation import check, parse_job
+from podium_core.schema.crd import KINDS, files
+from podium_core.schema.gpunode import GPUNode, GpuNodeStatus, GpuStatus
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.manifests import read_manifests
+from podium_core.schema.validation import check, parse_job
 
 pytestmark = pytest.mark.integration
 ROOT = Path(__file__).parents[2]

@@ -58,7 +58,7 @@ def working(node: Node) -> set[str]:
 
 
 def exclusive(node: Node) -> str | None:
-    answer: str | None = node.gpunode()["status"]["gpus"][0].get("exclusive")
+    answer: str | None = node.gpunode()["status"]["gpus"][0].get("exclusivePod")
     return answer
 
 

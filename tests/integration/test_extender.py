@@ -22,8 +22,8 @@ from held_wire import HeldWire
 
 from podium_cluster.client import Api
 from podium_cluster.resources import EVENTS, Resource
-from podium_extender.head import SCORED
-from podium_extender.wakeups import ROOM_ANNOTATION
+from podium_extender.requeue.wakeups import ROOM_ANNOTATION
+from podium_extender.verbs.top_k import SCORED
 
 pytestmark = pytest.mark.integration
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
@@ -193,14 +193,14 @@ def test_wrong_product_and_too_little_memory_are_told_apart(world: World) -> Non
     world.add_node("idle", gpu(1))
     world.add_pod("picky", on="idle", annotations={"podium.dev/gpu-products": "NVIDIA-H100"})
     world.add_pod("huge", on="idle", annotations={"podium.dev/gpu-memory": str(100 * GIB)})
-    world.why_not("picky", "WrongProduct")
-    world.why_not("huge", "TooLittleMemory")
+    world.why_not("picky", "GPUProductMismatch")
+    world.why_not("huge", "GPUTooSmall")
 
 
 def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world: World) -> None:
     world.add_node("idle", gpu(1), shares=3)
     for name, saved in (("first", 0.0), ("second", 95.0), ("third", 60.0)):
-        world.add_trial(name, lastStep=4, gpuSeconds=100.0, saved={"step": 1, "at": now(), "gpuSeconds": saved})
+        world.add_trial(name, lastStep=4, gpuSeconds=100.0, checkpoint={"step": 1, "at": now(), "gpuSeconds": saved})
     for name in ("first", "second", "third"):
         world.add_pod(name, on="idle")
         assert world.bound(name) == "idle"
@@ -212,7 +212,7 @@ def test_a_more_important_pod_gets_the_share_of_the_trial_that_loses_least(world
         assert "deletionTimestamp" not in world.pod(name)["metadata"]
     # once, unless the scheduler takes longer than TAKEN_UP_SECONDS to carry it out: then it is answered anew
     assert world.metric('podium_extender_preemptions_total{code="Evicted"}') >= 1
-    (who, why) = world.wait(lambda: told(world, "TrialLeaves"), "the trial is told what that may cost")[0]
+    (who, why) = world.wait(lambda: told(world, "WorkAtRisk"), "the trial is told what that may cost")[0]
     assert who == "second"
     assert "urgent" in why
     assert why.endswith("If it cannot save first, 3 steps and 5.0 GPU-seconds are lost.")

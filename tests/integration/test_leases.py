@@ -27,7 +27,7 @@ GPU = "nvidia.com/gpu"
 PRIORITY_CLASS = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
-    "metadata": {"name": "podium-lease"},
+    "metadata": {"name": "podium-reservation"},
     "value": -2,
     "preemptionPolicy": "Never",
 }
@@ -73,10 +73,10 @@ class Site:
         return next((one for one in conditions if one["type"] == kind), {})
 
     def leased(self, job: str, reason: str) -> bool:
-        return self.condition(job, "Leased").get("reason") == reason
+        return self.condition(job, "GPUsReserved").get("reason") == reason
 
     def placeholders(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/lease")["items"]
+        found: list[dict[str, Any]] = self.node.get("pods", "-l", "podium.dev/gpu-reservation")["items"]
         return found
 
     def told(self, reason: str) -> list[str]:
@@ -86,7 +86,7 @@ class Site:
     def lease(self) -> str | None:
         """The placeholder that holds the GPU, as the agent says."""
         gpus = self.node.gpunode()["status"].get("gpus", [])
-        return gpus[0].get("lease") if gpus else None
+        return gpus[0].get("reservation") if gpus else None
 
     def trials(self, job: str) -> dict[str, dict[str, Any]]:
         items = self.node.get("hyperparamtrials", "-l", f"podium.dev/job={job}")["items"]
@@ -132,15 +132,15 @@ def site(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]
     operator = OperatorProcess(
         node.cluster.kubeconfig,
         log,
-        PODIUM_GPU_SOURCE="leases",
+        PODIUM_GPU_MODE="reservations",
         PODIUM_IMAGE=IMAGE,
         PODIUM_SCHEDULER_NAME="default-scheduler",
     )
     try:
         node.kill()
-        node.environment |= {"PODIUM_GPU_SOURCE": "leases", "PODIUM_SHARES": "1"}
+        node.environment |= {"PODIUM_GPU_MODE": "reservations", "PODIUM_SLOTS_PER_GPU": "1"}
         node.start()
-        until(lambda: node.gpunode()["status"].get("source") == "leases", "an agent that leases")
+        until(lambda: node.gpunode()["status"].get("mode") == "reservations", "an agent that leases")
         until(lambda: node.get("node", NODE)["status"]["allocatable"].get(GPU) == "1", "the other plugin's GPU")
         node.cluster.kubectl("create", "namespace", "strangers")
         for manifest in (PRIORITY_CLASS, QUOTA):
@@ -168,7 +168,7 @@ def test_a_job_that_can_only_freeze_is_refused_by_name(site: Site) -> None:
     site.job("frozen", COUNT, suspension={"methods": ["freeze"]})
     until(lambda: site.status("frozen").get("phase") == "Refused", "the refusal")
     accepted = site.condition("frozen", "Accepted")
-    assert accepted["reason"] == "MemoryStays"
+    assert accepted["reason"] == "GPUMemoryNotMovable"
     assert "spec.suspension.methods" in accepted["message"]
     assert site.placeholders() == []
     site.node.cluster.kubectl("delete", "hyperparamjob", "frozen")
@@ -180,7 +180,7 @@ def test_trials_work_on_what_the_quota_lets_podium_lease(site: Site) -> None:
     until(lambda: site.lease(), "a GPU that is leased")
 
     def word() -> bool:
-        told = site.condition("sweep", "Leased")
+        told = site.condition("sweep", "GPUsReserved")
         refused = told.get("reason") == "QuotaExceeded" and "exceeded quota: gpus" in told["message"]
         return refused and told["status"] == "False" and "1 of 2 GPUs" in told["message"]
 
@@ -207,11 +207,14 @@ def test_a_plain_pod_that_wants_the_gpu_gets_it(site: Site) -> None:
     until(lambda: site.at_work("plain"), "the stranger at work")
     assert len(site.node.frozen()) == 1, "what worked is suspended in place"
     until(lambda: site.lease() is None, "the agent's word that it is not Podium's")
-    until(lambda: site.leased("sweep", "WaitingForGpu"), "Podium asks again")
+    until(lambda: site.leased("sweep", "WaitingForGPU"), "Podium asks again")
     until(lambda: site.phases("sweep") == {"Suspended", "Pending"}, "no trial at work")
     # an operator that was too slow to see it end has no other word for it
     words = ("PreemptionByScheduler", "it was deleted")
-    until(lambda: any(word in told for told in site.told("LeaseTaken") for word in words), "the event says by whom")
+    until(
+        lambda: any(word in told for told in site.told("ReservationPreempted") for word in words),
+        "the event says by whom",
+    )
     assert site.runs("plain"), "Podium's lease takes nothing from anybody"
 
 
@@ -226,7 +229,7 @@ def test_with_the_lease_they_go_on_and_no_step_is_lost(site: Site) -> None:
     found = steps(site.node, worker)
     assert found == list(range(1, len(found) + 1))
     assert site.trials("sweep")[worker].get("attempt", 0) == 0, "it is still the same pod"
-    assert site.status("sweep")["lost"]["steps"] == 0
+    assert site.status("sweep")["lostWork"]["steps"] == 0
 
 
 def test_it_is_given_back_with_the_last_search(site: Site) -> None:
@@ -236,7 +239,7 @@ def test_it_is_given_back_with_the_last_search(site: Site) -> None:
     until(lambda: site.lease() is None, "nothing is leased")
     until(lambda: not site.node.get("pods", "-l", "podium.dev/trial")["items"], "no trial is left")
     said = site.node.log.read_bytes()[before:]
-    assert b"suspend (LeaseEnded)" not in said, "it ended while the GPU was Podium's"
+    assert b"suspend (ReservationEnded)" not in said, "it ended while the GPU was Podium's"
 
 
 def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -> None:
@@ -255,7 +258,7 @@ def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -
 
     def asked() -> int:
         """The step that it saved because it was asked: by itself it does so once, after the first."""
-        step = int(site.trials("saves")["saves-0"].get("saved", {}).get("step", 0))
+        step = int(site.trials("saves")["saves-0"].get("checkpoint", {}).get("step", 0))
         return step if step > 3 else 0
 
     saved = until(asked, "its save")
@@ -265,4 +268,4 @@ def test_trials_that_cannot_be_suspended_save_and_go_on_from_there(site: Site) -
     until(lambda: steps(site.node, "saves-0", 1), "further steps")
     assert steps(site.node, "saves-0", 1)[0] == saved + 1, "none is lost, none is done twice"
     until(lambda: site.trials("saves")["saves-0"].get("lastStep", 0) > saved, "its status goes on as well")
-    assert site.trials("saves")["saves-0"].get("losses", {}).get("steps", 0) == 0
+    assert site.trials("saves")["saves-0"].get("lostWork", {}).get("steps", 0) == 0

@@ -13,9 +13,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from operator_stage import OperatorProcess, Play, Stage, running
 
-from podium.schema.job import HyperParamJob
 from podium_cluster.client import ApiError
 from podium_cluster.resources import JOBS, Resource
+from podium_core.schema.job import HyperParamJob
 from podium_operator.searchers.random import RandomSearcher
 
 pytestmark = pytest.mark.integration
@@ -213,7 +213,7 @@ def test_no_more_pods_than_shares(perform: Callable[..., None]) -> None:
 
         async def shown() -> bool:
             trials = await stage.trials()
-            return len(trials) == 5 and trials["sweep-4"].get("status", {}).get("reason") == "NoFreeShare"
+            return len(trials) == 5 and trials["sweep-4"].get("status", {}).get("reason") == "NoFreeSlot"
 
         await stage.until("the others wait", shown)
         assert len(await stage.pods()) == 2
@@ -342,13 +342,13 @@ def test_a_trial_without_gpu_needs_no_agent(perform: Callable[[Play], None]) -> 
         # there is no kubelet that could give its log: after some tries that is said
         await stage.until("the job is over", job_is(stage, "Succeeded"))
         (condition,) = (await stage.trials())["sweep-0"]["status"]["conditions"]
-        assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "NoValues")
+        assert (condition["type"], condition["reason"]) == ("MetricsUnavailable", "ObjectiveMissing")
 
     perform(play)
 
 
 def test_metrics_and_a_clean_end(operator: OperatorProcess) -> None:
-    assert "podium_operator_cycle_seconds_count" in operator.page("/metrics")
-    assert "podium_operator_cycle_errors_total 0.0" in operator.page("/metrics")
+    assert "podium_operator_reconcile_seconds_count" in operator.page("/metrics")
+    assert "podium_operator_reconcile_errors_total 0.0" in operator.page("/metrics")
     assert operator.page("/healthz") == "ok\n"
     assert operator.terminate() == 0

@@ -75,7 +75,7 @@ def test_a_drained_node_empties_and_trials_go_on_from_their_saves(
         await stage.submit(**SAVES)
         await stage.until("trials are at the GPU", lambda: running(stage, "sweep-0", "sweep-1"))
         saved = {"step": 2, "at": now(), "path": "step-2", "node": stage.node, "gpuSeconds": 5.0}
-        await stage.report("sweep-0", 0.1, 0.2, saved=saved)
+        await stage.report("sweep-0", 0.1, 0.2, checkpoint=saved)
         code, said = await podium("drain", stage.node, "--wait", "0")
         assert code == 0, said
         assert (await stage.api.get(NODES, stage.node))["spec"]["unschedulable"] is True
@@ -159,11 +159,11 @@ def test_losses_are_told_and_summed(perform: Callable[[Play], None]) -> None:
             return bool((await stage.status()).get("best", {}).get("value") == pytest.approx(0.2))
 
         await stage.until("the operator has seen it once without a loss", seen)
-        await stage.report("sweep-0", 0.1, 0.2, losses={"count": 1, "steps": 3, "gpuSeconds": 2.5, "recent": [loss]})
+        await stage.report("sweep-0", 0.1, 0.2, lostWork={"count": 1, "steps": 3, "gpuSeconds": 2.5, "recent": [loss]})
 
         async def told() -> bool:
-            lost = (await stage.status()).get("lost")
-            return lost == {"steps": 3, "gpuSeconds": 2.5} and ("sweep-0", "StepsLost") in await stage.events()
+            lost = (await stage.status()).get("lostWork")
+            return lost == {"steps": 3, "gpuSeconds": 2.5} and ("sweep-0", "WorkLost") in await stage.events()
 
         await stage.until("it is told", told)
 
@@ -192,7 +192,7 @@ def test_a_deleted_job_takes_its_folders_with_it(perform: Callable[[Play], None]
             return not (await stage.api.list(JOBS, stage.name))["items"]
 
         await stage.until("and then the job", gone, play=False)
-        assert not [event for event in await stage.events() if event[1] == "CheckpointsLeft"]
+        assert not [event for event in await stage.events() if event[1] == "CheckpointsNotRemoved"]
 
     perform(play)
 

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import IMAGE, NODE, Node, allocatable, node, until
 
-from podium.schema.parking import PARKED
-from podium.schema.quantity import to_thousandths
+from podium_core.schema.cpu_downsizing import PARKED
+from podium_core.schema.quantity import to_thousandths
 
 __all__ = ["node"]
 pytestmark = pytest.mark.integration

@@ -24,7 +24,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "examples/recipes"
 SCRIPTS = Path(__file__).parent / "scripts"
-MARKER = "podium-save.json"
+MARKER = "podium-checkpoint.json"
 STOPPED = 143
 SECONDS = 600.0  # importing libraries of gigabytes is slow on a busy machine
 
@@ -79,7 +79,7 @@ class Trial:
         self.folder.mkdir()
         mounted = scratch / "python" / "podium"  # as the agent mounts it
         mounted.mkdir(parents=True)
-        shutil.copy(ROOT / "core/podium/trial.py", mounted)
+        shutil.copy(ROOT / "sdk/podium/trial.py", mounted)
         self.command = recipe.command(scratch)
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PODIUM_")},
@@ -128,7 +128,7 @@ class Trial:
     def request_checkpoint(self, _: object) -> None:
         """Request a checkpoint and wait for its completion marker, as Podium's hook does."""
         before = self.marker()
-        (self.folder / "podium-save-request").touch()
+        (self.folder / "podium-checkpoint-request").touch()
         deadline = time.monotonic() + SECONDS
         while self.marker() == before:
             assert time.monotonic() < deadline, "no checkpoint was saved on request"
@@ -154,7 +154,7 @@ def test_a_stopped_training_resumes_bit_for_bit(recipe: Recipe, tmp_path: Path) 
     assert code == STOPPED, trial.errors.read_text()
     assert trial.answered["onRequest"] is True
     assert trial.marker()["step"] == first[-1][0] > trial.answered["step"], "after SIGTERM the last step is saved"
-    assert not (trial.folder / "podium-save-request").exists()
+    assert not (trial.folder / "podium-checkpoint-request").exists()
 
     second, code = trial.attempt(trial.request_checkpoint, send(signal.SIGKILL))
     assert code == -signal.SIGKILL

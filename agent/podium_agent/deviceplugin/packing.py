@@ -1,5 +1,6 @@
 """Which shares a pod gets that is no trial and says how much GPU memory it needs: those of the fullest GPUs that hold
-it. Pure; used by the servicer. The rule is `podium.placement.charge.fullest`, by which the extender chose the node.
+it. Pure; used by the servicer. The rule is `podium_core.placement.gpu_choice.fullest`, by which the extender chose the
+node.
 """
 
 from __future__ import annotations
@@ -8,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from podium.placement.charge import fullest
-from podium.placement.views import GpuReading, PodNeed
-from podium_agent.deviceplugin.shares import uuid_of
+from podium_agent.deviceplugin.slots import uuid_of
+from podium_core.placement.gpu_choice import fullest
+from podium_core.placement.views import GpuReading, PodNeed
 
 
 def pack(

@@ -18,8 +18,8 @@ import grpc
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
 from podium_agent.deviceplugin.servicer import Announcer
+from podium_agent.observe.telemetry import Telemetry
 from podium_agent.settings import AgentSettings
-from podium_agent.telemetry import Telemetry
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.05  # two stat calls

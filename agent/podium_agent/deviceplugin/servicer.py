@@ -12,13 +12,13 @@ from typing import Any
 
 import grpc
 
-from podium.placement.views import GpuReading, PodNeed
 from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.proto import deviceplugin_pb2_grpc as rpc
-from podium_agent.deviceplugin.shares import Device, RefusedError, check, devices, prefer
+from podium_agent.deviceplugin.slots import Device, RefusedError, check, devices, prefer
+from podium_agent.observe.telemetry import Telemetry
 from podium_agent.settings import AgentSettings
-from podium_agent.telemetry import Telemetry
+from podium_core.placement.views import GpuReading, PodNeed
 
 log = logging.getLogger(__name__)
 MOUNT_POINT = "/podium"
@@ -110,7 +110,7 @@ class Servicer(Announcer):
         self.gpus: Callable[[], Sequence[GpuReading]] = tuple
 
     def devices(self) -> tuple[Device, ...]:
-        return devices(self._telemetry.reading.gpus, self._settings.shares)
+        return devices(self._telemetry.reading.gpus, self._settings.slots_per_gpu)
 
     async def GetPreferredAllocation(self, request: Any, context: Any) -> Any:  # noqa: N802
         gpus = self._telemetry.reading.gpus

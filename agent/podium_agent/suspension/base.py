@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from podium_agent.cgroups import Freezer
+from podium_agent.observe.cgroups import Freezer
 
 # Bytes that must be free beside those that a restore brings back: without them the process is lost for good. On an H100
 # with driver 580.159 it was between 4 and 6 MiB more than NVML had listed, from 0.6 to 17 GB, by a bare program as by
@@ -22,7 +22,7 @@ class Standing(StrEnum):
     """How the trial's processes stand, as the kernel says."""
 
     WORKING = "Working"
-    TORN = "Torn"  # some at work, others stopped or asked to stop: an agent died over it
+    PARTLY_SUSPENDED = "PartlySuspended"  # some at work, others stopped or asked to stop: an agent died over it
     PARKED = "Parked"
     GONE = "Gone"
 

@@ -42,9 +42,11 @@ def why_not(facts: Facts) -> str | None:
     if facts.machine == "aarch64" and number < OLDEST_DRIVER_ARM:
         return f"DriverTooOld: driver {facts.driver} cannot on {facts.machine}; install {OLDEST_DRIVER_ARM} or newer"
     if facts.mig:
-        return f"MigOn: GPU {facts.mig[0]} is in MIG mode, which CUDA does not checkpoint; turn MIG off on this node"
+        return (
+            f"MIGEnabled: GPU {facts.mig[0]} is in MIG mode, which CUDA does not checkpoint; turn MIG off on this node"
+        )
     if facts.mps:
-        return "MpsOn: an MPS daemon runs here, whose clients CUDA does not checkpoint; end it"
+        return "MPSEnabled: an MPS daemon runs here, whose clients CUDA does not checkpoint; end it"
     return None
 
 
@@ -53,7 +55,7 @@ def why_not_several(driver: str) -> str | None:
     if _branch(driver) >= OLDEST_DRIVER_SEVERAL_GPUS:
         return None
     return (
-        f"DriverTooOldForSeveral: driver {driver} does not lock processes that NCCL joins; install "
+        f"DriverTooOldForMultiGPU: driver {driver} does not lock processes that NCCL joins; install "
         f"{OLDEST_DRIVER_SEVERAL_GPUS} or newer, or use one GPU a trial"
     )
 
@@ -63,7 +65,7 @@ def why_not_mapped(driver: str) -> str | None:
     if _branch(driver) >= OLDEST_DRIVER_MAPS:
         return None
     return (
-        f"DriverTooOldForMaps: driver {driver} brings a process back on its own GPUs only; install "
+        f"DriverTooOldForGPUMap: driver {driver} brings a process back on its own GPUs only; install "
         f"{OLDEST_DRIVER_MAPS} or newer"
     )
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from podium.domain.carrying import METHOD as CARRIES
-from podium_agent.cgroups import Freezer
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.base import Outcome, Standing, SuspensionMethod
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
+from podium_core.domain.migration import METHOD as CARRIES
 
 
 class Methods:

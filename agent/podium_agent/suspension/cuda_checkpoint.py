@@ -2,7 +2,7 @@
 
 Out: lock all > checkpoint all > freeze, then the proof: NVML lists no byte of any process of the trial. In: the memory
 is free, thaw > restore all > unlock all. Never a driver call on a frozen process: it would wait for ever. A step that
-fails is undone before the outcome is told; what could not be undone stands as Torn, and `resume` makes it whole.
+fails is undone before the outcome is told; what was not undone is PartlySuspended, and `resume` makes it whole.
 A process that the driver calls FAILED, or refuses to restore for a minute with the memory free, is lost for good: it is
 killed, and the trial goes on from its last save.
 """
@@ -17,25 +17,26 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from podium_agent.cgroups import Freezer
-from podium_agent.suspension.arrivals import Arrivals
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
-from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.cuda import ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.maps import pairs, restored
-from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError, read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.gpu_maps import pairs, restored
+from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import LOOK_SECONDS, LOST, CudaProcesses, Step, Trouble
 from podium_agent.suspension.refusals import Refusals
+from podium_agent.suspension.restores import Arrivals
 
 log = logging.getLogger(__name__)
 
 Targets = tuple[Freezer, ...]
 NOWHERE: Mapping[str, str] = {}  # no other GPU: back to where it was
 ARRIVE_SECONDS = 2.0  # until the driver knows a process that was just brought here: it learns of it from itself
-NOT_ALL_OFF = "NotAllOff"  # code: of those that are to go to other GPUs some are at work; no refusal of the driver's
-_TROUBLES = (OSError, GivenUpError, MemoryUnknownError)
+# Code: some processes that are to be resumed on other GPUs still run. Not a refusal of the driver.
+PROCESSES_NOT_SUSPENDED = "ProcessesNotSuspended"
+_TROUBLES = (OSError, GivenUpError, GPUMemoryUnknownError)
 
 
 class CudaCheckpoint:
@@ -80,7 +81,7 @@ class CudaCheckpoint:
         before = await self._read_memory()
         full = _no_way_back(before, _everyone(targets))
         if full is not None:
-            return Outcome(False, 0.0, "NoWayBack", full)
+            return Outcome(False, 0.0, "InsufficientRestoreMemory", full)
         self._settle(targets, states)
         self._note(targets, states, before)
         trouble = await self._take_off(states)
@@ -92,7 +93,9 @@ class CudaCheckpoint:
         left = (await self._read_memory()).of(_everyone(targets))
         if left:
             uuid, count = max(left.items(), key=lambda item: item[1])
-            return Outcome(False, 0.0, "NotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint")
+            return Outcome(
+                False, 0.0, "GPUMemoryNotReleased", f"{count} bytes of GPU {uuid} are still held after a checkpoint"
+            )
         self._aim(targets, NOWHERE)
         return Outcome(True, 0.0, "Checkpointed", freed=sum(self._noted(targets).values()))
 
@@ -131,13 +134,15 @@ class CudaCheckpoint:
         if not self._has_note(targets):
             return await self._freeze.resume(targets)
         if self._leaves(targets):
-            return Outcome(False, 0.0, "Leaving", "it is being carried to another node; it stays suspended meanwhile")
+            return Outcome(
+                False, 0.0, "MigrationInProgress", "it is being carried to another node; it stays suspended meanwhile"
+            )
         if await self._is_back(targets):
             self._forget(targets)
             return Outcome(True, 0.0, "Thawed")
         short = await self._lacks_memory(targets, onto)
         if short is not None:
-            return Outcome(False, 0.0, "NoMemory", f"{short}; it stays suspended")
+            return Outcome(False, 0.0, "InsufficientGPUMemory", f"{short}; it stays suspended")
         thawed = await self._freeze.resume(targets)
         if not thawed.ok:
             return thawed
@@ -148,7 +153,7 @@ class CudaCheckpoint:
         lost = self._refusals.lost(target.path.name for target in targets) if no else ""
         if lost:
             trouble = Trouble(LOST, f"{trouble.message}; {lost}")
-        elif no or trouble.code == NOT_ALL_OFF:
+        elif no or trouble.code == PROCESSES_NOT_SUSPENDED:
             await self._park_again(targets)
         if trouble.code == LOST:
             await self._kill(targets)
@@ -161,12 +166,12 @@ class CudaCheckpoint:
             self._forget(targets)
         elif self._leaves(targets):
             return Standing.PARKED  # thawed or not: it waits at its next CUDA call
-        return Standing.TORN if standing is Standing.WORKING and self._has_note(targets) else standing
+        return Standing.PARTLY_SUSPENDED if standing is Standing.WORKING and self._has_note(targets) else standing
 
     async def _is_parked_already(self, targets: Targets) -> bool:
         """All frozen: done before. Some frozen: thawed first, since the driver cannot move what is frozen."""
         standing = self._freeze.standing(targets)
-        if standing is Standing.TORN:
+        if standing is Standing.PARTLY_SUSPENDED:
             await self._freeze.resume(targets)
         return standing is Standing.PARKED
 
@@ -199,9 +204,9 @@ class CudaCheckpoint:
         unnamed = sorted(noted.keys() - onto.keys())
         if unnamed or not noted:
             message = f"no other GPU is named for {unnamed[0]}" if unnamed else "its memory is on its GPUs"
-            return Outcome(False, 0.0, "MapIncomplete", f"{message}; it stays suspended")
+            return Outcome(False, 0.0, "GPUMapIncomplete", f"{message}; it stays suspended")
         if len({onto[home] for home in noted}) < len(noted):
-            return Outcome(False, 0.0, "MapIncomplete", "one GPU is named for two of its own; it stays suspended")
+            return Outcome(False, 0.0, "GPUMapIncomplete", "one GPU is named for two of its own; it stays suspended")
         return None
 
     async def _lacks_memory(self, targets: Targets, onto: Mapping[str, str] = NOWHERE) -> str | None:
@@ -227,7 +232,9 @@ class CudaCheckpoint:
         trouble = self._processes.waiting_for(states)
         back = _in_state(states, ProcessState.RUNNING, ProcessState.LOCKED)
         if trouble is None and onto and back and not self._aimed(targets):
-            trouble = Trouble(NOT_ALL_OFF, f"process {min(back)} is back on its own GPUs: it is taken off again first")
+            trouble = Trouble(
+                PROCESSES_NOT_SUSPENDED, f"process {min(back)} is back on its own GPUs: it is taken off again first"
+            )
         if trouble is None:
             self._aim(targets, onto)  # so that the next agent, too, knows where those are that are back
             trouble = await self._restore_and_unlock(targets, states, onto)
@@ -374,5 +381,5 @@ def _failed(states: Mapping[int, ProcessState]) -> Trouble | None:
 def _refusal(error: Exception) -> Outcome:
     if isinstance(error, OSError):
         return Outcome(False, 0.0, "FreezerRefused", f"{error.filename}: {error.strerror}")
-    code = "MemoryUnknown" if isinstance(error, MemoryUnknownError) else "DriverHung"
+    code = "GPUMemoryUnknown" if isinstance(error, GPUMemoryUnknownError) else "DriverUnresponsive"
     return Outcome(False, 0.0, code, str(error))

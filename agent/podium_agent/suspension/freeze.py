@@ -10,7 +10,7 @@ import asyncio
 import time
 from contextlib import suppress
 
-from podium_agent.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, Frost
 from podium_agent.suspension.base import Outcome, Standing
 
 FIRST_POLL = 0.0005
@@ -66,7 +66,7 @@ class Freeze:
             return Standing.GONE
         if all(frost is Frost.THAWED for frost in frosts):
             return Standing.WORKING
-        return Standing.PARKED if all(frost is Frost.FROZEN for frost in frosts) else Standing.TORN
+        return Standing.PARKED if all(frost is Frost.FROZEN for frost in frosts) else Standing.PARTLY_SUSPENDED
 
     async def _until(self, targets: tuple[Freezer, ...], wanted: Frost, begin: float) -> list[Freezer]:
         """Poll until all are as wanted (or gone); what is not when time is over."""

@@ -13,7 +13,7 @@ from typing import Any
 import pynvml
 
 
-class MemoryUnknownError(Exception):
+class GPUMemoryUnknownError(Exception):
     """NVML does not say; the sentence says what it said instead."""
 
 
@@ -35,7 +35,7 @@ class GpuMemory:
 
 
 def read_memory() -> GpuMemory:
-    """Of all GPUs now. Raises MemoryUnknownError."""
+    """Of all GPUs now. Raises GPUMemoryUnknownError."""
     held: dict[int, dict[str, int]] = {}
     free: dict[str, int] = {}
     usable: dict[str, int] = {}
@@ -55,7 +55,7 @@ def _read_gpu(index: int, held: dict[int, dict[str, int]], free: dict[str, int],
     free[uuid], usable[uuid] = int(memory.free), int(memory.total) - int(memory.reserved)
     for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle):
         if process.usedGpuMemory is None:
-            raise MemoryUnknownError(f"NVML does not tell the memory of process {process.pid}")
+            raise GPUMemoryUnknownError(f"NVML does not tell the memory of process {process.pid}")
         held.setdefault(int(process.pid), {})[uuid] = int(process.usedGpuMemory)
 
 
@@ -68,7 +68,7 @@ def _nvml() -> Iterator[None]:
         finally:
             pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
-        raise MemoryUnknownError(f"NVML: {error}") from error
+        raise GPUMemoryUnknownError(f"NVML: {error}") from error
 
 
 def _text(value: Any) -> str:

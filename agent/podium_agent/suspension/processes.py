@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from podium_agent.cgroups import Freezer
-from podium_agent.suspension.calls import GivenUpError, give_up_after
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
 
 LOOK_SECONDS = 5.0  # for questions that move nothing
-LOST = "CudaFailed"  # code: nothing that it computed since its last save can be had any more
+LOST = "CUDAFailed"  # code: nothing that it computed since its last save can be had any more
 NO_MAPS: Mapping[int, Mapping[str, str]] = {}  # each back to where it was
 GRACE_SECONDS = 1.0  # beside the time that the driver itself was given for a lock
 
@@ -64,7 +64,7 @@ class CudaProcesses:
         stuck = self._under_way.intersection(pids)
         if not stuck:
             return None
-        return Trouble("DriverHung", f"an earlier call on process {min(stuck)} has not returned", pending=True)
+        return Trouble("DriverUnresponsive", f"an earlier call on process {min(stuck)} has not returned", pending=True)
 
     async def make(
         self, step: Step, pids: Iterable[int], onto: Mapping[int, Mapping[str, str]] = NO_MAPS

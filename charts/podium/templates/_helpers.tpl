@@ -66,7 +66,7 @@ priorityClassName: {{ .Values.priorityClass.name }}
 {{- end }}
 
 {{/* Where a pod may run; .pods is the component's own part of the values. */}}
-{{- define "podium.placement" -}}
+{{- define "podium_core.placement" -}}
 {{- with .nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}

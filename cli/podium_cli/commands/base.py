@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from podium_cli.exits import EXIT_CODES_HELP, Exit
+from podium_cli.exit_codes import EXIT_CODES_HELP, Exit
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from podium.simulation.recorded import open_text
-from podium_cli import texts
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.views import formatting as texts
+from podium_simulator.traces.trace import open_text
 
 if TYPE_CHECKING:
     from podium_optimisers.queueing.capacity import Plan
@@ -84,7 +84,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             trace = read_trace(lines)
         return capacity.from_trace(trace, capacity.Goal(arguments.wait, arguments.share))
     if arguments.service is None:
-        raise CliError(Exit.USAGE, "ServiceMissing", "--service: give the mean run time of a job, such as 30m")
+        raise CliError(Exit.USAGE, "ServiceTimeRequired", "--service: give the mean run time of a job, such as 30m")
     if not arguments.service > 0.0:
         raise CliError(Exit.USAGE, "TooSmall", f"--service: {arguments.service:g} s is no run time; give more than 0")
     if arguments.offered is not None and not 0.0 < arguments.offered < math.inf:

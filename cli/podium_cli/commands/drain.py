@@ -15,20 +15,20 @@ from typing import Any
 
 from pydantic import Field
 
-from podium.domain.carrying import METHOD, OPEN, PASSING, CarryPhase
-from podium.domain.moving import carriable, movable
-from podium.domain.phase import FINAL
-from podium.schema.base import ObjectMeta, StatusModel
-from podium.schema.job import HyperParamJob
-from podium.schema.saving import can_save, carries, saves_at
-from podium.schema.trial import HyperParamTrial
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command, seconds
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, parse_trial
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS
+from podium_core.domain.migration import METHOD, OPEN, PASSING, CarryPhase
+from podium_core.domain.phase import FINAL
+from podium_core.domain.relocation import carriable, movable
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
 
 DRAINER = "podium-cli-drain"  # not that of `podium thaw`, whose next apply would take this field away
 TRIAL_LABEL = "podium.dev/trial"
@@ -150,11 +150,11 @@ async def _until_empty(api: Api, node: str, wait: float, *, lose_steps: bool) ->
         if len(stuck) == len(there) and not lose_steps:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in stuck))
             message = f"{names} cannot be moved and go on at {node}; --lose-steps ends them, or let them finish first"
-            raise CliError(Exit.FAILED, "TrialsLeft", message)
+            raise CliError(Exit.FAILED, "TrialsRemaining", message)
         if time.monotonic() > deadline:
             names = ", ".join(sorted(f"{one.namespace}/{one.trial}" for one in there.values()))
             message = f"after {wait:g} s still on {node}: {names}; see `podium explain trial`, or wait longer (--wait)"
-            raise CliError(Exit.TIMEOUT, "StillThere", message)
+            raise CliError(Exit.TIMEOUT, "DrainTimeout", message)
         await asyncio.sleep(LOOK_SECONDS)
 
 
@@ -204,14 +204,14 @@ def left(
 
 def leaves_by(job: HyperParamJob, trial: HyperParamTrial, pod_uid: str, node_carries: bool) -> tuple[str, str]:
     """In what way it leaves with what that costs, and what is lost otherwise; one of them is empty."""
-    way = trial.status.carrying
+    way = trial.status.migration
     carried = way is not None and way.pod_uid != pod_uid and way.phase in OPEN
     cost = cost_of(job, trial, carried=carried)
     if not cost:
         return "leaves: it loses no step", ""
     if carried and carries(job.spec) and node_carries:
         return "was carried here alive: it leaves once it has printed a value here", ""
-    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FELL_BACK and way.code not in PASSING:
+    if way is not None and way.pod_uid == pod_uid and way.phase is CarryPhase.FAILED and way.code not in PASSING:
         return "", f"it could not be carried ({way.code}: {way.message}); {cost}"
     if carriable(trial.status.phase, carries=carries(job.spec), node_carries=node_carries):
         return "is carried alive (experimental): it loses no step, unless its restore fails", ""
@@ -222,17 +222,17 @@ def cost_of(job: HyperParamJob, trial: HyperParamTrial, *, carried: bool = False
     """What the trial would lose on another node, and why; empty where it can be moved. `carried`: it came here alive,
     and has printed no value yet."""
     status, where = trial.status, saves_at(job.spec)
-    has_save = status.saved is not None
+    has_save = status.checkpoint is not None
     if job.spec.gpus.per_trial > 0 and movable(
         status.phase, saves=can_save(job.spec), saves_at=where, has_save=has_save, carried=carried
     ):
         return ""
-    if where == "node" and (status.saved is not None or can_save(job.spec)):
+    if where == "node" and (status.checkpoint is not None or can_save(job.spec)):
         return "its saves are in a folder of this node, and its next pod would wait for it to come back"
     why = "its job does not save (suspension.methods without app-checkpoint)"
     if job.spec.gpus.per_trial == 0:
         why = "it has no GPU (gpus.perTrial: 0), and Podium moves only trials that have one"
-    begin = status.saved.step if status.saved is not None and where == "anywhere" else 0.0
+    begin = status.checkpoint.step if status.checkpoint is not None and where == "anywhere" else 0.0
     steps = max(0.0, (status.last_step or 0.0) - begin)
     lost = "1 step" if steps == 1.0 else f"{steps:g} steps"
     return f"{why}; it would lose {lost} (it is at {status.last_step or 0.0:g}, saved at {begin:g})"

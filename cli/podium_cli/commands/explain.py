@@ -7,19 +7,20 @@ from __future__ import annotations
 import argparse
 from datetime import UTC, datetime
 
-from podium.domain.phase import TrialPhase
-from podium.placement.registry import DEFAULT, POLICIES, placement_policy
-from podium.schema.trial import Carrying, HyperParamTrial
-from podium_cli import observed, texts
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.explain_pod import explain_pod
-from podium_cli.contents import SAYS
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cli.output import show
-from podium_cli.picture import JobPicture
 from podium_cli.session import Session, carry_out, fetch, gpu_nodes
+from podium_cli.views import additional_metrics as observed
+from podium_cli.views import formatting as texts
 from podium_cluster.resources import JOBS, TRIALS
+from podium_core.domain.phase import TrialPhase
+from podium_core.placement.registry import DEFAULT, POLICIES, placement_policy
+from podium_core.schema.trial import HyperParamTrial, Migration
 
 LAST_TURNS = 8
 OWN_GPUS = (
@@ -89,22 +90,23 @@ def lines(picture: JobPicture, trial: HyperParamTrial) -> list[str]:
         found += _gpu_lines(picture, trial, uuid)
     if status.phase is TrialPhase.SUSPENDED and status.gpus:
         found.append(f"comes back   {OWN_GPUS}")
-    if status.carrying is not None:
-        found.append(f"carried      {_way(picture, status.carrying)}")
+    if status.migration is not None:
+        found.append(f"carried      {_way(picture, status.migration)}")
     suspensions = status.suspensions
     found.append(
-        f"suspensions  {suspensions.count}, {suspensions.seconds_out:.2f} s out and {suspensions.seconds_in:.2f} s in; "
+        f"suspensions  {suspensions.count}, {suspensions.suspend_seconds:.2f} s out and "
+        f"{suspensions.resume_seconds:.2f} s in; "
         f"{status.gpu_seconds:.1f} GPU-seconds held"
     )
     for condition in status.conditions:
         told = f"{texts.clean(condition.reason)}: {texts.clean(condition.message)}"
         found.append(f"condition    {condition.type}={condition.status}  {told}")
-    for hold in status.holds[-LAST_TURNS:]:
+    for hold in status.allocations[-LAST_TURNS:]:
         gpus = " ".join(picture.gpu_name(uuid) for uuid in hold.gpus)
         lasted = texts.since(hold.start, hold.end or picture.now) + ("" if hold.end else " and still does")
         found.append(f"held         {gpus}  from {hold.start:%H:%M:%S} for {lasted}")
-    if len(status.holds) > LAST_TURNS:
-        found.append(f"             and {texts.count(len(status.holds) - LAST_TURNS, 'turn')} before")
+    if len(status.allocations) > LAST_TURNS:
+        found.append(f"             and {texts.count(len(status.allocations) - LAST_TURNS, 'turn')} before")
     return found
 
 
@@ -116,11 +118,11 @@ def _progress(picture: JobPicture, trial: HyperParamTrial) -> str:
     return now if best is None else f"{now}, best {texts.number(best.value)} at {texts.step(best.step)}"
 
 
-def _way(picture: JobPicture, way: Carrying) -> str:
+def _way(picture: JobPicture, way: Migration) -> str:
     """How far a live trial's way to another node is, and why it fell back if it did."""
     told = ": ".join(texts.clean(part) for part in (way.code, way.message) if part)
     lasts = texts.since(way.since, picture.now)
-    return f"{way.phase.value} for {lasts}, from {way.node} to {way.target} ({way.reason})  {told}".rstrip()
+    return f"{way.phase.value} for {lasts}, from {way.source_node} to {way.target_node} ({way.reason})  {told}".rstrip()
 
 
 def _gpu_lines(picture: JobPicture, trial: HyperParamTrial, uuid: str) -> list[str]:
@@ -129,7 +131,7 @@ def _gpu_lines(picture: JobPicture, trial: HyperParamTrial, uuid: str) -> list[s
     for node, gpu in picture.gpus:
         if gpu.uuid != uuid:
             continue
-        order = next((entry.order for entry in node.spec.gpus if entry.uuid == uuid), [])
+        order = next((entry.run_queue for entry in node.spec.gpus if entry.uuid == uuid), [])
         for place, entry in enumerate(order, start=1):
             if entry.uid == trial.metadata.uid:
                 told = ": ".join(texts.clean(part) for part in (entry.reason, entry.message) if part)

@@ -15,23 +15,23 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from podium.placement.base import Policy, Question
-from podium.placement.cpus import machine_of, others_selector, seat_of
-from podium.placement.fit import STALE_AFTER, refuse
-from podium.placement.load_balance import table as terms_of
-from podium.placement.needs import GPU_RESOURCE, TRIAL_LABEL, BadPodError, need_of
-from podium.placement.readings import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
-from podium.placement.scores import score_nodes
-from podium.placement.terms import TERMS
-from podium.placement.typical import typical_needs
-from podium.placement.views import NodeView, PodNeed
-from podium.schema.pod import Pod
-from podium_cli import texts
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node, parse_trial
 from podium_cli.session import Session, fetch
+from podium_cli.views import formatting as texts
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
+from podium_core.placement.base import Policy, Question
+from podium_core.placement.fit import STALE_AFTER, refuse
+from podium_core.placement.free_cpus import machine_of, others_selector, seat_of
+from podium_core.placement.load_balance import table as terms_of
+from podium_core.placement.load_terms import TERMS
+from podium_core.placement.needs import GPU_RESOURCE, TRIAL_LABEL, InvalidPodError, need_of
+from podium_core.placement.node_parser import LEASE_PREFIX, PlacedPod, TrialName, gpus_now, placed, reported, view
+from podium_core.placement.scores import score_nodes
+from podium_core.placement.typical_pods import typical_needs
+from podium_core.placement.views import NodeView, PodNeed
+from podium_core.schema.pod import Pod
 
 Payload = Mapping[str, Any]
 PAGE = 500
@@ -127,7 +127,7 @@ def explanation(
     meta = pod.metadata
     try:
         need = need_of(pod)
-    except BadPodError as error:
+    except InvalidPodError as error:
         raise CliError(Exit.FAILED, error.code, f"pod {meta.namespace}/{meta.name}: {error}") from error
     head = [f"pod     {meta.namespace}/{meta.name} of scheduler {pod.spec.scheduler_name}", f"needs   {_needs(need)}"]
     typical = typical_needs(Counter(one.thirst if cpus else one.need for one in pods))

@@ -14,19 +14,19 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 
-from podium.curves import observations
-from podium.curves.wire import to_wire
-from podium.domain.phase import TrialPhase
-from podium.schema.trial import CurvePoint, HoldInterval, HyperParamTrial
-from podium.simulation.recorded import RecordedTrial, Recording, lines
-from podium.simulation.sources import reads_as_lines
-from podium_cli import texts
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.report import picture, source
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.output import write
-from podium_cli.picture import JobPicture
+from podium_cli.views import formatting as texts
+from podium_core.curves import additional_metrics as observations
+from podium_core.curves.non_finite import to_wire
+from podium_core.domain.phase import TrialPhase
+from podium_core.schema.trial import Allocation, CurvePoint, HyperParamTrial
+from podium_simulator.traces.sources import reads_as_lines
+from podium_simulator.traces.trace import RecordedTrial, Recording, lines
 
 LITTLE = 0.01  # of its training a record may lack; values that come in so little of the usual time came at once
 
@@ -49,7 +49,7 @@ def add(commands: Commands) -> None:
 def _run(arguments: argparse.Namespace) -> Exit:
     if arguments.output is not None and not reads_as_lines(arguments.output):
         text = f"--output: {arguments.output}: JSON lines are written, and podium simulate would read a file of this"
-        raise CliError(Exit.USAGE, "NotANameOfLines", f"{text} name as another kind; give one that ends with .jsonl")
+        raise CliError(Exit.USAGE, "InvalidFileName", f"{text} name as another kind; give one that ends with .jsonl")
     seen = picture(arguments)
     found = recording_of(seen)
     if not found.trials:
@@ -91,20 +91,20 @@ def _recorded(trial: HyperParamTrial, width: int, maximize: bool) -> RecordedTri
     status = trial.status
     points = [p for p in status.curve.points if p.step > 0.0]
     # what was lost and done again is no training of this curve; without a GPU a step counts a second
-    trained = (status.gpu_seconds - status.losses.gpu_seconds) / max(1, width)
+    trained = (status.gpu_seconds - status.lost_work.gpu_seconds) / max(1, width)
     if not points:
         return None
     return RecordedTrial(
         trial.metadata.name,
         MappingProxyType(dict(trial.spec.parameters)),
-        _seconds(points, status.holds, trained),
+        _seconds(points, status.allocations, trained),
         tuple(to_wire(p.value, maximize) for p in points),
         tuple(p.step for p in points),
-        observations.from_status(status.observations),
+        observations.from_status(status.additional_metrics),
     )
 
 
-def _seconds(points: Sequence[CurvePoint], holds: Sequence[HoldInterval], trained: float) -> tuple[float, ...]:
+def _seconds(points: Sequence[CurvePoint], holds: Sequence[Allocation], trained: float) -> tuple[float, ...]:
     """At each point: how long the trial had held its GPUs at the time of it, and at the last all that it `trained`, so
     that it is as long as it was. What its starts took is part of that.
 

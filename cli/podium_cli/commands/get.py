@@ -9,17 +9,18 @@ from datetime import UTC, datetime
 from rich.table import Table
 from rich.text import Text
 
-from podium.schema.trial import HyperParamTrial
-from podium_cli import observed, texts
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import parse_node
 from podium_cli.output import show
-from podium_cli.picture import JobPicture
 from podium_cli.session import Session, carry_out
-from podium_cli.watch_view import HEALTH_STYLE, utilization, why
+from podium_cli.views import additional_metrics as observed
+from podium_cli.views import formatting as texts
+from podium_cli.views.watch import HEALTH_STYLE, utilization, why
 from podium_cluster.resources import GPUNODES
+from podium_core.schema.trial import HyperParamTrial
 
 Order = Callable[[JobPicture], tuple[HyperParamTrial, ...]]
 ORDERS: dict[str, Order] = {
@@ -55,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> Exit:
     if arguments.what == "gpus":
         return carry_out(_gpus(Session.of(arguments)))
     if not arguments.job:
-        raise CliError(Exit.USAGE, "JobNotNamed", "podium get trials JOB: name the job")
+        raise CliError(Exit.USAGE, "JobNameRequired", "podium get trials JOB: name the job")
     return carry_out(_trials(Session.of(arguments), arguments.job, arguments.sort_by))
 
 
@@ -95,7 +96,7 @@ async def _gpus(session: Session) -> Exit:
     async with session.api() as api:
         items = (await api.list(GPUNODES))["items"]
     now = datetime.now(UTC)
-    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SHARES", "TRIALS", "UUID"])
+    table = _plain(*["GPU", "PRODUCT", "HEALTH", "HOLDER", "FOR", "UTIL", "MEMORY-GIB", "SLOTS", "TRIALS", "UUID"])
     for node in (parse_node(item) for item in items):
         for gpu in node.status.gpus:
             holder = gpu.holder
@@ -107,7 +108,7 @@ async def _gpus(session: Session) -> Exit:
                 Text(texts.since(holder.since, now) if holder else texts.NOTHING),
                 utilization(gpu.sm_utilization),
                 Text(f"{texts.gibibytes(gpu.memory_used)}/{texts.gibibytes(gpu.memory_total)}"),
-                Text(str(gpu.shares)),
+                Text(str(gpu.slots)),
                 Text(str(len(gpu.trials))),
                 Text(gpu.uuid),
             )

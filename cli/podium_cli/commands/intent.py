@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.session import MANAGER, Session, carry_out, fetch
 from podium_cluster.resources import JOBS, TRIALS, Resource
 

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from podium.simulation.recorded import check_ends
-from podium_cli import optimise_view
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
+from podium_cli.views import optimise as optimise_view
+from podium_simulator.traces.trace import check_ends
 
 MISSING = "OptimisersNotInstalled"
 ALL = "all"
@@ -84,12 +84,12 @@ def _makespan(arguments: argparse.Namespace) -> Exit:
     output: str = arguments.output
     if output not in ("table", "json") and not output.endswith(".html"):
         message = f"--output: {output} is none of table, json, FILE.html; give one of them"
-        raise CliError(Exit.USAGE, "BadOutput", message)
+        raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.method == ALL and output.endswith(".html"):
         message = "--output: a page shows one schedule; name one --method, or take table or json"
-        raise CliError(Exit.USAGE, "BadOutput", message)
+        raise CliError(Exit.USAGE, "InvalidOutput", message)
     if arguments.seed < 0:
-        raise CliError(Exit.USAGE, "BadSeed", f"--seed: {arguments.seed} is no seed; give 0 or more")
+        raise CliError(Exit.USAGE, "InvalidSeed", f"--seed: {arguments.seed} is no seed; give 0 or more")
     registry = _registry()
     from podium_optimisers.makespan import tasks_csv
     from podium_optimisers.makespan.instance import MakespanError
@@ -134,4 +134,4 @@ def _text(path: Path) -> str:
         message = f"{path}: {error.strerror}; name a CSV file with the columns name, cpu, gpu"
         raise CliError(Exit.NOT_FOUND, "FileUnreadable", message) from error
     except UnicodeDecodeError as error:
-        raise CliError(Exit.FAILED, "BadTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error
+        raise CliError(Exit.FAILED, "InvalidTable", f"{path}: not UTF-8 text; save it as CSV in UTF-8") from error

@@ -8,23 +8,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from podium.domain.snapshot import JobView
-from podium.planning.job_view import job_view
-from podium.schema.job import HyperParamJob
-from podium.schema.saving import SAVES_ITSELF
-from podium.schema.space import grid_points
-from podium.simulation.system import methods
-from podium.simulation.system.forecast import forecast
-from podium.simulation.system.methods import KEEPS_MEMORY
-from podium.simulation.system.scenario import Method, SimulationError
-from podium_cli import plan_view
+from podium_cli.command_table import SAYS
 from podium_cli.commands import simulate
 from podium_cli.commands.base import Commands, command
 from podium_cli.commands.validate import problems
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_job, read_file
 from podium_cli.output import show
+from podium_cli.views import plan as plan_view
+from podium_core.domain.snapshot import JobView
+from podium_core.planning.job_view import job_view
+from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.search_space import grid_points
+from podium_simulator.system import switch_times as methods
+from podium_simulator.system.forecast import forecast
+from podium_simulator.system.scenario import Method, SimulationError
+from podium_simulator.system.switch_times import KEEPS_MEMORY
 
 DAY = 86_400.0  # a longer step would be simulated for hours
 
@@ -60,10 +60,10 @@ def _run(arguments: argparse.Namespace) -> Exit:
     found = simulate.recordings(arguments, view.maximize)
     if len(found) != 1:
         text = f"{len(found)} recordings are named; a forecast is made from one, name one file"
-        raise CliError(Exit.USAGE, "ManyCurves", text)
+        raise CliError(Exit.USAGE, "TooManyCurves", text)
     if arguments.step_seconds is not None and not 0.0 < arguments.step_seconds <= DAY:
         text = f"--step-seconds: {arguments.step_seconds:g} is no time of a step; give more than 0, {DAY:g} at most"
-        raise CliError(Exit.USAGE, "BadTime", text)
+        raise CliError(Exit.USAGE, "InvalidTime", text)
     try:
         made = forecast(view, found[0], where, arguments.seeds, arguments.step_seconds)
     except SimulationError as error:
@@ -81,10 +81,12 @@ def _run(arguments: argparse.Namespace) -> Exit:
 def _job(path: Path) -> HyperParamJob:
     jobs = [payload for payload in read_file(path) if payload.get("kind") == "HyperParamJob"]
     if len(jobs) != 1:
-        raise CliError(Exit.FAILED, "NotOneJob", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one")
+        raise CliError(
+            Exit.FAILED, "SingleJobRequired", f"{path} holds {len(jobs)} HyperParamJobs; give a file with one"
+        )
     wrong = problems(jobs[0])
     if wrong:
-        raise CliError(Exit.FAILED, "JobNotValid", f"{path}: {wrong[0]}")
+        raise CliError(Exit.FAILED, "InvalidJob", f"{path}: {wrong[0]}")
     return parse_job(jobs[0])
 
 
@@ -99,10 +101,12 @@ def _method(job: HyperParamJob, view: JobView, arguments: argparse.Namespace) ->
     simulate.check_resume(name, arguments.resume)
     if methods.untold(name, memory, arguments.suspend, arguments.resume):
         text = f"{arguments.job}: spec.gpus.memory is not set, and what a switch by {name} takes goes by it; set it"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text}, or give both of --suspend and --resume")
+        raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}, or give both of --suspend and --resume")
     if arguments.gpu_memory is not None and memory is None:
         text = f"--gpu-memory: {arguments.gpu_memory} of a GPU is without effect where no trial says what it uses"
-        raise CliError(Exit.USAGE, "OneSize", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out")
+        raise CliError(
+            Exit.USAGE, "MemoryWithoutEffect", f"{text}; set spec.gpus.memory in {arguments.job}, or leave it out"
+        )
     found = methods.method(name, memory, arguments.suspend, arguments.resume, arguments.switch)
     # one that is frozen has its memory on the GPU, so that its agent refuses to carry it
     return methods.carrying(found, memory or 0) if view.carries and not found.keeps_memory else found
@@ -116,5 +120,5 @@ def _view(job: HyperParamJob, path: Path) -> JobView:
     if deadline is not None and deadline <= 0.0:
         text = f"{path}: spec.budget.deadline: {datetime.fromtimestamp(view.deadline or 0.0, UTC):%Y-%m-%d %H:%M} UTC"
         text += " is past, and the job would end at once; give a later one, or leave it out"
-        raise CliError(Exit.FAILED, "DeadlinePast", text)
+        raise CliError(Exit.FAILED, "DeadlineInPast", text)
     return replace(view, uid=f"forecast-{view.key.name}", created=0.0, suspended=False, deadline=deadline)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from podium.schema.manifests import ManifestError, read_manifests
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_core.schema.manifests import ManifestError, read_manifests
 
 POLICIES = ("ahead", "sgprs", "single", "naive", "naive-single")
 PICTURES = (".png", ".svg", ".pdf")

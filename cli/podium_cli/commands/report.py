@@ -6,15 +6,16 @@ import argparse
 from datetime import timedelta
 from pathlib import Path
 
-from podium_cli import samples, summary
+from podium_cli import samples
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import picture_of, read_folder, saved_at
 from podium_cli.output import write
-from podium_cli.picture import JobPicture
 from podium_cli.report import model, page
 from podium_cli.session import Session, carry_out
+from podium_cli.views import summary
 
 SAMPLE_SECONDS = 600.0  # longer than the made-up search takes
 
@@ -78,7 +79,7 @@ def picture(arguments: argparse.Namespace) -> JobPicture:
         payloads = read_folder(arguments.from_files)
         return picture_of(payloads, arguments.job, arguments.namespace, saved_at(payloads))
     if not arguments.job:
-        raise CliError(Exit.USAGE, "JobNotNamed", "name a job, or give --from-files or --sample")
+        raise CliError(Exit.USAGE, "JobNameRequired", "name a job, or give --from-files or --sample")
     return carry_out(_from_cluster(Session.of(arguments), arguments.job))
 
 

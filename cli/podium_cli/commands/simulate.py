@@ -12,32 +12,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podium.domain.carrying import METHOD as CARRIES
-from podium.domain.snapshot import Costs
-from podium.policies.registry import NAMES, PolicyError
-from podium.policies.written import read
-from podium.schema.quantity import to_bytes
-from podium.schema.saving import SAVES_ITSELF
-from podium.simulation.contest import contest
-from podium.simulation.pools import Machine
-from podium.simulation.recorded import Recording, RecordingError, bundled
-from podium.simulation.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
-from podium.simulation.system import contest as system_contest
-from podium.simulation.system import methods
-from podium.simulation.system.methods import KEEPS_MEMORY
-from podium.simulation.system.scenario import Method, SimulationError, Timing
-from podium.simulation.system.searches import even_nodes
-from podium_cli import simulate_view, system_view, texts
-from podium_cli.commands import accidents, arrivals
+from podium_cli.command_table import SAYS
+from podium_cli.commands import arrival_options as arrivals
+from podium_cli.commands import fault_options as accidents
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.output import show, write
 from podium_cli.report import simulation
+from podium_cli.views import formatting as texts
+from podium_cli.views import simulate as simulate_view
+from podium_cli.views import system as system_view
+from podium_core.domain.migration import METHOD as CARRIES
+from podium_core.domain.snapshot import Costs
+from podium_core.policies.policy_text import read
+from podium_core.policies.registry import NAMES, PolicyError
+from podium_core.schema.checkpointing import SAVES_ITSELF
+from podium_core.schema.quantity import to_bytes
+from podium_simulator.replay.comparison import contest
+from podium_simulator.replay.samples import Machine
+from podium_simulator.system import comparison as system_contest
+from podium_simulator.system import switch_times as methods
+from podium_simulator.system.scenario import Method, SimulationError, Timing
+from podium_simulator.system.searches import even_nodes
+from podium_simulator.system.switch_times import KEEPS_MEMORY
+from podium_simulator.traces.sources import KINDS, Reading, asks_for_goal, asks_for_metric, read_all
+from podium_simulator.traces.trace import Recording, RecordingError, bundled
 
 # of the simulated system alone, in the order of --help; a replay would take them and do nothing with them
 SYSTEM = (
-    *("memory", "method", "saves", "nodes", "shares", "load", "gpu_memory"),
+    *("memory", "method", "saves", "nodes", "slots", "load", "gpu_memory"),
     *accidents.OPTIONS,
     *("telemetry", "exact"),
 )
@@ -107,7 +110,7 @@ def machine(parser: argparse.ArgumentParser, switch: float) -> None:
 def place(parser: argparse.ArgumentParser) -> None:
     """Where the simulated system runs; read by `place_of`."""
     parser.add_argument("--nodes", type=int, metavar="N", help="that the GPUs are spread over (default: 1)")
-    parser.add_argument("--shares", type=int, metavar="N", help="trials to a GPU (default: 4, the chart's)")
+    parser.add_argument("--slots", type=int, metavar="N", help="slots of each GPU (default: 4, the chart's)")
     text = "of a trial, from the open gate to its first step, on the GPU (default: 1)"
     parser.add_argument("--load", type=float, metavar="SECONDS", help=text)
     parser.add_argument("--gpu-memory", metavar="SIZE", help="of each GPU, such as 80Gi (default: all trials fit)")
@@ -162,7 +165,7 @@ def _needs_no_system(arguments: argparse.Namespace) -> None:
         if given is not None and given is not False:
             option = "--" + name.replace("_", "-")
             text = f"{option}: needs --system (or --report): only the simulated system has it; add --system, or leave"
-            raise CliError(Exit.USAGE, "NeedsSystem", f"{text} {option} out")
+            raise CliError(Exit.USAGE, "SystemRequired", f"{text} {option} out")
 
 
 def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
@@ -188,17 +191,17 @@ def _run_system(arguments: argparse.Namespace, names: Sequence[str]) -> Exit:
 def place_of(arguments: argparse.Namespace, method: Method) -> system_contest.Place:
     given = _machine(arguments)
     method, timing = methods.timed(method, Timing() if arguments.load is None else Timing(load=arguments.load))
-    nodes, shares, memory = arguments.nodes or 1, arguments.shares or 4, _bytes("--gpu-memory", arguments.gpu_memory)
+    nodes, shares, memory = arguments.nodes or 1, arguments.slots or 4, _bytes("--gpu-memory", arguments.gpu_memory)
     if nodes > given.gpus:
         text = f"--nodes: {nodes} nodes for {texts.count(given.gpus, 'GPU')} (--gpus), and a node without a GPU has no"
         most = texts.count(given.gpus, "node")
         raise CliError(Exit.USAGE, "TooManyNodes", f"{text} trials; give {most} at most, or more GPUs")
     if arguments.telemetry is not None and not 0.0 <= arguments.telemetry <= 3600.0:
         text = f"--telemetry: {arguments.telemetry:g} seconds is no time between two reports; give 0 to 3600"
-        raise CliError(Exit.USAGE, "BadTime", text)
+        raise CliError(Exit.USAGE, "InvalidTime", text)
     if arguments.telemetry is not None and 0.0 < arguments.telemetry < SOONEST:
         text = f"--telemetry: {arguments.telemetry:g} seconds is too short a time between two reports"
-        raise CliError(Exit.USAGE, "BadTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
+        raise CliError(Exit.USAGE, "InvalidTime", f"{text}; give 0, as it is at that moment, or {SOONEST:g} and more")
     timing = replace(timing, telemetry=arguments.telemetry or 0.0)
     spread = even_nodes(given.gpus, nodes, shares, memory or 0)
     return system_contest.Place(
@@ -216,14 +219,14 @@ def _method(arguments: argparse.Namespace, memory: int | None) -> Method:
     if methods.untold(name, memory, out, back):
         text = f"--method {name}: what a switch takes goes by the memory that is moved; give --memory"
         told = "" if name == CARRIES else ", or both of --suspend and --resume"
-        raise CliError(Exit.USAGE, "NoMemory", f"{text}{told}")
+        raise CliError(Exit.USAGE, "GPUMemoryRequired", f"{text}{told}")
     return replace(methods.method(name, memory, out, back, arguments.switch), saves=arguments.saves)
 
 
 def check_resume(method: str, resume: float | None) -> None:
     if method == SAVES_ITSELF and resume is not None:
         text = f"--resume: {resume:g} is without effect where a trial goes on in a new pod ({method})"
-        raise CliError(Exit.USAGE, "NoResume", f"{text}; give --load, the seconds until its first step there")
+        raise CliError(Exit.USAGE, "ResumeUnused", f"{text}; give --load, the seconds until its first step there")
 
 
 def _of_a_trial(arguments: argparse.Namespace) -> int | None:
@@ -232,11 +235,11 @@ def _of_a_trial(arguments: argparse.Namespace) -> int | None:
     found, most = _bytes("--memory", size), _bytes("--gpu-memory", room)
     if most is not None and found is None:
         text = f"--gpu-memory: {room} of a GPU is without effect where no trial says what it uses; give --memory, too"
-        raise CliError(Exit.USAGE, "OneSize", text)
+        raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
     if found is not None and most is None and methods.keeps_memory(arguments.method or "freeze"):
         text = f"--memory: {size} of a trial is without effect where a GPU holds any number; give --gpu-memory, too"
         text += ", or --method cuda-checkpoint"
-        raise CliError(Exit.USAGE, "OneSize", text)
+        raise CliError(Exit.USAGE, "MemoryWithoutEffect", text)
     if found is not None and most is not None and found > most:
         text = f"--memory: a trial needs {size} and a GPU has {room} (--gpu-memory); give a GPU that holds one"
         raise CliError(Exit.USAGE, "TooLarge", text)
@@ -249,14 +252,14 @@ def _bytes(option: str, size: str | None) -> int | None:
     try:
         found = to_bytes(size)
     except ValueError as error:
-        raise CliError(Exit.USAGE, "BadSize", f"{option}: {error}") from error
+        raise CliError(Exit.USAGE, "InvalidSize", f"{option}: {error}") from error
     if not found:
-        raise CliError(Exit.USAGE, "BadSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
+        raise CliError(Exit.USAGE, "InvalidSize", f"{option}: {size} is no memory; give more than 0, or leave it out")
     return found
 
 
 def _machine(arguments: argparse.Namespace) -> Machine:
-    for name in ("gpus", "trials", "seeds", "nodes", "shares"):
+    for name in ("gpus", "trials", "seeds", "nodes", "slots"):
         number = getattr(arguments, name, None)
         if number is not None and number < 1:
             raise CliError(Exit.USAGE, "TooFew", f"--{name}: {number} is too few; give 1 or more")
@@ -267,7 +270,7 @@ def _machine(arguments: argparse.Namespace) -> Machine:
         seconds = getattr(arguments, name, None)
         if seconds is not None and not 0.0 <= seconds <= 3600.0:
             text = f"--{name}: {seconds:g} seconds is no cost; give 0 to 3600"
-            raise CliError(Exit.USAGE, "BadCost", text)
+            raise CliError(Exit.USAGE, "InvalidCost", text)
     out, back = (arguments.switch if one is None else one for one in (arguments.suspend, arguments.resume))
     return Machine(arguments.gpus, Costs(out, back))
 
@@ -287,7 +290,7 @@ def _recordings(arguments: argparse.Namespace) -> tuple[Recording, ...]:
     target: float | None = arguments.target
     if target is not None and not math.isfinite(target):
         text = f"--target: {target:g} is no value that a trial could reach; give a finite number, or leave it out"
-        raise CliError(Exit.USAGE, "BadTarget", text)
+        raise CliError(Exit.USAGE, "InvalidTarget", text)
     found = recordings(arguments)
     if target is None:
         return found

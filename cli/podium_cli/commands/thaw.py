@@ -9,14 +9,14 @@ import argparse
 import asyncio
 import time
 
-from podium.schema.gpunode import GPUNode, TrialState
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command, seconds
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import parse_node
 from podium_cli.session import MANAGER, Session, carry_out, kind_missing
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES
+from podium_core.schema.gpunode import GPUNode, TrialState
 
 LOOK_SECONDS = 0.5
 FROZEN = frozenset({TrialState.SUSPENDED, TrialState.SUSPENDING})

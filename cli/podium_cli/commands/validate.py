@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from podium.policies import registry
-from podium.schema import validation
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cli.objects import Payload, parse_job, read_file
+from podium_core.policies import registry
+from podium_core.schema import validation
 
 
 def add(commands: Commands) -> None:

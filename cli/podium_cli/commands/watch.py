@@ -13,19 +13,19 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.live import Live
 
-from podium.schema.gpunode import GPUNode
-from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
+from podium_cli.command_table import SAYS
 from podium_cli.commands.base import Commands, command, seconds
-from podium_cli.contents import SAYS
-from podium_cli.exits import CliError, Exit
-from podium_cli.picture import JOB_LABEL, JobPicture, of_job
+from podium_cli.exit_codes import CliError, Exit
+from podium_cli.job_picture import JOB_LABEL, JobPicture, of_job
 from podium_cli.session import Session, carry_out, fetch
-from podium_cli.watch_lines import changes
-from podium_cli.watch_view import view
+from podium_cli.views.watch import view
+from podium_cli.views.watch_lines import changes
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS
 from podium_cluster.watch import WatchCache, wait_all_synced
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
 
 FRAME = 0.25  # seconds between two pictures at least: 4 a second
 TICK = 1.0  # seconds between two pictures at most: clocks and ETA move

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.curves.wire import diverged
-from podium_cli import texts
 from podium_cli.report import svg
 from podium_cli.report.markup import NONE, Markup, element
 from podium_cli.report.model import Axis, Hold, JobReport, Lane, TrialLine, category
+from podium_cli.views import formatting as texts
+from podium_core.curves.non_finite import diverged
 
 WIDTH = 760.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 12.0, 40.0

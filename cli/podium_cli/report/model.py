@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from podium.curves.wire import diverged
-from podium.schema.job import HyperParamJob, Scalar
-from podium.schema.trial import HyperParamTrial
-from podium_cli import observed
-from podium_cli.picture import JobPicture
+from podium_cli.job_picture import JobPicture
+from podium_cli.views import additional_metrics as observed
+from podium_core.curves.non_finite import diverged
+from podium_core.schema.job import HyperParamJob, Scalar
+from podium_core.schema.trial import HyperParamTrial
 
 LEVELS = 6  # 0 is the best trial, 1 to 5 grade the others from good to bad
 
@@ -173,7 +173,7 @@ def _origin(picture: JobPicture) -> datetime:
     """The first thing that happened: a clock of a node may be ahead of the operator's, so all are asked."""
     job = picture.job
     known = [trial.status.started_at for trial in picture.trials]
-    known += [hold.start for trial in picture.trials for hold in trial.status.holds]
+    known += [hold.start for trial in picture.trials for hold in trial.status.allocations]
     known += [job.status.started_at or job.metadata.creation_timestamp]
     return min((moment for moment in known if moment is not None), default=picture.now)
 
@@ -207,7 +207,7 @@ def _line(job: HyperParamJob, trial: HyperParamTrial, level: int) -> TrialLine:
         last_step=status.last_step,
         gpu_seconds=_held(trial),
         suspensions=status.suspensions.count,
-        suspended_cost=status.suspensions.seconds_out + status.suspensions.seconds_in,
+        suspended_cost=status.suspensions.suspend_seconds + status.suspensions.resume_seconds,
         curve=tuple((step, value) for step, value in points if math.isfinite(step) and not diverged(value)),
         further=tuple(observed.latest(trial, metric) for metric in observed.names(job)),
         also=observed.sentences(job, trial),
@@ -218,7 +218,7 @@ def _held(trial: HyperParamTrial) -> float:
     """The agent's count; where there is none (an older object), the sum of the intervals."""
     if trial.status.gpu_seconds:
         return trial.status.gpu_seconds
-    closed = [hold for hold in trial.status.holds if hold.end is not None]
+    closed = [hold for hold in trial.status.allocations if hold.end is not None]
     return sum((hold.end - hold.start).total_seconds() * len(hold.gpus) for hold in closed if hold.end)
 
 
@@ -228,7 +228,7 @@ def _lanes(picture: JobPicture, levels: dict[str, int], origin: datetime, span: 
     for trial in picture.trials:
         for uuid in trial.status.gpus:
             found.setdefault(uuid, [])
-        for hold in trial.status.holds:
+        for hold in trial.status.allocations:
             start = (hold.start - origin).total_seconds()
             end = span if hold.end is None else (hold.end - origin).total_seconds()
             for uuid in hold.gpus:
@@ -249,7 +249,8 @@ def _use(picture: JobPicture, lanes: Sequence[Lane], span: float) -> Use:
     training, switching = told.training, told.switching
     if training + switching <= 0:
         switching = sum(
-            (trial.status.suspensions.seconds_out + trial.status.suspensions.seconds_in) for trial in picture.trials
+            (trial.status.suspensions.suspend_seconds + trial.status.suspensions.resume_seconds)
+            for trial in picture.trials
         )
         training = max(sum(_held(trial) for trial in picture.trials) - switching, 0.0)
     return Use(training, switching, max(len(lanes) * span - training - switching, 0.0))
@@ -258,7 +259,7 @@ def _use(picture: JobPicture, lanes: Sequence[Lane], span: float) -> Use:
 def _switches(trials: Sequence[HyperParamTrial]) -> SwitchCost:
     count = sum(trial.status.suspensions.count for trial in trials)
     records = [record for trial in trials for record in trial.status.suspensions.recent]
-    costs = [record.seconds_out + (record.seconds_in or 0.0) for record in records]
+    costs = [record.suspend_seconds + (record.resume_seconds or 0.0) for record in records]
     return SwitchCost(count, len(costs), percentile(costs, 0.5), percentile(costs, 0.99))
 
 
@@ -310,6 +311,6 @@ def _warnings(picture: JobPicture) -> tuple[str, ...]:
     if told > known:
         lost = "trials was deleted: it is" if told - known == 1 else "trials were deleted: they are"
         found.append(f"{told - known} of {told} {lost} missing from every chart and sum.")
-    if any(len(trial.status.holds) >= 512 for trial in picture.trials):
+    if any(len(trial.status.allocations) >= 512 for trial in picture.trials):
         found.append("A trial had more turns than are kept (512): the oldest are missing from the chart of the GPUs.")
     return tuple(found)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from importlib import resources
 
-from podium_cli import texts
 from podium_cli.report import charts
 from podium_cli.report.markup import NONE, Markup, element, join, words
 from podium_cli.report.model import LEVELS, JobReport, TrialLine
+from podium_cli.views import formatting as texts
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # the browser itself refuses anything from elsewhere
 TEXTS = ("Trial", "Phase", "Parameters")

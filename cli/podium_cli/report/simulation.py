@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.simulation.pools import Pool
-from podium.simulation.system.contest import Searched, SystemContest
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium_cli import system_view, texts
 from podium_cli.report import charts, svg
 from podium_cli.report.markup import Markup, element, join, words
 from podium_cli.report.model import LEVELS, Hold, Lane
 from podium_cli.report.page import card, chart, page_head
+from podium_cli.views import formatting as texts
+from podium_cli.views import system as system_view
+from podium_simulator.replay.samples import Pool
+from podium_simulator.system.comparison import Searched, SystemContest
+from podium_simulator.system.outcome import TRAINING, Outcome
 
 GANTT = "Numbers are those of the trials; the colour says how good a trial becomes when it is trained to its end."
 STAIRS = "Each line is one policy; a dot marks where its search ended. Point at a line for its name."

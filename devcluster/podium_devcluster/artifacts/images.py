@@ -44,7 +44,7 @@ PODIUM = Recipe(
     ".",
     (
         "Dockerfile", "pyproject.toml", "README.md", "LICENSE", "requirements.lock", "requirements-dev.lock",
-        "core", "cluster", "operator", "extender", "agent", "cli", "devcluster",
+        "sdk", "core", "simulator", "cluster", "operator", "extender", "agent", "cli", "devcluster",
     ),
     "podium",
     needs_compiler=True,

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point
-from podium.schema.job import JobSpec, Scalar
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point
+from podium_core.schema.job import JobSpec, Scalar
 
 Proposal = Mapping[str, Scalar]
 

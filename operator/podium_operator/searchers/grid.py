@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from podium.schema.job import JobSpec, Parameter, ParameterType, Scalar
-from podium.schema.space import grid_points
+from podium_core.schema.job import JobSpec, Parameter, ParameterType, Scalar
+from podium_core.schema.search_space import grid_points
 from podium_operator.searchers.base import Proposal, Tried
 
 

@@ -16,7 +16,7 @@ from optuna.samplers import BaseSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
-from podium.schema.job import JobSpec, Parameter, ParameterType
+from podium_core.schema.job import JobSpec, Parameter, ParameterType
 from podium_operator.searchers.base import Proposal
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import optuna
 
-from podium.schema.job import JobSpec
+from podium_core.schema.job import JobSpec
 from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.optuna_space import ask, seed_of
 

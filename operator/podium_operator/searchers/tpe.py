@@ -15,8 +15,8 @@ import optuna
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from podium.schema.job import JobSpec
-from podium.schema.search_settings import startup_trials
+from podium_core.schema.job import JobSpec
+from podium_core.schema.search_settings import startup_trials
 from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.optuna_space import ask, distributions, seed_of
 from podium_operator.searchers.random import RandomSearcher

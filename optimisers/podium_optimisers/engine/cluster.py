@@ -24,7 +24,7 @@ class Cluster:
         for field in ("nodes", "gpus_per_node"):
             value = getattr(self, field)
             if value < 1:
-                raise ValueError(f"BadCluster: {field} is {value}; give 1 or more.")
+                raise ValueError(f"InvalidCluster: {field} is {value}; give 1 or more.")
 
     @property
     def gpus(self) -> int:
@@ -44,7 +44,7 @@ class Costs:
         for field in ("restart", "migration"):
             value = getattr(self, field)
             if not (value >= 0.0 and math.isfinite(value)):
-                raise ValueError(f"BadCost: {field} is {value} seconds; give 0 or more.")
+                raise ValueError(f"InvalidCost: {field} is {value} seconds; give 0 or more.")
 
     @property
     def worst(self) -> float:

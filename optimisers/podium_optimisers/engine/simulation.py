@@ -240,7 +240,7 @@ class Simulation:
 def simulate(
     workload: Workload, cluster: Cluster, policy: Policy, costs: Costs | None = None, record: bool = False
 ) -> Outcome:
-    """Runs `policy` on `workload` to the end; `record` keeps every span. Errors: WorkloadError (JobTooWide)."""
+    """Runs `policy` on `workload` to the end; `record` keeps every span. Errors: WorkloadError (JobTooLarge)."""
     return Simulation(workload, cluster, policy, costs, record).run()
 
 

@@ -28,10 +28,10 @@ def read_philly(path: Path) -> Workload:
         rows = list(reader)
     except csv.Error as error:
         text = f"is no CSV ({error}); close each quote."
-        raise WorkloadError("BadTrace", f"line {reader.reader.line_num}", "row", text) from error
+        raise WorkloadError("InvalidTrace", f"line {reader.reader.line_num}", "row", text) from error
     if not rows or any(column not in rows[0] for column in PHILLY_COLUMNS):
         sentence = f"{path.name} needs the columns {', '.join(PHILLY_COLUMNS)} and at least one job."
-        raise WorkloadError("BadTrace", "(all)", "columns", sentence)
+        raise WorkloadError("InvalidTrace", "(all)", "columns", sentence)
     stamps = [_value(row, number, "timestamp") for number, row in enumerate(rows, start=2)]
     first = min(stamps)
     return Workload.of(
@@ -54,7 +54,7 @@ def _text(path: Path) -> str:
         return (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except (gzip.BadGzipFile, EOFError, zlib.error, UnicodeDecodeError) as error:
         text = f"{path.name} cannot be read ({error}); fetch the file again."
-        raise WorkloadError("BadTrace", "(all)", "file", text) from error
+        raise WorkloadError("InvalidTrace", "(all)", "file", text) from error
 
 
 def _value(row: dict[str, str], number: int, column: str) -> float:
@@ -67,7 +67,7 @@ def _value(row: dict[str, str], number: int, column: str) -> float:
         return value
     except (TypeError, ValueError):
         text = f"{row[column]!r} cannot be read; give {WANTED[column]}."
-        raise WorkloadError("BadTrace", f"line {number}", column, text) from None
+        raise WorkloadError("InvalidTrace", f"line {number}", column, text) from None
 
 
 def synthetic_trace(jobs: int, generator: np.random.Generator, load: float = 0.9, gpus: int = 64) -> Workload:

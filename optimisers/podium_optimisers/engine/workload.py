@@ -75,7 +75,7 @@ class Workload:
         for job in jobs:
             if not 1 <= job.gpus <= WIDEST or job.gpus != int(job.gpus):
                 text = f"{job.gpus} is no value; give a whole number, 1 to {WIDEST}."
-                raise WorkloadError("BadValue", job.name, "gpus", text)
+                raise WorkloadError("InvalidValue", job.name, "gpus", text)
         return cls(
             np.array([job.arrival for job in jobs], dtype=np.float64),
             np.array([job.duration for job in jobs], dtype=np.float64),
@@ -100,16 +100,16 @@ class Workload:
         return Workload(self.arrival[chosen], self.duration[chosen], self.gpus[chosen], *kept)
 
     def check_width(self, available: int) -> None:
-        """Errors: JobTooWide when a job asks for more GPUs than the cluster has."""
+        """Errors: JobTooLarge when a job asks for more GPUs than the cluster has."""
         wide = np.flatnonzero(self.gpus > available)
         if wide.size:
             row = int(wide[0])
             text = f"{int(self.gpus[row])} GPUs are asked for and the cluster has {available}; make the gang smaller."
-            raise WorkloadError("JobTooWide", self.name(row), "gpus", text)
+            raise WorkloadError("JobTooLarge", self.name(row), "gpus", text)
 
     def _refuse(self, field: str, wrong: NDArray[np.bool_], cure: str) -> None:
         rows = np.flatnonzero(wrong)
         if rows.size:
             row = int(rows[0])
             value = getattr(self, field)[row]
-            raise WorkloadError("BadValue", self.name(row), field, f"{value} is no value; give {cure}.")
+            raise WorkloadError("InvalidValue", self.name(row), field, f"{value} is no value; give {cure}.")

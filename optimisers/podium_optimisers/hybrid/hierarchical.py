@@ -48,7 +48,7 @@ class Hierarchical:
 
     def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> HierarchicalDecider:
         if self.period < 1:
-            raise ValueError(f"BadSetting: period is {self.period} hours; give 1 or more.")
+            raise ValueError(f"InvalidSetting: period is {self.period} hours; give 1 or more.")
         return HierarchicalDecider(workload, cluster, self)
 
 

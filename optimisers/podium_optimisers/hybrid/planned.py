@@ -47,7 +47,7 @@ class Planned:
         for row, seconds in enumerate(self.predicted.tolist()):
             if not 0.0 < seconds < float("inf"):
                 text = f"{seconds} s is no duration; give finite seconds above 0."
-                raise WorkloadError("BadValue", workload.name(row), "predicted", text)
+                raise WorkloadError("InvalidValue", workload.name(row), "predicted", text)
         return PlannedDecider(workload, cluster, self.predicted.tolist(), self.corrected)
 
 

@@ -38,7 +38,7 @@ class Episodes:
         for name in ("jobs", "load"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"BadSetting: {name} is {value}; give a finite number above 0.")
+                raise ValueError(f"InvalidSetting: {name} is {value}; give a finite number above 0.")
 
     def draw(self, generator: np.random.Generator) -> Workload:
         duration = np.where(generator.random(self.jobs) < 0.75, 60.0, 600.0) * generator.exponential(1.0, self.jobs)
@@ -95,10 +95,10 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
     def step(self, action: np.int64 | int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Errors: RuntimeError when the episode is over or was not begun; ValueError for what is no action."""
         if not self.action_space.contains(action):
-            raise ValueError(f"BadAction: action is {action!r}; give a whole number from 0 to {WAIT}.")
+            raise ValueError(f"InvalidAction: action is {action!r}; give a whole number from 0 to {WAIT}.")
         simulation = self.simulation
         if simulation is None or simulation.unfinished == 0:
-            raise RuntimeError("EpisodeOver: no episode is running; call reset().")
+            raise RuntimeError("EpisodeEnded: no episode is running; call reset().")
         reward = 0.0
         if action == WAIT and self._mask[WAIT]:
             reward = self._advance(once=True)

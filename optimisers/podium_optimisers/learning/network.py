@@ -74,20 +74,20 @@ class Network:
             with np.load(path, allow_pickle=False) as found:
                 arrays = {name: found[name].astype(np.float64) for name in found.files}
         except (OSError, ValueError, EOFError) as error:
-            raise WeightsError(f"BadWeights: {path.name} cannot be read ({error}); train again.") from None
+            raise WeightsError(f"InvalidWeights: {path.name} cannot be read ({error}); train again.") from None
         layers: list[tuple[Floats, Floats]] = []
         width = inputs
         for at in range(len(arrays) // 2):
             weights, bias = arrays.pop(f"w{at}", None), arrays.pop(f"b{at}", None)
             if weights is None or bias is None or weights.shape != (width, len(bias)) or bias.ndim != 1:
                 text = f"w{at} and b{at} must be of shapes ({width}, n) and (n,)"
-                raise WeightsError(f"BadWeights: {path.name}: {text}; train again.")
+                raise WeightsError(f"InvalidWeights: {path.name}: {text}; train again.")
             if not (np.all(np.isfinite(weights)) and np.all(np.isfinite(bias))):
-                raise WeightsError(f"BadWeights: {path.name}: w{at} or b{at} is not finite; train again.")
+                raise WeightsError(f"InvalidWeights: {path.name}: w{at} or b{at} is not finite; train again.")
             layers.append((weights, bias))
             width = len(bias)
         if not layers or width != 1 or arrays:
-            raise WeightsError(f"BadWeights: {path.name} is no network that gives one number; train again.")
+            raise WeightsError(f"InvalidWeights: {path.name} is no network that gives one number; train again.")
         return cls(layers)
 
 

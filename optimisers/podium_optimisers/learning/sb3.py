@@ -32,12 +32,12 @@ class Model(Protocol):
 def learn(trainer: str, env: SchedulingEnv, steps: int, seed: int, settings: Mapping[str, Any] | None = None) -> Model:
     """A model after `steps` decisions in `env`, on the CPU. `settings`: what else the trainer takes (`n_steps`, ...).
 
-    Errors: ValueError (UnknownTrainer, BadSetting), ExtraMissingError.
+    Errors: ValueError (UnknownTrainer, InvalidSetting), ExtraMissingError.
     """
     if trainer not in TRAINERS:
         raise ValueError(f"UnknownTrainer: trainer is {trainer!r}; give one of {', '.join(TRAINERS)}.")
     if steps < 1:
-        raise ValueError(f"BadSetting: steps is {steps}; give 1 or more.")
+        raise ValueError(f"InvalidSetting: steps is {steps}; give 1 or more.")
     made = getattr(_installed(), TRAINERS[trainer])(
         "MultiInputPolicy", env, seed=seed, device="cpu", **(settings or {})
     )

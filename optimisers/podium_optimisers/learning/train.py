@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="the file to write (default: the weights that the package ships)")
     options = parser.parse_args(arguments)
     if options.seed < 0:
-        parser.error(f"BadSeed: --seed: {options.seed} is no seed; give 0 or more")
+        parser.error(f"InvalidSeed: --seed: {options.seed} is no seed; give 0 or more")
     method = METHODS[options.method]()
 
     def report(update: int, mean: float) -> None:

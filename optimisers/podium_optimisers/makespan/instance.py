@@ -24,7 +24,7 @@ MOST = 10_000  # machines: beyond these the methods, which look at each of them,
 class MakespanError(ValueError):
     """A "no" of this room: a CamelCase code and a sentence with field, value and cure."""
 
-    code = "BadInstance"
+    code = "InvalidInstance"
 
 
 class NoTasksError(MakespanError):
@@ -39,16 +39,16 @@ class TooManyMachinesError(MakespanError):
     code = "TooManyMachines"
 
 
-class BadTimeError(MakespanError):
-    code = "BadTime"
+class InvalidTimeError(MakespanError):
+    code = "InvalidTime"
 
 
-class FitsNowhereError(MakespanError):
-    code = "FitsNowhere"
+class NoFittingMachineError(MakespanError):
+    code = "NoFittingMachine"
 
 
-class BadNameError(MakespanError):
-    code = "BadName"
+class InvalidNameError(MakespanError):
+    code = "InvalidName"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +71,7 @@ class Instance:
         """From any sequences of seconds; tasks without names are called t0, t1, ..."""
         first, second = (np.array(list(times), dtype=np.float64) for times in (cpu, gpu))
         if first.shape != second.shape:
-            raise BadTimeError(f"cpu has {first.size} times, gpu has {second.size}: give each task one of either")
+            raise InvalidTimeError(f"cpu has {first.size} times, gpu has {second.size}: give each task one of either")
         return cls(tuple(names) or tuple(f"t{i}" for i in range(first.size)), first, second, cpus, gpus)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class Instance:
         if not self.cpu.size:
             raise NoTasksError("tasks: there are none; give at least one")
         if len(self.names) != self.cpu.size or len(set(self.names)) != len(self.names):
-            raise BadNameError("name: names must be as many as tasks, and no two alike")
+            raise InvalidNameError("name: names must be as many as tasks, and no two alike")
         for name, on_cpu, on_gpu in zip(self.names, self.cpu.tolist(), self.gpu.tolist(), strict=True):
             check_task(name, on_cpu, on_gpu, self.cpus, self.gpus)
         for side, machines in (("cpu", self.cpus), ("gpu", self.gpus)):
@@ -128,14 +128,14 @@ def check_task(name: str, cpu: float, gpu: float, cpus: int, gpus: int) -> None:
     for field, seconds in (("cpu", cpu), ("gpu", gpu)):
         if math.isnan(seconds) or (math.isfinite(seconds) and not SHORTEST <= seconds <= LONGEST) or seconds < 0:
             text = f"task {name}: {field}: {seconds:g} s is no time of a task"
-            raise BadTimeError(
+            raise InvalidTimeError(
                 f"{text}; give {SHORTEST:g} to {LONGEST:g} seconds, or leave it empty if it cannot run there"
             )
     if not (math.isfinite(cpu) and cpus) and not (math.isfinite(gpu) and gpus):
         text = (
             f"task {name}: cpu, gpu: it fits nowhere (cpu {cpu:g} s with {cpus} CPUs, gpu {gpu:g} s with {gpus} GPUs)"
         )
-        raise FitsNowhereError(f"{text}; give it a time on a side that has machines, or take it out")
+        raise NoFittingMachineError(f"{text}; give it a time on a side that has machines, or take it out")
 
 
 def check_machines(cpus: int, gpus: int) -> None:

@@ -14,14 +14,14 @@ from podium_optimisers.makespan.instance import Floats, Instance, Ints, Makespan
 TOLERANCE = 1e-9  # relative: sums of floats in another order
 
 
-class NotFeasibleError(MakespanError):
-    code = "NotFeasible"
+class InfeasibleError(MakespanError):
+    code = "Infeasible"
 
 
-class FalseBoundError(MakespanError):
+class BoundViolatedError(MakespanError):
     """A method "proved" more than a schedule that was checked: its certificate is wrong, and so is the method."""
 
-    code = "FalseBound"
+    code = "BoundViolated"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ class Schedule:
 def finish(method: str, instance: Instance, plan: Plan, bound: float) -> Schedule:
     """The `Schedule` of a plan, checked; `bound` is what is known of the optimum from elsewhere.
 
-    Errors: NotFeasibleError; FalseBoundError where a lower bound is above the makespan by more than rounding.
+    Errors: InfeasibleError; BoundViolatedError where a lower bound is above the makespan by more than rounding.
     """
     starts = back_to_back(instance, plan.machine_of) if plan.starts is None else plan.starts
     check(instance, plan.machine_of, starts)
@@ -66,7 +66,9 @@ def finish(method: str, instance: Instance, plan: Plan, bound: float) -> Schedul
     lower = max(bound, plan.bound)
     if lower > makespan * (1 + TOLERANCE):
         text = f"{lower!r} s is above the {makespan!r} s of a schedule that keeps all rules"
-        raise FalseBoundError(f"bound: {text}; the proof of {method} is wrong: report the tasks, take another method")
+        raise BoundViolatedError(
+            f"bound: {text}; the proof of {method} is wrong: report the tasks, take another method"
+        )
     # below that, sums of floats in another order passed the makespan of an optimal schedule by their last bits
     lower = min(lower, makespan)
     return Schedule(method, tuple(plan.machine_of.tolist()), tuple(starts.tolist()), makespan, lower)
@@ -85,17 +87,17 @@ def back_to_back(instance: Instance, machine_of: Ints) -> Floats:
 
 
 def check(instance: Instance, machine_of: Ints, starts: Floats) -> None:
-    """Raises NotFeasibleError unless each task runs once, where it can, and no machine runs two at once."""
+    """Raises InfeasibleError unless each task runs once, where it can, and no machine runs two at once."""
     if machine_of.shape != (instance.n,) or starts.shape != (instance.n,):
-        raise NotFeasibleError(f"assignment: {machine_of.shape} places for {instance.n} tasks; give each task one")
+        raise InfeasibleError(f"assignment: {machine_of.shape} places for {instance.n} tasks; give each task one")
     if machine_of.min() < 0 or machine_of.max() >= instance.machines:
-        raise NotFeasibleError(f"assignment: a machine outside 0..{instance.machines - 1}")
+        raise InfeasibleError(f"assignment: a machine outside 0..{instance.machines - 1}")
     seconds = instance.seconds_on(machine_of)
     if not np.isfinite(seconds).all():
         name = instance.names[int(np.argmax(~np.isfinite(seconds)))]
-        raise NotFeasibleError(f"assignment: task {name} was put where it cannot run")
+        raise InfeasibleError(f"assignment: task {name} was put where it cannot run")
     order = np.lexsort((starts, machine_of))
     ends = (starts + seconds)[order]
     late = (ends[:-1] > starts[order][1:] + TOLERANCE * ends.max()) & (np.diff(machine_of[order]) == 0)
     if not starts.min() >= 0 or late.any():
-        raise NotFeasibleError("starts: a machine runs two tasks at once, or one before time 0")
+        raise InfeasibleError("starts: a machine runs two tasks at once, or one before time 0")

@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from podium_optimisers.makespan.instance import (
-    BadNameError,
-    BadTimeError,
     Instance,
+    InvalidNameError,
+    InvalidTimeError,
     MakespanError,
     NoTasksError,
     check_machines,
@@ -24,8 +24,8 @@ from podium_optimisers.makespan.instance import (
 COLUMNS = ("name", "cpu", "gpu")
 
 
-class BadTableError(MakespanError):
-    code = "BadTable"
+class InvalidTableError(MakespanError):
+    code = "InvalidTable"
 
 
 def _seconds(given: object) -> object:
@@ -53,7 +53,7 @@ def read(text: str, cpus: int, gpus: int) -> Instance:
         rows = _rows(lines, cpus, gpus)
     except csv.Error as error:
         text = f"line {lines.reader.line_num}: no CSV ({error}); give name,cpu,gpu, and close each quote"
-        raise BadTableError(text) from error
+        raise InvalidTableError(text) from error
     return Instance.of([row.cpu for row in rows.values()], [row.gpu for row in rows.values()], cpus, gpus, tuple(rows))
 
 
@@ -61,13 +61,13 @@ def _rows(lines: csv.DictReader[str], cpus: int, gpus: int) -> dict[str, TaskRow
     header = tuple((name or "").strip() for name in lines.fieldnames or ())
     if sorted(header) != sorted(COLUMNS):
         shown = ", ".join(header) or "nothing"
-        raise BadTableError(f"line 1: the columns are {shown}; give name, cpu, gpu (seconds)")
+        raise InvalidTableError(f"line 1: the columns are {shown}; give name, cpu, gpu (seconds)")
     lines.fieldnames = list(header)
     rows: dict[str, TaskRow] = {}
     for line in lines:
         row = _row(lines.line_num, line)
         if row.name in rows:
-            raise BadNameError(f"line {lines.line_num}: task {row.name}: name: it is there twice; give it another")
+            raise InvalidNameError(f"line {lines.line_num}: task {row.name}: name: it is there twice; give it another")
         check_task(row.name, row.cpu, row.gpu, cpus, gpus)
         rows[row.name] = row
     if not rows:
@@ -77,13 +77,13 @@ def _rows(lines: csv.DictReader[str], cpus: int, gpus: int) -> dict[str, TaskRow
 
 def _row(number: int, line: dict[str, str | None]) -> TaskRow:
     if None in line or None in line.values():
-        raise BadTableError(f"line {number}: it has not three fields; give name,cpu,gpu (a time may be empty)")
+        raise InvalidTableError(f"line {number}: it has not three fields; give name,cpu,gpu (a time may be empty)")
     try:
         return TaskRow.model_validate(line)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][0])
         name = (line["name"] or "").strip() or "without a name"
         if field == "name":
-            raise BadNameError(f"line {number}: task {name}: name: give 1 to 200 characters") from error
+            raise InvalidNameError(f"line {number}: task {name}: name: give 1 to 200 characters") from error
         text = f"line {number}: task {name}: {field}: {line[field]!r} is no number"
-        raise BadTimeError(f"{text}; give seconds, or leave it empty if it cannot run there") from error
+        raise InvalidTimeError(f"{text}; give seconds, or leave it empty if it cannot run there") from error

@@ -55,7 +55,7 @@ def run_adaptive(
         require(change.time, "time", task=f"machine {change.machine}", least=0.0)
         if not 0 <= change.machine < stream.cpus + stream.gpus:
             text = f"{change.machine} is none of the {stream.cpus + stream.gpus} machines; count from 0"
-            raise InputError("NoSuchMachine", "machine", text, f"machine {change.machine}")
+            raise InputError("UnknownMachine", "machine", text, f"machine {change.machine}")
     state = _State(stream, longest_first)
     arrivals, number = list(range(len(stream.tasks))), 0
     while True:
@@ -78,7 +78,7 @@ def run_adaptive(
     if state.waiting:
         task = stream.tasks[state.waiting[0]]
         text = "never runs: the machines for it are gone and do not come back; add a later change that is up"
-        raise InputError("NeverRuns", "machine", text, task.name)
+        raise InputError("TaskNeverRuns", "machine", text, task.name)
     schedule = OnlineSchedule(stream, state.machine_of, state.starts, state.ends)
     return Adapted(schedule, state.moves, state.restarts, state.wasted)
 

@@ -43,7 +43,7 @@ class Stream:
         names = {task.name for task in given}
         for task in given:
             if task.name not in names:
-                raise InputError("NameTaken", "name", "is the name of two tasks; give each its own", task.name)
+                raise InputError("NameReserved", "name", "is the name of two tasks; give each its own", task.name)
             names.discard(task.name)
             _check(task, cpus, gpus)
         return Stream(tuple(sorted(given, key=lambda task: task.release)), cpus, gpus)
@@ -76,4 +76,4 @@ def _check(task: Task, cpus: int, gpus: int) -> None:
         text = (
             f"{task.cpu:g} s on {cpus} CPUs or {task.gpu:g} on {gpus} GPUs fit nowhere; give times where machines are"
         )
-        raise InputError("FitsNowhere", "cpu, gpu", text, task.name)
+        raise InputError("NoFittingMachine", "cpu, gpu", text, task.name)

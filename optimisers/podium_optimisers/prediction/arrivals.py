@@ -56,7 +56,7 @@ class HoltWinters:
     def forecast(self, steps: int) -> Forecast:
         """The next `steps` counts. O(steps)."""
         if steps < 1:
-            raise ValueError(f"BadSetting: steps is {steps}; give 1 or more.")
+            raise ValueError(f"InvalidSetting: steps is {steps}; give 1 or more.")
         damped = np.cumsum(self.weights.damping ** np.arange(1, steps + 1))
         period = len(self.season)
         mean = self.level + damped * self.slope + np.array([self.season[step % period] for step in range(steps)])
@@ -104,7 +104,7 @@ def seasonal_naive(counts: Floats, period: int, steps: int) -> Floats:
 def arrivals_per(arrival: Floats, seconds: float) -> Floats:
     """Arrivals in each whole step of `seconds`, from time 0 to the last arrival; the last, cut-off step is left out."""
     if not (seconds > 0.0 and math.isfinite(seconds)):
-        raise ValueError(f"BadSetting: seconds is {seconds}; give a finite number above 0.")
+        raise ValueError(f"InvalidSetting: seconds is {seconds}; give a finite number above 0.")
     steps = int(float(np.max(arrival)) // seconds)
     return np.bincount((arrival // seconds).astype(np.int64), minlength=steps)[:steps].astype(np.float64)
 
@@ -126,7 +126,7 @@ def _logarithms(counts: Floats, period: int) -> list[float]:
 def _check(counts: Floats) -> None:
     wrong = np.flatnonzero(~(np.isfinite(counts) & (counts >= 0.0)))
     if wrong.size:
-        raise ValueError(f"BadHistory: counts[{wrong[0]}] is {counts[wrong[0]]}; give finite numbers, 0 or more.")
+        raise ValueError(f"InvalidHistory: counts[{wrong[0]}] is {counts[wrong[0]]}; give finite numbers, 0 or more.")
 
 
 def _weights(found: Floats, damping: float) -> Weights:

@@ -34,7 +34,7 @@ class HistorySettings:
         for field in ("first_guess", "half_life", "shrink"):
             value = getattr(self, field)
             if not (value > 0.0 and math.isfinite(value)):
-                raise ValueError(f"BadSetting: {field} is {value}; give a finite number above 0.")
+                raise ValueError(f"InvalidSetting: {field} is {value}; give a finite number above 0.")
 
 
 class DurationHistory:
@@ -50,7 +50,7 @@ class DurationHistory:
         if not (duration > 0.0 and math.isfinite(duration)):
             whose = " ".join(map(str, classes[-1])) if classes and classes[-1] else "all"  # the narrowest class
             text = f"a job of {whose}: a duration of {duration} s was seen; give finite seconds above 0."
-            raise ValueError(f"BadHistory: {text}")
+            raise ValueError(f"InvalidHistory: {text}")
         for name in classes:
             weight, mean = self._seen.get(name, (0.0, 0.0))
             weight = weight * self._keep + 1.0
@@ -85,7 +85,7 @@ def burst_templates(workload: Workload, gap: float = 60.0) -> tuple[str, ...]:
     seconds of one another are one burst (most often one script in a loop). Looks only at arrivals before the job's own.
     """
     if not gap >= 0.0:
-        raise ValueError(f"BadSetting: gap is {gap} seconds; give 0 or more.")
+        raise ValueError(f"InvalidSetting: gap is {gap} seconds; give 0 or more.")
     bursts = [""] * len(workload)
     last: dict[tuple[Class, ...], tuple[float, int]] = {}
     bare = Workload(workload.arrival, workload.duration, workload.gpus, (), workload.users, workload.groups)

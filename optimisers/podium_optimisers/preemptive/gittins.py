@@ -38,13 +38,13 @@ def gittins_table(services: Floats, steps: int = 64) -> GittinsTable:
     Errors: ValueError when the history is empty or holds a value that is no service.
     """
     if len(services) == 0:
-        raise ValueError("BadHistory: services: there are none; give the GPU-seconds of at least one job.")
+        raise ValueError("InvalidHistory: services: there are none; give the GPU-seconds of at least one job.")
     wrong = np.flatnonzero(~(np.isfinite(services) & (services > 0.0)))
     if wrong.size:
         text = f"services[{wrong[0]}] is {services[wrong[0]]}; give finite GPU-seconds above 0."
-        raise ValueError(f"BadHistory: {text}")
+        raise ValueError(f"InvalidHistory: {text}")
     if steps < 1:
-        raise ValueError(f"BadSetting: steps is {steps}; give 1 or more.")
+        raise ValueError(f"InvalidSetting: steps is {steps}; give 1 or more.")
     levels = np.linspace(0.0, 1.0, steps + 1)
     ends = np.unique(np.quantile(services, levels[1:], method="higher"))
     # of ends that are alike the last: a step that the sums below do not feel has no index

@@ -23,9 +23,9 @@ class AttainedQueues:
     def __init__(self, thresholds: tuple[float, ...], promote: float = math.inf) -> None:
         rising = all(before < after for before, after in pairwise(thresholds))
         if not thresholds or not rising or not thresholds[0] > 0.0 or not math.isfinite(thresholds[-1]):
-            raise ValueError(f"BadSetting: thresholds are {thresholds}; give rising GPU-seconds above 0.")
+            raise ValueError(f"InvalidSetting: thresholds are {thresholds}; give rising GPU-seconds above 0.")
         if not promote > 0.0:
-            raise ValueError(f"BadSetting: promote is {promote}; give a number above 0, inf for never.")
+            raise ValueError(f"InvalidSetting: promote is {promote}; give a number above 0, inf for never.")
         self.thresholds = thresholds
         self.promote = promote
         self._since: dict[int, float] = {}  # seconds of work that a promoted job had then: its service counts from 0

@@ -74,7 +74,7 @@ def by_schedule(request: Request, busy: Sequence[float], queue: Sequence[Request
             if job is request:
                 return _too_wide(request, len(busy))
             text = f"{job.gpus} GPUs fit nowhere, the cluster has {len(busy)}; take it out of the queue"
-            raise InputError("FitsNowhere", "gpus", text, job.name)
+            raise InputError("NoFittingMachine", "gpus", text, job.name)
     free = list(busy)
     heapq.heapify(free)
     before = 0.0
@@ -83,7 +83,9 @@ def by_schedule(request: Request, busy: Sequence[float], queue: Sequence[Request
     idle = sum(seconds == 0.0 for seconds in busy)
     wait = _start(free, request, before)
     if wait == 0.0:
-        return Decision(Verdict.ADMIT, "GpusFree", f"needs {_gpus(request.gpus)}; {idle} free, nobody before it.", 0.0)
+        return Decision(
+            Verdict.ADMIT, "GPUsAvailable", f"needs {_gpus(request.gpus)}; {idle} free, nobody before it.", 0.0
+        )
     text = f"would wait {wait:g} s (bound {bound.wait:g} s): {idle} of {len(busy)} GPUs free, {len(queue)} before it"
     if wait <= bound.wait:
         return Decision(Verdict.QUEUE, "WaitWithinBound", f"{text}.", wait)
@@ -104,7 +106,7 @@ def by_count(servers: int, busy: int, waiting: int, mean_service: float, bound: 
     if busy > servers:
         raise InputError("TooLarge", "busy", f"{busy} of {servers} servers cannot be busy; count again")
     if busy < servers:
-        return Decision(Verdict.ADMIT, "GpusFree", f"{servers - busy} of {servers} servers free.", 0.0)
+        return Decision(Verdict.ADMIT, "GPUsAvailable", f"{servers - busy} of {servers} servers free.", 0.0)
     gap = mean_service / servers
     mean = (waiting + 1) * gap
     late = _erlang_tail(waiting + 1, bound.wait / gap)

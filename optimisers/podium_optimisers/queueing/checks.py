@@ -37,7 +37,7 @@ def require(value: float, field: str, *, task: str = "", above: float = -math.in
 def require_count(value: int, field: str, *, task: str = "", least: int = 1) -> int:
     """`value` if it is a whole number >= `least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise InputError("NotAWholeNumber", field, f"{value!r} is no count; give a whole number", task)
+        raise InputError("NotInteger", field, f"{value!r} is no count; give a whole number", task)
     if value < least:
         raise InputError("TooSmall", field, f"{value} is out of range; give {least} or more", task)
     return int(value)

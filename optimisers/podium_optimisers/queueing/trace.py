@@ -84,7 +84,7 @@ def read_trace(lines: Iterable[str]) -> Trace:
     arrivals = np.asarray(columns[0], dtype=np.float64)
     if arrivals[-1] == arrivals[0]:
         text = "all jobs came at one instant, which is no rate of arrival; give a longer stretch"
-        raise InputError("NoTimePasses", header[arrival], text)
+        raise InputError("ZeroTimeSpan", header[arrival], text)
     return Trace(arrivals - arrivals[0], np.asarray(columns[1], dtype=np.float64), np.asarray(columns[2], np.int64))
 
 
@@ -124,7 +124,7 @@ def _number(text: str, field: str, line: str) -> float:
 def _count(text: str, field: str, line: str) -> int:
     value = require(_number(text, field, line), field, task=line, least=0.0)
     if value != math.floor(value):
-        raise InputError("NotAWholeNumber", field, f"{text} is no count; give whole GPUs", line)
+        raise InputError("NotInteger", field, f"{text} is no count; give whole GPUs", line)
     return require_count(int(value), field, task=line, least=0)
 
 
@@ -140,5 +140,5 @@ def _moment(text: str, field: str, line: str) -> tuple[float, bool]:
         found = datetime.fromisoformat(text)
     except ValueError:
         message = f"{text!r} is no time; give seconds or a time such as 2026-01-31T12:00:00"
-        raise InputError("NotATime", field, message, line) from None
+        raise InputError("InvalidTime", field, message, line) from None
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp(), True

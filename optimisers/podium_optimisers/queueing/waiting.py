@@ -64,7 +64,7 @@ def gang_waits(arrivals: Floats, services: Floats, widths: NDArray[np.int64], gp
         raise InputError("ShapeMismatch", "widths", f"{widths.shape} is not the shape {arrivals.shape}")
     for job in np.flatnonzero((widths < 1) | (widths > gpus))[:1]:
         text = f"{widths[job]} GPUs fit nowhere; the cluster has {gpus}"
-        raise InputError("FitsNowhere", "widths", text, f"[{job}]")
+        raise InputError("NoFittingMachine", "widths", text, f"[{job}]")
     before = float(arrivals[0]) if arrivals.size else 0.0
     free = [before] * gpus  # when each is free next: a heap
     starts: list[float] = []

@@ -58,9 +58,9 @@ class DrfProblem:
         found = DrfProblem(tuple(jobs), tuple(resources), demands, available, weights, limits)
         for job, place in np.argwhere((demands > 0.0) & (available == 0.0))[:1]:
             text = f"{demands[job, place]:g} of {resources[place]} are needed, there is none; add some or leave it out"
-            raise InputError("FitsNowhere", "demand", text, jobs[job])
+            raise InputError("NoFittingMachine", "demand", text, jobs[job])
         for job in np.flatnonzero(demands.max(axis=1) == 0.0)[:1]:
-            raise InputError("NeedsNothing", "demand", "is 0 of every resource; give what a task takes", jobs[job])
+            raise InputError("ZeroDemand", "demand", "is 0 of every resource; give what a task takes", jobs[job])
         return found
 
     @property

@@ -60,7 +60,7 @@ class SharingProblem:
         )
         for job in np.flatnonzero(~found.allowed.any(axis=1))[:1]:
             text = f"{found.width[job]} GPUs fit on no type where its rate is above 0; give fewer, or a rate elsewhere"
-            raise InputError("FitsNowhere", "width, rate", text, found.jobs[job])
+            raise InputError("NoFittingMachine", "width, rate", text, found.jobs[job])
         return found
 
     @property

@@ -90,4 +90,4 @@ def _by_density(demands: Sequence[Demand], utilisation: float, blocking: float) 
     shortest = min(one.deadline for one in demands)
     due = shortest * sum(one.total / one.deadline for one in demands) + blocking
     fits = due <= shortest
-    return Finding(fits, "Fits" if fits else "TooCloseToFull", utilisation, due, shortest)
+    return Finding(fits, "Fits" if fits else "UtilisationTooHigh", utilisation, due, shortest)

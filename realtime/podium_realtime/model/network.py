@@ -43,7 +43,7 @@ class Network:
             for before in stage.after:
                 if not 0 <= before < number:
                     told = f"stage {before} does not come before stage {number}; list the stages in topological order"
-                    raise RealtimeError("NotADag", f"{where}: after", told)
+                    raise RealtimeError("NotAcyclic", f"{where}: after", told)
 
     @cached_property
     def followers(self) -> tuple[tuple[int, ...], ...]:

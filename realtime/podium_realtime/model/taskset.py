@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from podium.schema.base import API_VERSION, SpecModel
-from podium.schema.rules import Refusal
-from podium.schema.sentences import refusals
+from podium_core.schema.base import API_VERSION, SpecModel
+from podium_core.schema.error_messages import refusals
+from podium_core.schema.rules import Refusal
 from podium_realtime.model.network import Network, Stage, resnet18
 from podium_realtime.model.refusal import RealtimeError
 from podium_realtime.model.task import PeriodicTask, Priority, require_distinct

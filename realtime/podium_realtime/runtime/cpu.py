@@ -201,7 +201,7 @@ def _await_ready(worker: _Worker) -> None:
         worker.orders.recv_bytes()
     except (EOFError, ConnectionResetError) as error:
         told = f"a worker ended with {worker.process.wait()} before it was ready; its words are above"
-        raise RealtimeError("WorkerDied", "runtime", told) from error
+        raise RealtimeError("WorkerFailed", "runtime", told) from error
 
 
 def _finished(orders: Connection) -> Finished:
@@ -213,7 +213,7 @@ def _finished(orders: Connection) -> Finished:
 
 def _died(where: str) -> RealtimeError:
     return RealtimeError(
-        "WorkerDied", where, "a worker ended in the middle of the run, so the run is over; start it again"
+        "WorkerFailed", where, "a worker ended in the middle of the run, so the run is over; start it again"
     )
 
 

@@ -45,15 +45,15 @@ def _look() -> Availability:
     try:
         code = int(driver.cuInit(0)[0])
     except Exception as error:  # the bindings raise their own kinds where the driver's library is missing
-        return Availability(False, "NoDriver", f"not run: there is no CUDA driver ({type(error).__name__}).")
+        return Availability(False, "DriverNotFound", f"not run: there is no CUDA driver ({type(error).__name__}).")
     if code != 0 or int(_check(driver, driver.cuDeviceGetCount())) == 0:
         return Availability(False, "NoDevice", f"not run: the CUDA driver found no device (code {code}).")
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return Availability(False, "NoTorch", "not run: PyTorch is not installed.")
+        return Availability(False, "PyTorchMissing", "not run: PyTorch is not installed.")
     if not torch.cuda.is_available():
-        return Availability(False, "NoTorch", "not run: PyTorch was built without CUDA.")
+        return Availability(False, "PyTorchMissing", "not run: PyTorch was built without CUDA.")
     device = torch.cuda.get_device_properties(0)
     kind = "green contexts" if _has_green_contexts(driver) else "plain streams"
     return Availability(True, "Available", f"{device.name}, {device.multi_processor_count} SMs, {kind}.")
@@ -198,5 +198,5 @@ def _check(driver: Any, answer: tuple[Any, ...]) -> Any:
     """The value of a driver call; raises RealtimeError where it failed."""
     code, *values = answer
     if int(code) != 0:
-        raise RealtimeError("CudaError", "backend cuda", f"the driver answered {code!r}")
+        raise RealtimeError("CUDAError", "backend cuda", f"the driver answered {code!r}")
     return values[0] if len(values) == 1 else tuple(values)

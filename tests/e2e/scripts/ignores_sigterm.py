@@ -10,7 +10,7 @@ import steps
 
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 folder = Path(os.environ["PODIUM_CHECKPOINT"])
-marker = folder / "podium-save.json"
+marker = folder / "podium-checkpoint.json"
 step = json.loads(marker.read_text())["step"] if marker.exists() else 0
 value = int((folder / f"value-{step}").read_text()) if step else 1
 while step < steps.LAST:
@@ -23,6 +23,6 @@ while step < steps.LAST:
     print(json.dumps({"epoch": step, "loss": value}))
     if step % steps.EVERY == 0:
         (folder / f"value-{step}").write_text(str(value))
-        aside = folder / "podium-save.json.new"
+        aside = folder / "podium-checkpoint.json.new"
         aside.write_text(json.dumps({"step": step}))
         aside.replace(marker)

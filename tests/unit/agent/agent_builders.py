@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from podium.domain.snapshot import TrialKey
-from podium.schema.reading import MetricsReading
-from podium.schema.trial import TrialStatus
-from podium_agent.cgroups import Freezer
-from podium_agent.pods import TrialPod
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.trial_status import MINE
 from podium_agent.settings import AgentSettings
-from podium_agent.trialstatus import MINE
 from podium_cluster.client import ApiError
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.trial import TrialStatus
 
 FIRST_PID = 5_000_000  # beyond what a kernel gives: no process of this machine is watched by mistake
 READING = MetricsReading.model_validate({"metric": "acc", "direction": "maximize", "container": "train"})

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from agent_builders import Machine, key
 
-from podium.schema.gpunode import TrialState
-from podium_agent.admission import Admission
-from podium_agent.arbiter import Entry, Orders, decide
-from podium_agent.book import Book
-from podium_agent.carrier import Carrier
-from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
-from podium_agent.observer import Observer
-from podium_agent.passages import Passages
-from podium_agent.pods import TrialPod
+from podium_agent.observe.observer import Observer
+from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
-from podium_agent.trials import LocalTrial
+from podium_agent.suspension.parked_memory import Parked
+from podium_core.schema.gpunode import TrialState
 
 
 class Node(Machine):

@@ -18,27 +18,27 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine, key, pod
 
-import podium_agent.carrier
-import podium_agent.conductor
-import podium_agent.observer
+import podium_agent.observe.observer
+import podium_agent.schedule.executor
+import podium_agent.schedule.node_reconciler
 import podium_agent.suspension.freeze
-from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.admission import Admission
-from podium_agent.arbiter import LAST_CALL_PART, LAST_CALL_SECONDS
-from podium_agent.book import Book
-from podium_agent.carrier import Carrier
-from podium_agent.cgroups import Freezer
-from podium_agent.conductor import Conductor
-from podium_agent.gate import Gates
 from podium_agent.metrics import Metrics
-from podium_agent.observer import Observer
-from podium_agent.passages import Passages
-from podium_agent.pods import TrialPod, parse
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.observer import Observer
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.local_scheduler import FINAL_CHECKPOINT_PART, FINAL_CHECKPOINT_SECONDS
+from podium_agent.schedule.memory_admission import Admission
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode, TrialState
 
 TURN_SECONDS = 0.1
 POLL_SECONDS = 0.001  # real ones, between two looks of the freezer at what it asked for
@@ -172,7 +172,7 @@ class World:
     def _in_last_call(self, trial: Trial) -> bool:
         if trial.deadline is None:
             return False
-        return self.clock.now >= trial.deadline - min(LAST_CALL_SECONDS, trial.grace * LAST_CALL_PART)
+        return self.clock.now >= trial.deadline - min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
 
     # what the others do
 
@@ -216,7 +216,7 @@ class World:
         for index, gpu in enumerate(self.gpus):
             here = [one for one in self.trials.values() if gpu in one.gpus]
             names = {one.name for one in here}
-            orders.append({"uuid": gpu, "order": [entry for entry in entries if entry["trial"] in names]})
+            orders.append({"uuid": gpu, "runQueue": [entry for entry in entries if entry["trial"] in names]})
             gpus.append({"uuid": gpu, "index": index, "trials": [_seen(one) for one in here]})
         node = GPUNode.model_validate(
             {
@@ -313,13 +313,13 @@ def stood_in_for(world: World) -> Iterator[None]:
         return {("demo", one.as_pod().name): tuple(one.gpus) for one in world.trials.values()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(podium_agent.conductor, "time", world.clock)
-        patch.setattr(podium_agent.carrier, "time", world.clock)
-        patch.setattr(podium_agent.observer, "time", world.clock)
-        patch.setattr(podium_agent.observer, "gpus_of_pods", devices)
+        patch.setattr(podium_agent.schedule.node_reconciler, "time", world.clock)
+        patch.setattr(podium_agent.schedule.executor, "time", world.clock)
+        patch.setattr(podium_agent.observe.observer, "time", world.clock)
+        patch.setattr(podium_agent.observe.observer, "gpus_of_pods", devices)
         patch.setattr(podium_agent.suspension.freeze, "LONGEST_POLL", POLL_SECONDS)
-        patch.setattr(podium_agent.observer, "heeds_sigterm", lambda *_: True)
-        patch.setattr(podium_agent.observer, "sigterm_waits", lambda *_: False)
+        patch.setattr(podium_agent.observe.observer, "heeds_sigterm", lambda *_: True)
+        patch.setattr(podium_agent.observe.observer, "sigterm_waits", lambda *_: False)
         patch.setattr(Freezer, "ask", lambda freezer, frozen: world.ask(freezer, frozen))
         yield
 

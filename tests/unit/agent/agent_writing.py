@@ -10,11 +10,11 @@ from typing import Any, cast
 
 from agent_builders import Machine, TrialServer
 
-from podium_agent.book import Book
-from podium_agent.losses import Said
 from podium_agent.metrics import Metrics
-from podium_agent.pods import TrialPod
-from podium_agent.writer import TrialWriter
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.lost_work import Said
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_writer import TrialWriter
 from podium_cluster.client import Api
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from cuda_node import until
 
-from podium_agent.cgroups import Freezer
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension import processes as cuda_processes
 from podium_agent.suspension.base import Outcome, Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NOWHERE, CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -145,5 +145,5 @@ def carried(trial: Trial, known: int = 1) -> tuple[str, str]:
         left.arrives(target.path.name, arrival, (new,))
         target.ask(False)
     trial.method = trial.fresh()
-    until(lambda: trial.standing is Standing.TORN, "its processes run and wait for their GPU")
+    until(lambda: trial.standing is Standing.PARTLY_SUSPENDED, "its processes run and wait for their GPU")
     return old, new

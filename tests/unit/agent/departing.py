@@ -15,23 +15,23 @@ from typing import Any, cast
 from agent_builders import FIRST_PID, pod
 from moving_servers import FakeKubelet, FakeRegistry
 
-from podium.domain.carrying import METHOD
-from podium.schema.gpunode import TrialState
-from podium.schema.trial import Departure
-from podium_agent.account import Account
-from podium_agent.book import Book
-from podium_agent.cgroups import Container, Freezer
-from podium_agent.moving.departures import Departures
-from podium_agent.moving.leave import Tools
-from podium_agent.moving.settings import MoveSettings
-from podium_agent.pods import TrialPod
-from podium_agent.records import Record
+from podium_agent.migration.checkpointing import Tools
+from podium_agent.migration.departures import Departures
+from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe.cgroups import Container, Freezer
+from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.trial_record import Book
+from podium_agent.report.usage_ledger import Account
 from podium_agent.suspension.cuda import ProcessState
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
+from podium_core.domain.migration import METHOD
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import ContainerCheckpoint
 
 LATE = "checkpoint-a-0_demo-train-2026-11-22T04:52:25Z.tar"
 MINE = "podium-checkpoints/demo/a-0"
@@ -142,7 +142,7 @@ async def settled(departures: Departures, now: float = 0.0) -> None:
     await departures.look(now)
 
 
-def answered(scene: Scene) -> Departure:
+def answered(scene: Scene) -> ContainerCheckpoint:
     async def ask() -> None:
         async with scene.agent() as departures:
             await settled(departures)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from podium_agent.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, Frost
 
 DUMP = {
     "config.dump": json.dumps({"rootfsImageName": "registry/trial:1", "rootfsImageRef": "registry/trial@sha256:1"}),

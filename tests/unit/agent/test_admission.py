@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from agent_builders import pod
 
-import podium_agent.admission
-from podium_agent.admission import Admission
-from podium_agent.cgroups import Container, Freezer
-from podium_agent.records import Record
+import podium_agent.schedule.memory_admission
+from podium_agent.observe.cgroups import Container, Freezer
+from podium_agent.observe.pod_records import Record
+from podium_agent.schedule.memory_admission import Admission
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.memory import GpuMemory, MemoryUnknownError
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError
+from podium_agent.suspension.parked_memory import Parked
 
 
 @pytest.mark.parametrize(
     ("error", "parked", "says"),
     [
-        (MemoryUnknownError("NVML does not tell"), False, ""),
-        (MemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
+        (GPUMemoryUnknownError("NVML does not tell"), False, ""),
+        (GPUMemoryUnknownError("NVML does not tell"), True, "is not known: NVML does not tell"),
         (OSError("no descriptor left"), False, "is not known: no descriptor left"),
         (KeyError("odd"), False, "could not be found out: KeyError('odd')"),
     ],
@@ -48,7 +48,7 @@ def test_who_is_kept_out_by_a_driver_that_does_not_tell(
 
 def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call that is given up leaves a thread behind: one, not one a second for each trial that waits."""
-    monkeypatch.setattr(podium_agent.admission, "READ_SECONDS", 0.01)
+    monkeypatch.setattr(podium_agent.schedule.memory_admission, "READ_SECONDS", 0.01)
     answers, asked = threading.Event(), []
 
     def memory() -> GpuMemory:
@@ -64,7 +64,7 @@ def test_a_driver_that_hangs_is_asked_once(tmp_path: Path, monkeypatch: pytest.M
         assert ["no answer within" in says[0], *("has not answered yet" in one for one in says[1:])] == [True] * 3
         assert asked == [1]
         answers.set()
-        monkeypatch.setattr(podium_agent.admission, "READ_SECONDS", 60.0)
+        monkeypatch.setattr(podium_agent.schedule.memory_admission, "READ_SECONDS", 60.0)
         for thread in threading.enumerate():
             if thread.name == "driver call":
                 thread.join(60)

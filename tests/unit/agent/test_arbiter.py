@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
-from podium_agent.trials import Gate, LocalTrial
+from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Step, Suspend, Wait, decide, newer
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
 
 GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
 OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING
@@ -47,73 +47,73 @@ def said(steps: tuple[Step, ...]) -> set[str]:
 
 
 CASES = {
-    "first at its gate is let in": (orders(A="ab"), [trial("a", GATED), trial("b", GATED)], {"grant a Ranked", "wait b NotItsTurn"}),
-    "who works goes on": (orders(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b NotItsTurn"}),
-    "a better one comes: first only the suspension": (orders(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b HandOver"}),
-    "not before it is verified": (orders(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b HandOver"}),
-    "then the next goes on": (orders(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a NotItsTurn"}),
-    "a starting one is not suspended": (orders(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b HandOver"}),
-    "a resuming one is left alone": (orders(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b HandOver"}),
-    "the holder has ended: the next at once": (orders(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c NotItsTurn"}),
-    "a GPU does not wait for an image": (orders(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a NotItsTurn", "grant b Ranked"}),
-    "a gate that may have been passed counts as at work": (orders(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b HandOver"}),
-    "not in the order: may not work": (orders(A="b"), [trial("a", RUNNING)], {"suspend a NotInOrder"}),
-    "not in the order: not let in": (orders(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInOrder", "wait b NotInOrder"}),
-    "no order yet: gates stay shut, who works goes on": (orders(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoOrder"}),
-    "no GPUNode at all": (Orders(), [trial("a", GATED)], {"wait a NoOrder"}),
+    "first at its gate is let in": (orders(A="ab"), [trial("a", GATED), trial("b", GATED)], {"grant a Ranked", "wait b GPUInUse"}),
+    "who works goes on": (orders(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
+    "a better one comes: first only the suspension": (orders(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "not before it is verified": (orders(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "then the next goes on": (orders(A="ba"), [trial("a", OFF), trial("b", OFF)], {"resume b Ranked", "wait a GPUInUse"}),
+    "a starting one is not suspended": (orders(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "a resuming one is left alone": (orders(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b SwitchInProgress"}),
+    "the holder has ended: the next at once": (orders(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c GPUInUse"}),
+    "a GPU does not wait for an image": (orders(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "grant b Ranked"}),
+    "a gate that may have been passed counts as at work": (orders(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
+    "not in the order: may not work": (orders(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
+    "not in the order: not let in": (orders(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
+    "no order yet: gates stay shut, who works goes on": (orders(), [trial("a", RUNNING), trial("b", GATED)], {"wait b NoRunQueue"}),
+    "no GPUNode at all": (Orders(), [trial("a", GATED)], {"wait a NoRunQueue"}),
     "devices not known": (orders(A="a"), [trial("a", GATED, gpus="")], {"wait a DevicesUnknown"}),
-    "one at work somewhere unknown is in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a HandOver", "wait x DevicesUnknown"}),
+    "one at work somewhere unknown is in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="")], {"wait a SwitchInProgress", "wait x DevicesUnknown"}),
     "released: all thawed, gates shut": (orders(released=True, A="ab"), [trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"resume b Released", "wait c Released"}),
-    "two GPUs or none": (orders(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a HandOver"}),
-    "two GPUs: not while one is kept": (orders(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a NotItsTurn"}),
-    "what the big one cannot have goes to the next": (orders(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a NotItsTurn", "resume c Ranked"}),
-    "crossed orders do not deadlock": (orders(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b NotItsTurn"}),
-    "in the order of one of its GPUs only": (orders(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInOrder"}),
+    "two GPUs or none": (orders(A="ab", B="ab"), [trial("a", GATED, gpus="AB"), trial("b", RUNNING, gpus="A")], {"suspend b Ranked", "wait a SwitchInProgress"}),
+    "two GPUs: not while one is kept": (orders(A="a", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B")], {"wait a GPUInUse"}),
+    "what the big one cannot have goes to the next": (orders(A="ac", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", RUNNING, gpus="B"), trial("c", OFF)], {"wait a GPUInUse", "resume c Ranked"}),
+    "crossed orders do not deadlock": (orders(A="ab", B="ba"), [trial("a", OFF, gpus="AB"), trial("b", OFF, gpus="AB")], {"resume a Ranked", "wait b GPUInUse"}),
+    "in the order of one of its GPUs only": (orders(A="a", B=""), [trial("a", OFF, gpus="AB")], {"wait a NotInRunQueue"}),
     "a failed suspension is tried again later": (orders(A="b"), [trial("a", RUNNING, retry_at=20.0, trouble="FreezeTimeout: x")], {"wait a SuspendFailed"}),
     "a failed resumption too": (orders(A="a"), [trial("a", OFF, retry_at=20.0)], {"wait a ResumeFailed"}),
-    "deleted while at work: its SIGTERM is its own business": (orders(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "deleted while at work: its SIGTERM is its own business": (orders(A="ba"), [trial("a", RUNNING, deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
     "deleted while frozen: the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True)], {"suspend a Ending"}),
-    "then it is thawed alone": (orders(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a NotItsTurn"}),
+    "then it is thawed alone": (orders(A="ab"), [trial("a", OFF), trial("b", OFF, deleting=True)], {"resume b Deleted", "wait a GPUInUse"}),
     "deleted, and deaf to SIGTERM: stays frozen": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, heeds_term=False)], set()),
-    "last call": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "last call": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
     "a short grace period: first the holder makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, deleting=True, deadline=11.0, grace=1.0)], {"suspend a Ending"}),
-    "a short grace period: last call in its last third": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b LastCall"}),
-    "waits for memory: others work": (orders(A="ba"), [trial("a", RUNNING), trial("b", OFF, short="0 free")], {"wait b NoMemory"}),
-    "deleted while it waits for memory: others work meanwhile": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=90.0)], {"wait b NoMemory"}),
-    "deleted while it waits for memory: last call": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "a short grace period: last call in its last third": (orders(A="ab"), [trial("a", OUT), trial("b", OFF, deleting=True, deadline=10.3, grace=1.0)], {"resume b FinalCheckpoint"}),
+    "waits for memory: others work": (orders(A="ba"), [trial("a", RUNNING), trial("b", OFF, short="0 free")], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: others work meanwhile": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=90.0)], {"wait b InsufficientGPUMemory"}),
+    "deleted while it waits for memory: last call": (orders(A="ab"), [trial("a", RUNNING), trial("b", OFF, short="0 free", deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
     "deleted at its gate: nothing": (orders(A="a"), [trial("a", GATED, deleting=True)], set()),
-    "deleted while it is being suspended: first that is over": (orders(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a NotItsTurn"}),
-    "deleted while it is being resumed: it works soon, and hears": (orders(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a NotItsTurn"}),
-    "deleted while it starts: the kubelet ends it": (orders(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a NotItsTurn"}),
+    "deleted while it is being suspended: first that is over": (orders(A="ab"), [trial("a", OFF), trial("b", OUT, deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it is being resumed: it works soon, and hears": (orders(A="ab"), [trial("a", OFF), trial("b", IN, deleting=True)], {"wait a GPUInUse"}),
+    "deleted while it starts: the kubelet ends it": (orders(A="ba"), [trial("a", OFF), trial("b", STARTING, deleting=True)], {"wait a GPUInUse"}),
     "deleted while it starts behind the holder": (orders(A="ab"), [trial("a", RUNNING), trial("b", STARTING, deleting=True)], {"suspend a Ending"}),
     "a thaw that failed is tried again later, deleted or not": (orders(A="ab"), [trial("b", OFF, deleting=True, deadline=12.0, retry_at=11.0)], set()),
     "two deleted: who has less time goes first": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=90.0), trial("b", OFF, deleting=True, deadline=40.0)], {"resume b Deleted"}),
-    "two deleted: the other's last call": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a LastCall"}),
-    "a last call beside a holder that is just starting": (orders(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b LastCall"}),
+    "two deleted: the other's last call": (orders(A="ab"), [trial("a", OFF, deleting=True, deadline=12.0), trial("b", RUNNING, deleting=True, deadline=11.0)], {"resume a FinalCheckpoint"}),
+    "a last call beside a holder that is just starting": (orders(A="ab"), [trial("a", STARTING), trial("b", OFF, deleting=True, deadline=12.0)], {"resume b FinalCheckpoint"}),
     "after a last call the holder still makes room": (orders(A="ab"), [trial("a", RUNNING), trial("b", RUNNING, deleting=True, deadline=12.0)], {"suspend a Ending"}),
-    "half-stopped: goes on whole": (orders(A="ab"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"resume a Torn", "wait b NotItsTurn"}),
-    "half-stopped, and another is next: off whole": (orders(A="ba"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"suspend a Ranked", "wait b HandOver"}),
-    "half-stopped, and may not be frozen": (orders(A="ba"), [trial("a", RUNNING, torn=True, method=""), trial("b", OFF)], {"resume a Torn", "wait b HolderNotFreezable"}),
-    "half-stopped, and deleted": (orders(A="ba"), [trial("a", RUNNING, torn=True, deleting=True), trial("b", OFF)], {"resume a Torn", "wait b NotItsTurn"}),
+    "half-stopped: goes on whole": (orders(A="ab"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
+    "half-stopped, and another is next: off whole": (orders(A="ba"), [trial("a", RUNNING, torn=True), trial("b", OFF)], {"suspend a Ranked", "wait b SwitchInProgress"}),
+    "half-stopped, and may not be frozen": (orders(A="ba"), [trial("a", RUNNING, torn=True, method=""), trial("b", OFF)], {"resume a PartlySuspended", "wait b HolderNotFreezable"}),
+    "half-stopped, and deleted": (orders(A="ba"), [trial("a", RUNNING, torn=True, deleting=True), trial("b", OFF)], {"resume a PartlySuspended", "wait b GPUInUse"}),
     "half-stopped, and its thaw failed a moment ago": (orders(A="a"), [trial("a", RUNNING, torn=True, retry_at=20.0)], set()),
     "half-stopped, and released": (orders(released=True, A="a"), [trial("a", RUNNING, torn=True)], {"resume a Released"}),
     "may not be frozen: works on, and the next is told": (orders(A="ba"), [trial("a", RUNNING, method=""), trial("b", GATED)], {"wait a FreezeNotAllowed", "wait b HolderNotFreezable"}),
     "may not be frozen: not for one that must end either": (orders(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True)], {"wait a FreezeNotAllowed"}),
-    "may not be frozen: then a last call": (orders(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b LastCall"}),
+    "may not be frozen: then a last call": (orders(A="ab"), [trial("a", RUNNING, method=""), trial("b", OFF, deleting=True, deadline=12.0)], {"wait a FreezeNotAllowed", "resume b FinalCheckpoint"}),
     "may not be frozen, but was: it goes on": (orders(A="a"), [trial("a", OFF, method="")], {"resume a Ranked"}),
-    "may not be frozen, and is on its way out": (orders(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "may not be frozen, and is on its way out": (orders(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
     "not in the order any more, but may not be frozen": (orders(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "an older pod of the trial may not work": (orders(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a HandOver"}),
+    "an older pod of the trial may not work": (orders(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
     "nor be let in": (orders(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "grant a Ranked"}),
     "nor be thawed": (orders(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
-    "but it may end": (orders(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a NotItsTurn"}),
-    "over, and works: it may still be saving": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b NotItsTurn"}),
-    "over, and works: left to the kubelet": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b NotItsTurn"}),
-    "over, and works for long: frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b NotItsTurn"}),
-    "over for long, and may not be frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0, method=""), trial("b", OFF)], {"wait b NotItsTurn"}),
+    "but it may end": (orders(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
+    "over, and works: it may still be saving": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works: left to the kubelet": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=9.0), trial("b", OFF)], {"wait b GPUInUse"}),
+    "over, and works for long: frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0), trial("b", OFF)], {"suspend a Orphan", "wait b GPUInUse"}),
+    "over for long, and may not be frozen": (orders(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-36.0, method=""), trial("b", OFF)], {"wait b GPUInUse"}),
     "over, and frozen: it stays so, and the next works": (orders(A="ab"), [trial("a", OFF, deleting=True, over_since=-36.0), trial("b", OFF)], {"resume b Ranked"}),
-    "over on a GPU that is not known: in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a HandOver"}),
-    "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a NotItsTurn"}),
+    "over on a GPU that is not known: in everyone's way": (orders(A="a"), [trial("a", GATED), trial("x", RUNNING, gpus="", deleting=True, over_since=9.0)], {"wait a SwitchInProgress"}),
+    "an older pod of the same trial is in the way of the new one": (orders(A="a"), [trial("a", RUNNING, pod_uid="old", deleting=True), trial("a", GATED)], {"wait a GPUInUse"}),
 }  # fmt: skip
 
 
@@ -197,10 +197,10 @@ def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None
             continue
         assert one.over_since is None
         assert not (isinstance(step, Grant) and one.deleting)
-        if step.reason == "LastCall":
+        if step.reason == "FinalCheckpoint":
             continue
         others = [other for other in trials if other is not one and (set(other.gpus) & set(one.gpus) or not other.gpus)]
-        let_in = [s.trial for s in steps if isinstance(s, Grant | Resume) and s.reason != "LastCall"]
+        let_in = [s.trial for s in steps if isinstance(s, Grant | Resume) and s.reason != "FinalCheckpoint"]
         assert not any(other.occupies or other in let_in for other in others)
 
 

@@ -11,16 +11,16 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, kill, reader_of
 
-from podium.schema.gpunode import TrialState
-from podium_agent.account import Cost
-from podium_agent.losses import Mark, Said
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.usage_ledger import Cost
+from podium_core.schema.gpunode import TrialState
 
 RUNNING = TrialState.RUNNING
 
 
 def saved_status(**more: Any) -> dict[str, Any]:
     saved = {"step": 10, "at": "2026-11-21T00:00:00Z", "path": "step-10", "node": "far", "gpuSeconds": 40.0}
-    return {"lastStep": 15, "gpuSeconds": 100.0, "saved": saved, "reader": reader_of(pod().uid)} | more
+    return {"lastStep": 15, "gpuSeconds": 100.0, "checkpoint": saved, "logCursor": reader_of(pod().uid)} | more
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_what_an_attempt_lost(
             writing.machine.log(new, "podium-gate").write_text(cri(printed_by_gate))
         await writing.whole_life(begun(new, said))
 
-    losses = write(scene, attempt=1, **saved_status()).parsed.losses
+    losses = write(scene, attempt=1, **saved_status()).parsed.lost_work
     assert (losses.count, losses.steps) == (1, 15.0 - resumed_from)
     assert (losses.recent[0].attempt, losses.recent[0].resumed_from) == (1, resumed_from)
 
@@ -69,8 +69,8 @@ def test_a_loss_is_counted_once_however_often_the_agent_dies(write: Callable[...
             await kill(task)
         await writing.whole_life(begun(new, Said(Mark(10.0, "step-10"))))
 
-    losses = write(scene, attempt=1, **saved_status()).parsed.losses
-    assert (losses.count, losses.steps, losses.gpu_seconds, losses.counted_to) == (1, 5.0, 60.0, 100.0)
+    losses = write(scene, attempt=1, **saved_status()).parsed.lost_work
+    assert (losses.count, losses.steps, losses.gpu_seconds, losses.accounted_gpu_seconds) == (1, 5.0, 60.0, 100.0)
 
 
 def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[..., TrialServer]) -> None:
@@ -95,11 +95,11 @@ def test_the_last_words_of_another_node_are_part_of_the_loss(write: Callable[...
         await writing.whole_life(new)
 
     status = write(scene, attempt=1, **saved_status()).parsed
-    assert (status.losses.steps, status.losses.gpu_seconds) == (7.0, 80.0)
+    assert (status.lost_work.steps, status.lost_work.gpu_seconds) == (7.0, 80.0)
     assert status.last_step == 18.0
-    assert status.reader is not None
-    assert status.reader.lines == 2
-    assert [hold.start.timestamp() for hold in status.holds] == [1000.0]
+    assert status.log_cursor is not None
+    assert status.log_cursor.lines == 2
+    assert [hold.start.timestamp() for hold in status.allocations] == [1000.0]
 
 
 def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[..., TrialServer]) -> None:
@@ -114,6 +114,6 @@ def test_an_older_pods_agent_stops_where_a_newer_one_has_begun(write: Callable[.
         await asyncio.wait_for(task, 300)
 
     status = write(scene).parsed
-    assert status.reader is not None
-    assert status.reader.pod_uid == pod(attempt=1).uid
+    assert status.log_cursor is not None
+    assert status.log_cursor.pod_uid == pod(attempt=1).uid
     assert status.suspensions.count == 1

@@ -9,17 +9,18 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, carried, together, trial
 
-from podium_agent.cgroups import Freezer
-from podium_agent.moving import __main__ as by_hand
-from podium_agent.moving.gpus import OffGpus
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.settings import MoveSettings
-from podium_agent.suspension import arrivals, cuda_checkpoint
+from podium_agent.migration import __main__ as by_hand
+from podium_agent.migration.gpu_state import OffGpus
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.settings import MoveSettings
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.suspension import cuda_checkpoint
+from podium_agent.suspension import restores as arrivals
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 __all__ = ["together", "trial"]
@@ -76,8 +77,8 @@ def test_what_came_from_another_node_may_still_be_sent_to_another_gpu(trial: Tri
 def test_nobody_comes_back_before_all_are_there(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
     carried(trial, known=2)
-    assert trial.resume().code == "NotThereYet"
-    assert trial.standing is Standing.TORN
+    assert trial.resume().code == "ProcessesNotReady"
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     assert trial.held() == 0
 
 
@@ -99,11 +100,11 @@ def test_the_minute_for_the_others_to_come_does_not_run_while_it_is_suspended(
     clock = Clock(cuda_checkpoint.ARRIVE_SECONDS / 4)
     monkeypatch.setattr(arrivals, "time", clock)
     carried(trial, known=2)
-    assert trial.resume().code == "NotThereYet"
+    assert trial.resume().code == "ProcessesNotReady"
     if suspended:
         assert trial.suspend().ok
     clock.now += arrivals.LONGEST_SECONDS
-    assert (trial.resume().code == "NotThereYet") is suspended
+    assert (trial.resume().code == "ProcessesNotReady") is suspended
 
 
 def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +113,7 @@ def test_turns_shorter_than_that_minute_add_up(trial: Trial, monkeypatch: pytest
     monkeypatch.setattr(arrivals, "time", clock)
     carried(trial, known=2)
     for _ in range(2):
-        assert trial.resume().code == "NotThereYet"
+        assert trial.resume().code == "ProcessesNotReady"
         clock.now += arrivals.LONGEST_SECONDS / 2
         assert trial.suspend().ok
         clock.now += arrivals.LONGEST_SECONDS
@@ -133,7 +134,7 @@ def test_the_next_agent_finds_that_it_is_back(trial: Trial, monkeypatch: pytest.
     for target in trial.targets:
         after.arrives(target.path.name, Arrival(gpus={old: SIZE}, processes=1), (new,))
     trial.method = trial.fresh()
-    assert trial.standing is Standing.TORN
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     assert trial.resume().ok
     assert trial.standing is Standing.WORKING
     assert trial.programs[0].goes_on()
@@ -144,7 +145,7 @@ def test_what_came_waits_for_room(trial: Trial) -> None:
     held = trial.held()
     carried(trial)
     trial.node.stranger(1, held - 1)
-    assert trial.resume().code == "NoMemory"
+    assert trial.resume().code == "InsufficientGPUMemory"
     trial.node.no_stranger(1)
     assert trial.resume().ok
     assert trial.all_work()
@@ -161,11 +162,11 @@ def test_only_what_the_driver_has_checkpointed_may_leave(trial: Trial) -> None:
 
     first, empty = trial.targets[0], trial.targets[0].path / "empty"
     empty.mkdir()
-    assert asked(first) == "HoldsGpu"
+    assert asked(first) == "GPUAttached"
     assert trial.suspend().ok
     first.ask(False)
     assert asked(first) == 1
-    assert asked(Freezer(empty, first.unified)) == "HoldsGpu", "nobody knows what does not hold CUDA by the driver"
+    assert asked(Freezer(empty, first.unified)) == "GPUAttached", "nobody knows what does not hold CUDA by the driver"
     empty.rmdir()
     assert trial.resume().ok
 
@@ -179,8 +180,8 @@ def test_while_it_is_carried_away_its_agent_lets_it_be(trial: Trial) -> None:
             one.ask(False)
         until(lambda: Freeze(5.0).standing(trial.targets) is Standing.WORKING, "thawed for the dump")
         assert trial.standing is Standing.PARKED
-        assert trial.resume().code == "Leaving"
-    assert trial.standing is Standing.TORN
+        assert trial.resume().code == "MigrationInProgress"
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     assert trial.resume().ok
     assert trial.all_work()
 
@@ -230,8 +231,8 @@ def test_one_is_refused_after_the_other_was_brought_back(together: Trial, restar
 def test_one_that_died_on_the_way_is_not_waited_for_for_ever(together: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_checkpoint, "ARRIVE_SECONDS", 0.05)
     _, new = carried(together, known=3)
-    assert together.resume().code == "NotThereYet"
-    assert together.resume().code == "NotThereYet"
+    assert together.resume().code == "ProcessesNotReady"
+    assert together.resume().code == "ProcessesNotReady"
     monkeypatch.setattr(arrivals, "LONGEST_SECONDS", 0.0)
     outcome = together.resume()
     assert outcome.ok, outcome

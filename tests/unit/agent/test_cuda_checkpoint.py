@@ -17,7 +17,7 @@ from podium_agent.suspension import refusals
 from podium_agent.suspension.base import RESTORE_SCRATCH, Outcome, Standing
 from podium_agent.suspension.cuda import OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 
 __all__ = ["trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
@@ -43,7 +43,7 @@ def test_what_it_frees_is_what_it_says_and_all_of_it_comes_back(trial: Trial) ->
         ("hang=lock", "LockTimeout"),
         ("fail=checkpoint", "CheckpointRefused"),
         ("hang=checkpoint", "CheckpointTimeout"),
-        ("lie=1", "NotReleased"),
+        ("lie=1", "GPUMemoryNotReleased"),
     ],
 )
 def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) -> None:
@@ -54,7 +54,7 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
     assert (outcome.ok, outcome.code) == (False, code), outcome
     assert trial.programs[0].goes_on(), "the one without a fault works again at once"
     trial.node.clear_faults()
-    if trial.standing is Standing.TORN:  # a call that hung: the arbiter has it resumed until that is done
+    if trial.standing is Standing.PARTLY_SUSPENDED:  # a call that hung: the arbiter has it resumed until that is done
         until(lambda: trial.resume().ok, "made whole")
     assert trial.standing is Standing.WORKING
     assert trial.all_work()
@@ -66,9 +66,9 @@ def test_a_suspension_that_fails_is_undone(trial: Trial, fault: str, code: str) 
     ("fault", "code", "standing"),
     [
         ("fail=restore", "RestoreRefused", Standing.PARKED),
-        ("hang=restore", "RestoreTimeout", Standing.TORN),
-        ("fail=unlock", "UnlockRefused", Standing.TORN),
-        ("hang=unlock", "UnlockTimeout", Standing.TORN),
+        ("hang=restore", "RestoreTimeout", Standing.PARTLY_SUSPENDED),
+        ("fail=unlock", "UnlockRefused", Standing.PARTLY_SUSPENDED),
+        ("hang=unlock", "UnlockTimeout", Standing.PARTLY_SUSPENDED),
     ],
 )
 def test_a_resumption_that_fails_can_be_tried_again(trial: Trial, fault: str, code: str, standing: Standing) -> None:
@@ -94,7 +94,7 @@ def test_a_stranger_who_took_the_memory_costs_nothing_but_time(trial: Trial) -> 
     trial.method = trial.fresh()
     for _ in range(2):
         outcome = trial.resume()
-        assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
+        assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
         assert trial.standing is Standing.PARKED
     trial.node.no_stranger(0)
     assert trial.resume().ok
@@ -126,13 +126,13 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     assert (short.value.code, driver.state(lost)) == (OUT_OF_MEMORY, ProcessState.CHECKPOINTED)
     trial.node.no_stranger(0)
     trial.method = trial.fresh()
-    assert trial.standing is Standing.TORN
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     for _ in range(6):
         assert trial.resume().code == "RestoreRefused"
         assert (trial.standing, trial.held()) == (Standing.PARKED, 0), "the minute is not over"
     monkeypatch.setattr(refusals, "LOST_SECONDS", 0.0)
     outcome = trial.resume()
-    assert outcome.code == "CudaFailed"
+    assert outcome.code == "CUDAFailed"
     assert "with the memory free; its last save is left" in outcome.message
     for program in trial.programs:
         assert program.process.wait(20) == -9
@@ -185,7 +185,7 @@ def test_what_an_agent_left_when_it_died_is_torn_and_made_whole(trial: Trial, st
     if "checkpoint" in steps:
         driver.checkpoint(trial.programs[0].pid)
     trial.method = trial.fresh()
-    assert trial.standing is Standing.TORN
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     assert trial.resume().ok
     assert trial.standing is Standing.WORKING
     assert trial.all_work()
@@ -216,7 +216,7 @@ def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
     full = {uuid: held + RESTORE_SCRATCH - 1}
     trial.method = trial.fresh(lambda: replace(read_memory(), usable=full))
     outcome = trial.suspend()
-    assert (outcome.ok, outcome.code) == (False, "NoWayBack"), outcome
+    assert (outcome.ok, outcome.code) == (False, "InsufficientRestoreMemory"), outcome
     assert f"it holds {held} of the " in outcome.message
     assert trial.standing is Standing.WORKING
     assert trial.all_work()

@@ -9,14 +9,14 @@ import pytest
 from cuda_node import until
 from cuda_trial import SIZE, Trial, together, trial
 
-from podium_agent.moving.gpus import OffGpus
-from podium_agent.moving.refusal import MoveError
+from podium_agent.migration.gpu_state import OffGpus
+from podium_agent.migration.refusal import MoveError
 from podium_agent.suspension.base import Standing
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import NOWHERE
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 
 __all__ = ["together", "trial"]
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="cgroups are root's")
@@ -42,7 +42,7 @@ def test_a_trial_of_one_process_comes_back_on_another_gpu(trial: Trial) -> None:
     assert on() == {home}
     assert asyncio.run(trial.method.suspend(targets)).ok
     incomplete = asyncio.run(trial.method.resume(targets, {away: home}))
-    assert (incomplete.ok, incomplete.code) == (False, "MapIncomplete"), incomplete
+    assert (incomplete.ok, incomplete.code) == (False, "GPUMapIncomplete"), incomplete
     assert trial.method.standing(targets) is Standing.PARKED
     moved = asyncio.run(trial.method.resume(targets, {home: away}))
     assert (moved.ok, moved.code) == (True, "Moved"), moved
@@ -62,7 +62,7 @@ def test_no_memory_on_the_other_gpu_costs_nothing_but_time(trial: Trial) -> None
     assert asyncio.run(trial.method.suspend(targets)).ok
     trial.node.stranger(1, SIZE - 1)
     outcome = asyncio.run(trial.method.resume(targets, {home: away}))
-    assert (outcome.ok, outcome.code) == (False, "NoMemory"), outcome
+    assert (outcome.ok, outcome.code) == (False, "InsufficientGPUMemory"), outcome
     assert f"GPU {away} has " in outcome.message
     assert trial.method.standing(targets) is Standing.PARKED
     trial.node.no_stranger(1)
@@ -98,7 +98,7 @@ def test_of_two_one_is_moved_and_the_other_refused(trial: Trial, then: str, fres
         assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
     mover = OffGpus(trial.method._processes, Parked(trial.folder / "parked"), trial.targets[0].path.name, 9.0)
     trial.targets[0].ask(False)
-    with pytest.raises(MoveError, match="OnSeveralGpus"):
+    with pytest.raises(MoveError, match="SplitAcrossGPUs"):
         asyncio.run(mover.confirm(trial.targets[0]))
     trial.node.clear_faults()
     if fresh:
@@ -176,7 +176,7 @@ def test_an_agent_that_died_in_the_middle_of_a_move(trial: Trial, order: str) ->
     dead._aim(trial.targets, {home: away})
     driver.restore(trial.programs[0].pid, {home: away})
     trial.method = trial.fresh()
-    assert trial.standing is Standing.TORN
+    assert trial.standing is Standing.PARTLY_SUSPENDED
     if order == "suspend":
         assert trial.suspend().ok
         assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
@@ -193,7 +193,7 @@ def test_a_trial_on_two_gpus_swaps_them(trial: Trial) -> None:
     before = trial.on()
     swap = {first: second, second: first}
     assert trial.suspend().ok
-    assert trial.resume({first: second, second: second}).code == "MapIncomplete"
+    assert trial.resume({first: second, second: second}).code == "GPUMapIncomplete"
     trial.fault("fail=restore")
     assert trial.resume(swap).code == "RestoreRefused"
     assert (trial.standing, trial.held()) == (Standing.PARKED, 0)
@@ -207,7 +207,7 @@ def test_of_two_one_is_moved_and_the_other_lost(trial: Trial) -> None:
     home, away = trial.two_gpus()
     assert trial.suspend().ok
     trial.fault("break=restore")
-    assert trial.resume({home: away}).code == "CudaFailed"
+    assert trial.resume({home: away}).code == "CUDAFailed"
     for program in trial.programs:
         assert program.process.wait(20) == -9
     assert trial.standing is Standing.GONE

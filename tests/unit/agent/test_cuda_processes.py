@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from podium_agent.suspension.calls import GivenUpError
 from podium_agent.suspension.cuda import NOT_READY, OUT_OF_MEMORY, CudaDriver, CudaError, ProcessState
+from podium_agent.suspension.driver_calls import GivenUpError
 from podium_agent.suspension.processes import CudaProcesses, Step
 
 OPERATING_SYSTEM, HANGS, GONE = 304, -1, -2
@@ -37,9 +37,9 @@ class Driver:
     ("answers", "code"),
     [
         ((0, 0), None),
-        ((OUT_OF_MEMORY, OPERATING_SYSTEM), "CudaFailed"),
-        ((OPERATING_SYSTEM, OUT_OF_MEMORY), "CudaFailed"),
-        ((HANGS, OUT_OF_MEMORY), "CudaFailed"),
+        ((OUT_OF_MEMORY, OPERATING_SYSTEM), "CUDAFailed"),
+        ((OPERATING_SYSTEM, OUT_OF_MEMORY), "CUDAFailed"),
+        ((HANGS, OUT_OF_MEMORY), "CUDAFailed"),
         ((OPERATING_SYSTEM, NOT_READY), "RestoreRefused"),
         ((HANGS, OPERATING_SYSTEM), "RestoreTimeout"),
         ((GONE, OPERATING_SYSTEM), "RestoreRefused"),

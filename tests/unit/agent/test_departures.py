@@ -12,19 +12,19 @@ from agent_builders import TrialServer, pod, pod_uid
 from agent_writing import Writing, begun, kill
 from departing import LATE, MINE, Scene, answered, settled
 
-from podium.schema.gpunode import TrialState
-from podium.schema.trial import Departure
-from podium_agent.cgroups import Freezer
-from podium_agent.moving.departures import AGAIN_SECONDS
-from podium_agent.pods import TrialPod
+from podium_agent.migration.departures import AGAIN_SECONDS
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.pods import TrialPod
 from podium_agent.suspension.base import Outcome
 from podium_agent.suspension.freeze import Freeze
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import ContainerCheckpoint
 
 
 def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
     answer = answered(scene)
     assert answer.image.startswith(f"{scene.address}/{MINE}@sha256:")
-    assert (answer.arrives, answer.code) == ('{"gpus":{"GPU-1":64},"processes":1}', "")
+    assert (answer.gpu_state, answer.code) == ('{"gpus":{"GPU-1":64},"processes":1}', "")
     assert (scene.state, scene.archives, scene.parked.whole("c1").leaving) == ("FROZEN", [], 0.0)
     assert answered(scene) == answer
     assert len(scene.kubelet.asked) == 1
@@ -32,10 +32,10 @@ def test_a_suspended_trial_becomes_an_image_once(scene: Scene) -> None:
 
 REFUSALS = {
     "RegistryUnreachable": ("registry_is_there", False),
-    "RestoreGone": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
-    "NodeGone": ("runtimes", {"n": "containerd://2.1.9"}),
-    "ContainerGone": ("record", None),
-    "NotAllowed": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
+    "RestoreUnsupported": ("runtimes", {"n": "containerd://2.1.9", "there": "containerd://2.4.0"}),
+    "NodeNotFound": ("runtimes", {"n": "containerd://2.1.9"}),
+    "ContainerNotRunning": ("record", None),
+    "MethodNotEnabled": ("pod", pod(carry="there", main="c1", methods=("cuda-checkpoint",))),
 }
 
 
@@ -178,7 +178,7 @@ def test_an_image_of_a_trial_that_works_again_is_taken_back(
     asyncio.run(thawed())
     answer = scene.book.departure
     assert answer is not None
-    assert (answer.code, not answer.image) == (("WorksAgain", True) if taken_back else ("", False))
+    assert (answer.code, not answer.image) == (("TrialResumed", True) if taken_back else ("", False))
     assert scene.record.imaged is not taken_back
     assert scene.registry.manifests
 
@@ -298,25 +298,25 @@ def test_the_image_goes_when_its_new_node_has_it(
 def test_the_answer_is_in_the_status_until_another_pod_writes_there(tmp_path: Path) -> None:
     server = TrialServer()
     writing = Writing(tmp_path, server)
-    answer = Departure(pod_uid=pod_uid(), image="registry/a@sha256:1", arrives="{}")
+    answer = ContainerCheckpoint(pod_uid=pod_uid(), image="registry/a@sha256:1", gpu_state="{}")
 
     async def lives() -> None:
         book = begun(pod())
         writer = writing.start(book)
         await writing.until(lambda: book.owned, "the status is its own")
         book.depart(answer)
-        await writing.until(lambda: server.parsed.departure == answer, "it is told")
+        await writing.until(lambda: server.parsed.container_checkpoint == answer, "it is told")
         await kill(writer)
         again = begun(pod())
         writer = writing.start(again)
         await writing.until(lambda: again.departure == answer, "the next agent knows of it")
         await kill(writer)
         server.status |= {"attempt": 1, "lastStep": 7.0}
-        server.status["reader"]["step"] = 7.0
+        server.status["logCursor"]["step"] = 7.0
         successor = begun(pod(attempt=1, carried=True))  # of one that held nothing on a GPU yet
         writer = writing.start(successor)
         await writing.until(lambda: successor.owned, "the next attempt writes")
         await kill(writer)
 
     asyncio.run(lives())
-    assert (server.parsed.departure, server.parsed.losses.steps) == (None, 0.0)
+    assert (server.parsed.container_checkpoint, server.parsed.lost_work.steps) == (None, 0.0)

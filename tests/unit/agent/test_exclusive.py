@@ -8,12 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Entry, Orders, Step, decide
-from podium_agent.exclusive import ADMISSION_SECONDS, Reservation, UrgentPod, advance, blocked, prefer, whole
-from podium_agent.gpus import Gpu, Health, Sample
-from podium_agent.trials import Gate, LocalTrial
+from podium_agent.observe.gpu_health import Gpu, Health, Sample
+from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.schedule.exclusive_gpus import (
+    ADMISSION_SECONDS,
+    Reservation,
+    UrgentPod,
+    advance,
+    blocked,
+    prefer,
+    whole,
+)
+from podium_agent.schedule.local_scheduler import Entry, Orders, Step, decide
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
 
 GATED, STARTING, RUNNING = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
 OUT, OFF = TrialState.SUSPENDING, TrialState.SUSPENDED
@@ -123,14 +131,14 @@ WAITS = {
     "nobody is there": ("A", [], None),
     "who waits is in nobody's way": ("A", [trial("a", GATED), trial("b", OFF)], None),
     "nor is who works elsewhere": ("A", [trial("b", RUNNING, "B")], None),
-    "decided before it was reserved": ("", [], "JustReserved"),
-    "still at work": ("A", [trial("a", RUNNING)], "HandOver"),
-    "not verified yet": ("A", [trial("a", OUT)], "HandOver"),
-    "let in a moment ago": ("A", [trial("a", STARTING)], "HandOver"),
-    "could be on any GPU": ("A", [trial("a", RUNNING, "")], "HandOver"),
+    "decided before it was reserved": ("", [], "SuspensionPending"),
+    "still at work": ("A", [trial("a", RUNNING)], "SwitchInProgress"),
+    "not verified yet": ("A", [trial("a", OUT)], "SwitchInProgress"),
+    "let in a moment ago": ("A", [trial("a", STARTING)], "SwitchInProgress"),
+    "could be on any GPU": ("A", [trial("a", RUNNING, "")], "SwitchInProgress"),
     "cannot be suspended": ("A", [trial("a", RUNNING, method="")], "HolderNotFreezable"),
     "was not suspended when it was tried": ("A", [trial("a", RUNNING, trouble="FreezeTimeout: x")], "SuspendFailed"),
-    "saves before it ends": ("A", [trial("a", RUNNING, deleting=True)], "HolderLeaves"),
+    "saves before it ends": ("A", [trial("a", RUNNING, deleting=True)], "HolderTerminating"),
 }
 
 
@@ -151,16 +159,16 @@ def said(steps: tuple[Step, ...]) -> set[str]:
 
 
 RULES = {
-    "who works is suspended, and no other comes": ([trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"suspend a Exclusive", "wait b Exclusive", "wait c Exclusive"}),
-    "what hangs on to several GPUs leaves all": ([trial("a", RUNNING, "AB"), trial("b", OFF, "B")], {"suspend a Exclusive", "wait b HandOver"}),
-    "the other GPUs go on": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a Exclusive", "resume b Ranked"}),
+    "who works is suspended, and no other comes": ([trial("a", RUNNING), trial("b", OFF), trial("c", GATED)], {"suspend a ExclusivePod", "wait b ExclusivePod", "wait c ExclusivePod"}),
+    "what hangs on to several GPUs leaves all": ([trial("a", RUNNING, "AB"), trial("b", OFF, "B")], {"suspend a ExclusivePod", "wait b SwitchInProgress"}),
+    "the other GPUs go on": ([trial("a", OFF), trial("b", OFF, "B")], {"wait a ExclusivePod", "resume b Ranked"}),
     "one that is starting is left to start": ([trial("a", STARTING)], set()),
     "what cannot be suspended works on": ([trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
-    "half-stopped by a dead agent": ([trial("a", RUNNING, torn=True)], {"suspend a Exclusive"}),
+    "half-stopped by a dead agent": ([trial("a", RUNNING, torn=True)], {"suspend a ExclusivePod"}),
     "one that was told to end does so": ([trial("a", RUNNING, deleting=True, deadline=90.0)], set()),
     "a frozen one waits for its last call": ([trial("a", OFF, deleting=True, deadline=90.0)], set()),
-    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, moved_off=True)], {"wait a Exclusive"}),
-    "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a LastCall"}),
+    "not with memory that was moved off": ([trial("a", OFF, deleting=True, deadline=12.0, moved_off=True)], {"wait a ExclusivePod"}),
+    "and hears it": ([trial("a", OFF, deleting=True, deadline=12.0)], {"resume a FinalCheckpoint"}),
 }  # fmt: skip
 
 
@@ -173,7 +181,7 @@ def test_the_arbiter_on_a_gpu_that_is_taken(trials: list[LocalTrial], expected: 
 def test_without_the_urgent_pod_they_go_on_in_their_order() -> None:
     trials = [trial("a", OFF), trial("b", OFF)]
     orders = Orders(1, {"A": tuple(Entry(one.key, "Ranked") for one in trials)})
-    assert said(decide(orders, trials, 10.0)) == {"resume a Ranked", "wait b NotItsTurn"}
+    assert said(decide(orders, trials, 10.0)) == {"resume a Ranked", "wait b GPUInUse"}
 
 
 def test_a_released_node_thaws_beside_the_urgent_pod() -> None:

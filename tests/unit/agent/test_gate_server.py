@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.gate import Gates
-from podium_agent.losses import Mark, Said
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.schedule.gate import Gates
 
 POD = "5f0a4d0e-0000-4000-8000-000000000001"
 
@@ -44,8 +44,8 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             writer.write(b"gate\n")
             await asyncio.wait_for(changed.wait(), 300)
             assert gates.waiting(POD)
-            gates.tell(POD, "NotItsTurn: a is at work")
-            first = await lines_until(reader, "wait NotItsTurn: a is at work")
+            gates.tell(POD, "GPUInUse: a is at work")
+            first = await lines_until(reader, "wait GPUInUse: a is at work")
             gates.open(POD)
             rest = await lines_until(reader, "go")
             writer.close()
@@ -60,7 +60,7 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
             assert not gates.passed(POD)
             return first + rest
 
-    assert asyncio.run(talk())[-2:] == ["wait NotItsTurn: a is at work", "go"]
+    assert asyncio.run(talk())[-2:] == ["wait GPUInUse: a is at work", "go"]
 
 
 @pytest.mark.parametrize(("cgroup", "hello", "answer"), [("0::/user.slice\n", b"gate\n", ["wait UnknownPod"]), (f"0::/kubepods/pod{POD}/{'ab' * 32}\n", b"open\n", [])])  # fmt: skip
@@ -82,9 +82,9 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
     ("hello", "said"),
     [
         (b"gate\n", None),
-        (b'gate {"saved": null}\n', Said(None)),
-        (b'gate {"saved": {"step": 3}}\n', Said(Mark(3.0))),
-        (b'gate {"saved": ' + b"9" * 4096 + b"}\n", Said(None)),
+        (b'gate {"checkpoint": null}\n', Said(None)),
+        (b'gate {"checkpoint": {"step": 3}}\n', Said(Mark(3.0))),
+        (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", Said(None)),
     ],
 )
 def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: Said | None) -> None:

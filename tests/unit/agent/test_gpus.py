@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from podium_agent.gpus import Reading, Sample, judge, merge, unknown
-from podium_agent.nvml import Driver, DriverTroubleError
-from podium_agent.telemetry import Telemetry
+from podium_agent.observe.gpu_health import Reading, Sample, judge, merge, unknown
+from podium_agent.observe.nvml import Driver, DriverTroubleError
+from podium_agent.observe.telemetry import Telemetry
 
 OK = Sample("A", 0, "H200", 100, 10, 50.0)
 
@@ -19,11 +19,11 @@ OK = Sample("A", 0, "H200", 100, 10, 50.0)
     ("change", "health", "reason"),
     [
         ({}, "Healthy", ""),
-        ({"lost": True}, "Unhealthy", "GpuLost"),
+        ({"lost": True}, "Unhealthy", "GPULost"),
         ({"error": "Timeout"}, "Unknown", "DriverError"),
         ({"xid": 79}, "Unhealthy", "Xid79"),
         ({"xid": 31}, "Healthy", ""),  # the program's own fault
-        ({"ecc_uncorrected": 2}, "Unhealthy", "EccUncorrected: 2"),
+        ({"ecc_uncorrected": 2}, "Unhealthy", "UncorrectedECCErrors: 2"),
         ({"remap_failed": True}, "Unhealthy", "RowRemapFailed"),
     ],
 )
@@ -94,4 +94,4 @@ def test_telemetry_survives_a_missing_and_a_hung_driver() -> None:
         await asyncio.gather(task, return_exceptions=True)
         return seen
 
-    assert asyncio.run(watch()) == ["DriverMissing", "DriverHung", ""]
+    assert asyncio.run(watch()) == ["DriverMissing", "DriverUnresponsive", ""]

@@ -11,21 +11,21 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine
 
-import podium_agent.guests
-from podium.placement.charge import fullest, places
-from podium.placement.readings import reading
-from podium.placement.views import GpuReading, PodNeed
-from podium.schema.gpunode import GuestOnGpu
+import podium_agent.observe.other_pods
 from podium_agent.deviceplugin.packing import pack
 from podium_agent.deviceplugin.proto import deviceplugin_pb2 as pb
 from podium_agent.deviceplugin.servicer import Servicer
-from podium_agent.gpus import Gpu, Reading, Sample
-from podium_agent.guests import Guest, Guests
-from podium_agent.nodestatus import build, decisive
-from podium_agent.podresources import KubeletAwayError, PodName
-from podium_agent.reservations import parse_pod
-from podium_agent.telemetry import Telemetry
+from podium_agent.observe.gpu_health import Gpu, Reading, Sample
+from podium_agent.observe.other_pods import Guest, Guests
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.node_status import build, decisive
+from podium_agent.schedule.exclusive_allocations import parse_pod
 from podium_cluster.watch import Key, WatchCache
+from podium_core.placement.gpu_choice import fullest, places
+from podium_core.placement.node_parser import reading
+from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.schema.gpunode import OtherPod
 
 NEED = PodNeed(1, memory=30, packed=True)
 READINGS = tuple(
@@ -94,7 +94,7 @@ class Kubelet:
         self.has: dict[PodName, frozenset[str]] = {}
         self.there = True
         self.asked = asyncio.Event()
-        patch.setattr(podium_agent.guests, "devices_of_pods", self._ask)
+        patch.setattr(podium_agent.observe.other_pods, "devices_of_pods", self._ask)
 
     async def _ask(self, socket: Path, resource: str) -> tuple[Mapping[PodName, frozenset[str]]]:
         assert resource == "podium.dev/gpu"
@@ -136,7 +136,7 @@ def test_it_asks_for_the_first_seen_that_has_less_than_it_wants(
 ) -> None:
     async def main() -> None:
         kubelet = Kubelet(monkeypatch)
-        monkeypatch.setattr(podium_agent.guests, "SIGHT_SECONDS", 60.0)
+        monkeypatch.setattr(podium_agent.observe.other_pods, "SIGHT_SECONDS", 60.0)
         pods.put("z", pod("z", 1, memory=30))
         pods.put("a", pod("a", 1))
         pods.put("pair", pod("pair", 2, memory=7))
@@ -188,9 +188,9 @@ def test_guests_are_told_at_once_and_count_in_the_extenders_reading() -> None:
     before = build(Reading(1.0, "570", gpus), (), *how)
     status = build(Reading(1.0, "570", gpus), (), *how, guests=[Guest(("lab", "a"), "u", NEED, ("B",))])
     assert decisive(before) != decisive(status)
-    assert [gpu.guests for gpu in status.gpus] == [
+    assert [gpu.other_pods for gpu in status.gpus] == [
         [],
-        [GuestOnGpu(namespace="lab", pod="a", pod_uid="u", memory=30)],
+        [OtherPod(namespace="lab", pod="a", pod_uid="u", memory=30)],
     ]
     assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # what the arbiter shares out is the trials'
     seen = reading(status.gpus[1])

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from agent_builders import key
 
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Entry, Grant, Orders, Resume, Suspend, decide
-from podium_agent.ledger import Footprint, shortfall, shortfall_alone
-from podium_agent.trials import Gate, LocalTrial, Work
+from podium_agent.observe.trials import Gate, LocalTrial, Work
+from podium_agent.schedule.local_scheduler import Entry, Grant, Orders, Resume, Suspend, decide
+from podium_agent.schedule.memory_ledger import Footprint, shortfall, shortfall_alone
+from podium_core.schema.gpunode import TrialState
 
 TOTAL, DECLARED = 100 << 30, 60 << 30
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.cgroups import Freezer
-from podium_agent.hooks import hook_waits
+from podium_agent.observe.cgroups import Freezer
+from podium_agent.observe.prestop_hooks import hook_waits
 
 INIT = ("/usr/sbin/runc", "init")
 EXEC = ("/usr/sbin/runc", "--root", "/run/runc", "exec", "--process", "/tmp/runc-process7", "--detach", "c1")

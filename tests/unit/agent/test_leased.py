@@ -13,30 +13,30 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine, key, pod
 
-import podium_agent.leases
-from podium.domain.gpu_lease import LeaseState
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Entry, Orders, decide
-from podium_agent.conductor import View
-from podium_agent.deviceplugin.leased import LeasedShares
-from podium_agent.deviceplugin.shares import RefusedError
-from podium_agent.exclusive import UrgentPod
-from podium_agent.gpus import Gpu, Reading, Sample
-from podium_agent.leased import Placeholder, announced, evacuated, leased_gpus
-from podium_agent.leases import Leases, parse_placeholder
-from podium_agent.nodestatus import build
-from podium_agent.podresources import KubeletAwayError, PodName
-from podium_agent.reservations import parse_pod
+import podium_agent.reservations.controller
+from podium_agent.deviceplugin.reserved import LeasedShares
+from podium_agent.deviceplugin.slots import RefusedError
+from podium_agent.observe.gpu_health import Gpu, Reading, Sample
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.observe.trials import Gate, LocalTrial
+from podium_agent.report.node_status import build
+from podium_agent.reservations.controller import Leases, parse_placeholder
+from podium_agent.reservations.reserved_gpus import Placeholder, announced, evacuated, leased_gpus
+from podium_agent.schedule.exclusive_allocations import parse_pod
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.node_reconciler import View
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.telemetry import Telemetry
-from podium_agent.trials import Gate, LocalTrial
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.schema.gpunode import TrialState
 
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
-NAME = ("lab", "podium-lease-0")
+NAME = ("lab", "podium-reservation-0")
 GPUS = [Gpu(Sample("A", 0), 0.0, "Healthy"), Gpu(Sample("B", 1), 0.0, "Healthy")]
 
 
@@ -86,11 +86,11 @@ def test_when_the_gpu_may_be_given_up(
 RULES = [
     (RUNNING, "cuda-checkpoint", None, set()),
     (RUNNING, "cuda-checkpoint", ("A",), set()),
-    (RUNNING, "cuda-checkpoint", (), {"suspend LeaseEnded"}),
+    (RUNNING, "cuda-checkpoint", (), {"suspend ReservationEnded"}),
     (RUNNING, "", (), {"wait FreezeNotAllowed"}),
-    (OFF, "cuda-checkpoint", (), {"wait LeaseEnded"}),
+    (OFF, "cuda-checkpoint", (), {"wait ReservationEnded"}),
     (OFF, "cuda-checkpoint", ("A",), {"resume Ranked"}),
-    (GATED, "cuda-checkpoint", ("B",), {"wait LeaseEnded"}),
+    (GATED, "cuda-checkpoint", ("B",), {"wait ReservationEnded"}),
     (GATED, "cuda-checkpoint", ("A", "B"), {"grant Ranked"}),
 ]
 
@@ -104,7 +104,11 @@ def test_the_arbiter(state: TrialState, method: str, leased: tuple[str, ...] | N
 
 @pytest.mark.parametrize(
     ("leased", "moved_off", "expected"),
-    [((), True, {"wait LeaseEnded"}), (("A",), True, {"resume LastCall"}), ((), False, {"resume LastCall"})],
+    [
+        ((), True, {"wait ReservationEnded"}),
+        (("A",), True, {"resume FinalCheckpoint"}),
+        ((), False, {"resume FinalCheckpoint"}),
+    ],
 )
 def test_a_last_call_takes_no_memory_of_a_strangers_gpu(
     leased: tuple[str, ...], moved_off: bool, expected: set[str]
@@ -121,11 +125,11 @@ def test_nothing_is_frozen_with_its_memory_on_a_gpu_that_may_be_anothers() -> No
 
 def test_a_gpu_without_a_lease_has_no_shares_in_the_status() -> None:
     how: tuple[Any, ...] = (1, lambda uuid: 1, lambda one: 0.0, 4, (), "v", 0.0, {})
-    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-lease-0"})
-    assert [(gpu.lease, gpu.shares) for gpu in status.gpus] == [("lab/podium-lease-0", 4), (None, 0)]
-    assert status.source == "leases"
+    status = build(Reading(1.0, "570", tuple(GPUS)), (), *how, {"A": "lab/podium-reservation-0"})
+    assert [(gpu.reservation, gpu.slots) for gpu in status.gpus] == [("lab/podium-reservation-0", 4), (None, 0)]
+    assert status.mode == "reservations"
     owned = build(Reading(1.0, "570", tuple(GPUS)), (), *how)
-    assert (owned.source, [gpu.shares for gpu in owned.gpus]) == ("owned", [4, 4])
+    assert (owned.mode, [gpu.slots for gpu in owned.gpus]) == ("dedicated", [4, 4])
 
 
 class Desk:
@@ -137,8 +141,8 @@ class Desk:
         self.given: Mapping[PodName, frozenset[str]] = {}
         self.pods = WatchCache(cast(Api, None), PODS, parse_placeholder)
         self.everyone = WatchCache(cast(Api, None), PODS, parse_pod)
-        patch.setattr(podium_agent.leases, "devices_of_pods", self._ask)
-        self.leases = Leases(self.machine.settings(gpu_source="leases"), self.pods, self.everyone)
+        patch.setattr(podium_agent.reservations.controller, "devices_of_pods", self._ask)
+        self.leases = Leases(self.machine.settings(gpu_mode="reservations"), self.pods, self.everyone)
         self.news = 0
         self.leases.subscribe(self._hear)
 
@@ -178,11 +182,11 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
     desk.hear()
     assert (desk.look(), desk.leases.known.is_set(), desk.news) == ({}, True, 1)
     desk.listed = {NAME: frozenset({"A"})}
-    assert (desk.look(), desk.news) == ({"A": "lab/podium-lease-0"}, 2)
+    assert (desk.look(), desk.news) == ({"A": "lab/podium-reservation-0"}, 2)
     desk.look()
     assert desk.news == 2, "nothing new"
     desk.listed = None
-    assert desk.look() == {"A": "lab/podium-lease-0"}, "with the kubelet away it stays"
+    assert desk.look() == {"A": "lab/podium-reservation-0"}, "with the kubelet away it stays"
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     assert desk.look() == {}, "the API's word is heard all the same"
 
@@ -190,13 +194,13 @@ def test_held_from_the_kubelets_word_until_it_is_told_to_end(desk: Desk) -> None
 def test_a_kubelet_that_has_just_started_takes_nothing_away(desk: Desk) -> None:
     desk.listed, desk.given = {NAME: frozenset({"A"})}, {("lab", "t-0"): frozenset({"A::1"})}
     desk.hear()
-    desk.lives(podium_lease_0="u", t_0="t")
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
+    desk.lives(podium_reservation_0="u", t_0="t")
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
     desk.listed, desk.given = {}, {}
-    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-lease-0"}, {"A::1"}, 1)
-    desk.lives(podium_lease_0="u", t_0="over")
-    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-lease-0"}, frozenset()), "nothing is left of it"
-    desk.lives(podium_lease_0="another", t_0="t")
+    assert (desk.look(), desk.leases.given, desk.news) == ({"A": "lab/podium-reservation-0"}, {"A::1"}, 1)
+    desk.lives(podium_reservation_0="u", t_0="over")
+    assert (desk.look(), desk.leases.given) == ({"A": "lab/podium-reservation-0"}, frozenset()), "nothing is left of it"
+    desk.lives(podium_reservation_0="another", t_0="t")
     assert (desk.look(), desk.leases.given) == ({}, frozenset()), "another pod of that name has nothing yet"
 
 
@@ -209,7 +213,7 @@ def test_the_placeholder_is_ended_once_its_gpu_is_empty(desk: Desk, monkeypatch:
     desk.hear(deletionTimestamp="2026-11-22T00:00:00Z")
     desk.look()
     desk.leases.heed(View(Orders(), (trial(RUNNING),), leased={}))
-    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-lease-0"}))
+    desk.leases.heed(View(Orders(), (trial(OFF),), leased={"A": "lab/podium-reservation-0"}))
     assert killed == []
     desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
     desk.leases.heed(View(Orders(), (trial(OFF),), leased={}))
@@ -227,5 +231,5 @@ def test_the_plugin_waits_for_the_kubelet_and_refuses_what_is_lost(desk: Desk) -
     assert plugin.ready
     assert [one.id for one in plugin.devices()] == [*(f"A::{share}" for share in range(4)), "B::3"]
     plugin.give(("A",))
-    with pytest.raises(RefusedError, match="NotLeased: Podium's lease of GPU B"):
+    with pytest.raises(RefusedError, match="GPUNotReserved: Podium's lease of GPU B"):
         plugin.give(("B",))

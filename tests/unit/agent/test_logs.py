@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.curves.growing import Curve, extend
-from podium.curves.readings import Other, Seen, reader
-from podium.curves.thinning import Grid
-from podium.curves.wire import diverged
-from podium.schema.reading import MetricsReading
-from podium_agent.logs.cri import Assembler, LogLine
-from podium_agent.logs.tail import Position, Tail
+from podium_agent.observe.logs.cri import Assembler, LogLine
+from podium_agent.observe.logs.tail import Position, Tail
+from podium_core.curves.growing_curve import Curve, extend
+from podium_core.curves.line_readers import Other, Seen, reader
+from podium_core.curves.non_finite import diverged
+from podium_core.curves.thinning import Grid
+from podium_core.schema.metrics_config import MetricsReading
 
 GRID = Grid(maximize=True)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.account import Account, Hold, saw, taken_over
-from podium_agent.losses import MOST_RECENT, Losses, Mark, Said, Save, count, further_back, going_on_from
+from podium_agent.report.lost_work import MOST_RECENT, Losses, Mark, Said, Save, count, further_back, going_on_from
+from podium_agent.report.usage_ledger import Account, Hold, saw, taken_over
 
 SAVED = Save(10.0, at=50.0, path="step-10", node="far", gpu_seconds=40.0, attempt=0)
 SAME, NEWER = Mark(10.0, "step-10"), Mark(14.0, "step-14")

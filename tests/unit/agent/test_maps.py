@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.suspension.maps import pairs, restored
-from podium_agent.suspension.parked import Note
+from podium_agent.suspension.gpu_maps import pairs, restored
+from podium_agent.suspension.parked_memory import Note
 
 TWO = Note(held={"a": 1, "b": 2}, ranks={1: {"a": "a"}, 2: {"b": "b"}, 3: {"a": "a", "b": "b"}})
 CAME = Note(held={"x": 1, "y": 2}, onto={"old-x": "x", "old-y": "y"}, processes=2)

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-import podium_agent.suspension.opening
-from podium_agent.cgroups import Freezer
+import podium_agent.suspension.factory
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.base import Standing
-from podium_agent.suspension.calls import GivenUpError, give_up_after
 from podium_agent.suspension.capability import Facts, read_facts, why_not, why_not_mapped, why_not_several
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, CudaMissingError
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.suspension.factory import Opening
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import GpuMemory, read_memory
-from podium_agent.suspension.opening import Opening
-from podium_agent.suspension.parked import Arrival, Parked
+from podium_agent.suspension.parked_memory import Arrival, Parked
 from podium_agent.suspension.processes import CudaProcesses
 
 SIZE = 4 << 20
@@ -39,8 +39,8 @@ SIZE = 4 << 20
         (Facts(""), "DriverTooOld"),
         (Facts("580.95", machine="aarch64"), "DriverTooOld"),
         (Facts("595.10", machine="aarch64"), None),
-        (Facts("610.43.02", mig=("GPU-1",)), "MigOn"),
-        (Facts("610.43.02", mps=True), "MpsOn"),
+        (Facts("610.43.02", mig=("GPU-1",)), "MIGEnabled"),
+        (Facts("610.43.02", mps=True), "MPSEnabled"),
         (Facts(trouble="NVML: Driver Not Loaded"), "DriverMissing"),
     ],
 )
@@ -51,7 +51,7 @@ def test_why_a_node_cannot(facts: Facts, code: str | None) -> None:
 
 def test_several_gpus_need_a_newer_driver() -> None:
     assert why_not_several("610.43.02") is None
-    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForSeveral: ")
+    assert (why_not_several("595.71.05") or "").startswith("DriverTooOldForMultiGPU: ")
 
 
 def test_an_mps_daemon_is_seen(tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
         await opening.look()
         assert (await opening.methods.resume((target,))).code == "DriverMissing"
         assert opening.methods.standing((target,)) is Standing.PARKED
-        monkeypatch.setattr(podium_agent.suspension.opening, "CudaDriver", lambda: CudaDriver(cuda_node.library))
+        monkeypatch.setattr(podium_agent.suspension.factory, "CudaDriver", lambda: CudaDriver(cuda_node.library))
         monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(cuda_node.folder / "state"))
         await asyncio.wait_for(opening.run(), 300)
         assert opening.methods.names == ("freeze", "cuda-checkpoint")
-        assert (await opening.methods.resume((target,))).code == "NoMemory", "no GPU of that name has room"
+        assert (await opening.methods.resume((target,))).code == "InsufficientGPUMemory", "no GPU of that name has room"
 
     asyncio.run(scene())
 

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 from moving_servers import DUMP, FakeKubelet, FakeRegistry, archive_bytes, sha256
 
-from podium_agent.cgroups import Freezer
-from podium_agent.moving import kubelet as kubelets
-from podium_agent.moving.judgement import Place, Subject
-from podium_agent.moving.kubelet import Container, Kubelet, refused
-from podium_agent.moving.move import Departed, Mover
-from podium_agent.moving.opened import Opened
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.registry import Registry
+from podium_agent.migration import kubelet as kubelets
+from podium_agent.migration.eligibility import Place, Subject
+from podium_agent.migration.kubelet import Container, Kubelet, refused
+from podium_agent.migration.move import Departed, Mover
+from podium_agent.migration.open_files import Opened
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.registry import Registry
+from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
 from podium_devcluster.runtime import pki
 
@@ -115,21 +115,21 @@ def _change(name: str, value: object) -> Callable[[Scene], None]:
 
 
 FAULTS = {
-    "ContainerGone": [("kubelet.status", 404), ("kubelet.says", 'pod "search-7-0" not found')],
-    "CheckpointOff": [("kubelet.status", 404), ("kubelet.says", "404 page not found")],
+    "ContainerNotRunning": [("kubelet.status", 404), ("kubelet.says", 'pod "search-7-0" not found')],
+    "CheckpointAPIDisabled": [("kubelet.status", 404), ("kubelet.says", "404 page not found")],
     "CheckpointForbidden": [("kubelet.status", 403), ("kubelet.says", "Forbidden (subresource=checkpoint)")],
     "CheckpointFailed": [("kubelet.status", 500), ("kubelet.says", "checkpointing failed: DUMP errno 0")],
-    "CriuMissing": [("kubelet.status", 500), ("kubelet.says", "CRIU binary not found or too old (<31600)")],
+    "CRIUMissing": [("kubelet.status", 500), ("kubelet.says", "CRIU binary not found or too old (<31600)")],
     "CheckpointFailed ": [("kubelet.says", "<html>a proxy</html>")],
     "CheckpointTimeout": [("kubelet.deaf", True), ("seconds", 0.2)],
-    "KubeletCertificate": [("authority", "../other/ca.crt")],
-    "ArchiveOpen": [("kubelet.mode", 0o644)],
-    "ArchiveUnfit": [("kubelet.files", {name: text for name, text in DUMP.items() if "/" not in name})],
-    "ArchiveUnfit ": [("kubelet.files", {**DUMP, "config.dump": "{}"})],
-    "ArchiveUnfit  ": [("kubelet.files", {name: text for name, text in DUMP.items() if name != "spec.dump"})],
+    "KubeletCertificateInvalid": [("authority", "../other/ca.crt")],
+    "ArchiveModeInsecure": [("kubelet.mode", 0o644)],
+    "InvalidArchive": [("kubelet.files", {name: text for name, text in DUMP.items() if "/" not in name})],
+    "InvalidArchive ": [("kubelet.files", {**DUMP, "config.dump": "{}"})],
+    "InvalidArchive  ": [("kubelet.files", {name: text for name, text in DUMP.items() if name != "spec.dump"})],
     "RegistryRefused": [("registry.broken", True)],
     "RegistryUnreachable": [("registry_is_there", False)],
-    "HoldsGpu": [("subject", replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))))],
+    "GPUAttached": [("subject", replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))))],
 }
 
 
@@ -138,7 +138,7 @@ FAULTS = {
 def test_a_move_that_fails_changes_nothing(
     scene: Scene, code: str, suspended: bool, monkeypatch: pytest.MonkeyPatch, certificates: Path
 ) -> None:
-    if code == "KubeletCertificate":
+    if code == "KubeletCertificateInvalid":
         pki.create(certificates.parent / "other", ())
     if code == "CheckpointTimeout":
         monkeypatch.setattr(kubelets, "ANSWER_SECONDS", 0.2)
@@ -179,7 +179,7 @@ def test_an_archive_that_came_after_its_time_is_removed_by_the_next_move(scene: 
 
 def test_nobody_there_is_asked_nothing(scene: Scene) -> None:
     (scene.freezer.path / "cgroup.procs").write_text("")
-    with pytest.raises(MoveError, match="ContainerGone"):
+    with pytest.raises(MoveError, match="ContainerNotRunning"):
         asyncio.run(scene.depart())
     assert scene.kubelet.asked == []
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.moving.facts import Node, Pod
-from podium_agent.moving.judgement import Place, Subject, why_not
-from podium_agent.moving.opened import Opened, opened_by
-from podium_agent.moving.refusal import MoveError
-from podium_agent.moving.runtimes import Runtime, parse, why_not_restored, why_not_written
+from podium_agent.migration.eligibility import Place, Subject, why_not
+from podium_agent.migration.facts import Node, Pod
+from podium_agent.migration.open_files import Opened, opened_by
+from podium_agent.migration.refusal import MoveError
+from podium_agent.migration.runtimes import Runtime, parse, why_not_restored, why_not_written
 
 HERE = Place("node-1", "containerd://2.1.9", "amd64")
 THERE = Place("node-2", "containerd://2.1.9", "amd64")
@@ -46,11 +46,11 @@ def test_what_a_runtime_calls_itself(said: str, found: Runtime | None) -> None:
         ("containerd://2.0.5", None, "RuntimeTooOld", "RuntimeTooOld"),
         ("containerd://2.1.0", None, None, None),
         ("containerd://2.2.6", None, None, None),
-        ("containerd://2.2.7", None, "RestoreOff", None),
+        ("containerd://2.2.7", None, "RestoreDisabled", None),
         ("containerd://2.3.3", None, None, None),
-        ("containerd://2.3.4", None, "RestoreOff", None),
-        ("containerd://2.4.0", None, "RestoreGone", "RestoreGone"),
-        ("containerd://3.0.0", None, "RestoreGone", "RestoreGone"),
+        ("containerd://2.3.4", None, "RestoreDisabled", None),
+        ("containerd://2.4.0", None, "RestoreUnsupported", "RestoreUnsupported"),
+        ("containerd://3.0.0", None, "RestoreUnsupported", "RestoreUnsupported"),
         ("cri-o://1.24.6", "RuntimeTooOld", "RuntimeTooOld", "RuntimeTooOld"),
         ("cri-o://1.36.0", None, None, None),
         ("docker://20.10.1", "RuntimeUnknown", "RuntimeUnknown", "RuntimeUnknown"),
@@ -69,19 +69,19 @@ def test_which_runtimes_can(said: str, writes: str | None, restores: str | None,
         (FIT, None, None, ""),
         (FIT, replace(THERE, runtime="cri-o://1.36.0"), "RuntimesDiffer", "cri-o 1.36.0"),
         (FIT, replace(THERE, architecture="arm64"), "ArchitecturesDiffer", "arm64"),
-        (FIT, replace(THERE, runtime="containerd://2.4.1"), "RestoreGone", "containerd 2.4.1"),
-        (replace(FIT, containers=("train", "logs")), THERE, "SeveralContainers", "train, logs"),
+        (FIT, replace(THERE, runtime="containerd://2.4.1"), "RestoreUnsupported", "containerd 2.4.1"),
+        (replace(FIT, containers=("train", "logs")), THERE, "MultipleContainers", "train, logs"),
         (replace(FIT, host_namespaces=True), THERE, "HostNamespaces", "network"),
-        (replace(FIT, volumes=(("work", "emptyDir"),)), THERE, "VolumeStaysBehind", "work (emptyDir)"),
-        (replace(FIT, volumes=(("data", "hostPath"),)), THERE, "VolumeStaysBehind", "data (hostPath)"),
-        (replace(FIT, volumes=(("of-tomorrow", "novel"),)), THERE, "VolumeStaysBehind", "of-tomorrow"),
+        (replace(FIT, volumes=(("work", "emptyDir"),)), THERE, "NodeLocalVolume", "work (emptyDir)"),
+        (replace(FIT, volumes=(("data", "hostPath"),)), THERE, "NodeLocalVolume", "data (hostPath)"),
+        (replace(FIT, volumes=(("of-tomorrow", "novel"),)), THERE, "NodeLocalVolume", "of-tomorrow"),
         (replace(FIT, image_id="sha256:" + "0" * 64), THERE, "ImageWithoutDigest", "sha256:0000"),
         (replace(FIT, image_id=""), THERE, "ImageWithoutDigest", "nothing"),
-        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "HoldsGpu", "/lib/libcuda.so.570"),
-        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "HoldsGpu", "/dev/nvidia0"),
+        (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"}))), THERE, "GPUAttached", "/lib/libcuda.so.570"),
+        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"}))), THERE, "GPUAttached", "/dev/nvidia0"),
         (replace(FIT, opened=Opened(frozenset({"/lib/libcuda.so.570"})), off_gpu=True), THERE, None, ""),
-        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"})), off_gpu=True), THERE, "HoldsGpu", "/dev/nvidia0"),
-        (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "UsesIoUring", "io_uring"),
+        (replace(FIT, opened=Opened(frozenset({"/dev/nvidia0"})), off_gpu=True), THERE, "GPUAttached", "/dev/nvidia0"),
+        (replace(FIT, opened=Opened(frozenset({"anon_inode:[io_uring]"}))), THERE, "IOUringInUse", "io_uring"),
         (replace(FIT, opened=Opened(frozenset({"/lib/libc.so.6", "socket:[7]"}))), THERE, None, ""),
         (replace(FIT, mounts=("/ckpt",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),
         (replace(FIT, mounts=("/ckpt/",), opened=WRITES), THERE, "VolumeFileOpen", "/ckpt/run/events"),

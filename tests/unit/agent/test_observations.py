@@ -13,17 +13,17 @@ from agent_builders import pod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.growing import Curve, extend
-from podium.curves.observations import Extreme, Observed, from_status
-from podium.curves.readings import Reader, reader
-from podium.curves.thinning import Grid
-from podium.schema.reading import MetricsReading
-from podium.schema.trial import TrialStatus
-from podium_agent.account import Account
-from podium_agent.book import Book
-from podium_agent.logs.cri import LogLine
-from podium_agent.logs.tail import Batch, Position
-from podium_agent.trialstatus import curve_from, position_from, to_status
+from podium_agent.observe.logs.cri import LogLine
+from podium_agent.observe.logs.tail import Batch, Position
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import curve_from, position_from, to_status
+from podium_agent.report.usage_ledger import Account
+from podium_core.curves.additional_metrics import Extreme, Observed, from_status
+from podium_core.curves.growing_curve import Curve, extend
+from podium_core.curves.line_readers import Reader, reader
+from podium_core.curves.thinning import Grid
+from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.trial import TrialStatus
 
 GRID = Grid(maximize=True)
 NAMES = ("loss", "f1")
@@ -101,7 +101,7 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
         written = json.dumps(to_status(book, Account(), "train", 0.0), allow_nan=False)
         status = TrialStatus.model_validate(json.loads(written))
     whole = extend(Curve(), lines, reads(form), GRID)
-    assert repr(sorted(from_status(status.observations), key=repr)) == repr(sorted(whole.observed, key=repr))
+    assert repr(sorted(from_status(status.additional_metrics), key=repr)) == repr(sorted(whole.observed, key=repr))
     assert [point.step for point in status.curve.points] == [point.step for point in whole.points]
 
 
@@ -148,7 +148,7 @@ def test_what_is_no_number_is_told_as_what_it_is(values: list[float], expected: 
     texts = [json.dumps({"epoch": n, "loss": value}) for n, value in enumerate(values, start=1)]
     book.load(Account(), Curve(), Position())
     book.take(Batch(tuple(lines_of(texts)), Position(), False), reads("json"), GRID)
-    assert to_status(book, Account(), "train", 0.0)["observations"] == [
+    assert to_status(book, Account(), "train", 0.0)["additionalMetrics"] == [
         {"metric": "loss", "step": float(len(values))} | expected
     ]
     assert book.version == 1, "worth a patch, although the objective said nothing"
@@ -156,4 +156,4 @@ def test_what_is_no_number_is_told_as_what_it_is(values: list[float], expected: 
 
 def test_a_trial_without_additional_metrics_writes_none() -> None:
     """A CRD of an older version knows no such field, and the API server would refuse the whole status."""
-    assert "observations" not in to_status(Book(pod(), "n"), Account(), "train", 0.0)
+    assert "additionalMetrics" not in to_status(Book(pod(), "n"), Account(), "train", 0.0)

@@ -14,22 +14,22 @@ import pytest
 from agent_builders import key, pod
 from agent_node import Node, order
 
-from podium.schema.gpunode import GPUNode, TrialState
-from podium_agent.arbiter import Suspend, Wait, decide
-from podium_agent.book import Book
-from podium_agent.cgroups import Container, Freezer
-from podium_agent.conditions import patch
-from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.pods import TrialPod, parse
-from podium_agent.records import Hint
+from podium_agent.observe.cgroups import Container, Freezer
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.trials import Acting
+from podium_agent.report.pod_conditions import patch
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.local_scheduler import Suspend, Wait, decide
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.parked import Arrival
-from podium_agent.trials import Acting
+from podium_agent.suspension.parked_memory import Arrival
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode, TrialState
 
 TRAIN, SIDECAR = "ab" * 32, "cd" * 32
 
@@ -42,7 +42,7 @@ def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None
         assert node.state(cpu) is None
         assert node.observer._asking is None, "the kubelet is asked for devices that it will never have"
         node.waits_at_its_gate(waiting)
-        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInOrder"}
+        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -114,7 +114,7 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
     on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, imaged: bool | None, heeds: bool
 ) -> None:
     """By whoever: with the operator away nobody takes the ask back."""
-    monkeypatch.setattr("podium_agent.observer.heeds_sigterm", lambda *_: True)
+    monkeypatch.setattr("podium_agent.observe.observer.heeds_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid()).ask(True)
@@ -204,7 +204,7 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
         (step,) = decide(order("b"), (first,), 1.0)
         assert isinstance(step, Wait)
         assert step.reason == "DevicesUnknown"
-        assert node.steps(order("b"), running) == {"suspend a-0 NotInOrder"}
+        assert node.steps(order("b"), running) == {"suspend a-0 NotInRunQueue"}
 
     on_node(scene)
 
@@ -324,7 +324,7 @@ META: dict[str, Any] = {
     "namespace": "demo",
     "uid": "p",
     "labels": {"podium.dev/trial": "a"},
-    "annotations": {"podium.dev/arrives": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
+    "annotations": {"podium.dev/gpu-state": '{"gpus": {"GPU-a": 7}, "processes": 1}'},
     "ownerReferences": [{"kind": "HyperParamTrial", "name": "a", "uid": "u", "controller": True}],
 }
 
@@ -343,10 +343,10 @@ def test_a_pod_says_what_comes_in_it() -> None:
     ],
 )
 def test_what_comes_and_cannot_be_read_is_said_and_the_pod_is_there(text: str, said: str) -> None:
-    came = parse({"metadata": {**META, "annotations": {"podium.dev/arrives": text}}})
+    came = parse({"metadata": {**META, "annotations": {"podium.dev/gpu-state": text}}})
     assert came.arrival is None
-    assert came.arrival_trouble.startswith(f"ArrivalUnreadable: annotation podium.dev/arrives: {said}")
+    assert came.arrival_trouble.startswith(f"InvalidGPUState: annotation podium.dev/gpu-state: {said}")
     shown = patch(TrialState.RUNNING, {}, "now", trouble=came.arrival_trouble)
     assert shown is not None
-    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"ArrivalUnreadable"}
+    assert {entry["reason"] for entry in shown["status"]["conditions"]} == {"InvalidGPUState"}
     assert all(said in entry["message"] for entry in shown["status"]["conditions"])

@@ -21,11 +21,11 @@ import pytest
 from agent_builders import key, pod
 from agent_node import Node, order
 
-from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import ORPHAN_SECONDS
-from podium_agent.pods import TrialPod, parse
-from podium_agent.records import Hint
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.schedule.local_scheduler import ORPHAN_SECONDS
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
 
 TRAIN = "ab" * 32
 
@@ -37,10 +37,10 @@ def test_a_pod_without_its_trial_does_not_work(on_node: Callable[..., None], own
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())
         running = pod(key=owner, running=frozenset({TRAIN}))
-        assert node.steps(order("a"), running) == {"suspend a-0 NotInOrder"}
+        assert node.steps(order("a"), running) == {"suspend a-0 NotInRunQueue"}
         gated = pod("b", key=owner, gate_passed=False)
         node.waits_at_its_gate(gated)
-        assert node.steps(order("a"), gated) == {"wait b-0 NotInOrder"}
+        assert node.steps(order("a"), gated) == {"wait b-0 NotInRunQueue"}
 
     on_node(scene)
 
@@ -58,7 +58,7 @@ def test_an_agent_that_starts_anew_finds_each_trial_as_it_is(on_node: Callable[.
         node.waits_at_its_gate(gated)
         states = [trial.state for trial in node.look(holder, parked, gated)]
         assert states == [TrialState.RUNNING, TrialState.SUSPENDED, TrialState.GATED]
-        assert node.steps(order("a", "b", "c"), holder, parked, gated) == {"wait b-0 NotItsTurn", "wait c-0 NotItsTurn"}
+        assert node.steps(order("a", "b", "c"), holder, parked, gated) == {"wait b-0 GPUInUse", "wait c-0 GPUInUse"}
 
     on_node(scene)
 
@@ -119,13 +119,13 @@ def test_what_is_over_as_the_api_says_holds_its_gpu_until_its_processes_are_gone
             node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         second = pod("b", gate_passed=False)
         node.waits_at_its_gate(second)
-        assert node.steps(order("b", "a"), *after, second) == {"wait b-0 NotItsTurn"}
+        assert node.steps(order("b", "a"), *after, second) == {"wait b-0 GPUInUse"}
         assert node.steps(order("b", "a"), *after, second, now=1.0 + 30.0 + ORPHAN_SECONDS) == {
             "suspend a-0 Orphan",
-            "wait b-0 NotItsTurn",
+            "wait b-0 GPUInUse",
         }
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b", "a"), *after, second) == {"grant b-0 FirstInOrder"}
+        assert node.steps(order("b", "a"), *after, second) == {"grant b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -140,7 +140,7 @@ def test_what_is_over_is_never_thawed(on_node: Callable[..., None], after: tuple
         assert node.state(pod(running=frozenset({TRAIN}))) is TrialState.SUSPENDED
         new = pod(attempt=1, gate_passed=False)
         node.waits_at_its_gate(new)
-        assert node.steps(order("a"), *after, new, now=100.0) == {"grant a-1 FirstInOrder"}
+        assert node.steps(order("a"), *after, new, now=100.0) == {"grant a-1 FirstInRunQueue"}
         assert node.steps(order("a"), *after, now=200.0) == set()
 
     on_node(scene)

@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 from agent_builders import pod
 
-from podium.schema.gpunode import TrialState
-from podium_agent.conductor import View
 from podium_agent.metrics import Metrics
-from podium_agent.parking import Parker, resizes
-from podium_agent.pods import TrialPod
-from podium_agent.trials import LocalTrial
+from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.cpu_downsizing import Parker, resizes
+from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api, ApiError
+from podium_core.schema.gpunode import TrialState
 
 
 def parking(name: str, requests: int, **more: Any) -> TrialPod:

@@ -11,17 +11,17 @@ import pytest
 from agent_builders import key, pod, pod_uid
 from agent_node import Node, order
 
-from podium.schema.gpunode import GPUNode
-from podium_agent.arbiter import decide
-from podium_agent.book import Book
-from podium_agent.conductor import Conductor
 from podium_agent.metrics import Metrics
-from podium_agent.passages import Passages
-from podium_agent.pods import parse
-from podium_agent.records import Hint
+from podium_agent.observe.pod_records import Hint
+from podium_agent.observe.pods import parse
+from podium_agent.report.trial_record import Book
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.local_scheduler import decide
+from podium_agent.schedule.node_reconciler import Conductor
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import GPUNode
 
 TRAIN = "ab" * 32
 
@@ -41,9 +41,9 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
         no_pods = WatchCache(cast(Api, None), PODS, parse)
         Conductor(node.settings(), no_pods, no_nodes, Metrics(), lambda one: Book(one, "n"))._hint(node.observer)
         node.waits_at_its_gate(second)
-        assert node.steps(order("b"), second) == {"wait b-0 NotItsTurn"}
+        assert node.steps(order("b"), second) == {"wait b-0 GPUInUse"}
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b"), second) == {"grant b-0 FirstInOrder"}
+        assert node.steps(order("b"), second) == {"grant b-0 FirstInRunQueue"}
         assert Passages(node.settings().passages_dir).read() == {}
 
     on_node(scene)

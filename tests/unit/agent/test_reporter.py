@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from agent_builders import Machine
 
-from podium_agent.conductor import Conductor, View
-from podium_agent.gpus import Reading
 from podium_agent.metrics import Metrics
-from podium_agent.reporter import Reporter
+from podium_agent.observe.gpu_health import Reading
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.report.node_reporter import Reporter
+from podium_agent.schedule.node_reconciler import Conductor, View
 from podium_agent.suspension.choice import Methods
-from podium_agent.telemetry import Telemetry
 from podium_cluster.client import Api
 
 

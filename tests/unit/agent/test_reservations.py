@@ -10,16 +10,16 @@ from typing import Any, cast
 import pytest
 from agent_builders import Machine, key, pod
 
-import podium_agent.reservations
-from podium.schema.gpunode import TrialState
-from podium_agent.arbiter import Orders
-from podium_agent.conductor import View
-from podium_agent.podresources import KubeletAwayError, PodName
-from podium_agent.reservations import Reservations, StillTakenError, parse_pod
-from podium_agent.trials import LocalTrial
+import podium_agent.schedule.exclusive_allocations
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.exclusive_allocations import Reservations, StillTakenError, parse_pod
+from podium_agent.schedule.local_scheduler import Orders
+from podium_agent.schedule.node_reconciler import View
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
+from podium_core.schema.gpunode import TrialState
 
 POD = ("prod", "urgent")
 
@@ -32,7 +32,7 @@ class Desk:
         self.listed: Mapping[PodName, tuple[str, ...]] | None = {}
         self.pods = WatchCache(cast(Api, None), PODS, parse_pod)
         self.woken = 0
-        patch.setattr(podium_agent.reservations, "gpus_of_pods", self._ask)
+        patch.setattr(podium_agent.schedule.exclusive_allocations, "gpus_of_pods", self._ask)
         self.new_agent()
 
     async def _ask(self, *_: Any) -> Mapping[PodName, tuple[str, ...]]:
@@ -148,7 +148,7 @@ def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> N
         await desk.reservations._look()
         desk.hear("u", "Pending", deletionTimestamp="2026-11-22T00:00:00Z")
         desk.reservations.heed(View())  # as after each tick
-        with pytest.raises(StillTakenError, match="PodLeaves"):
+        with pytest.raises(StillTakenError, match="PodTerminating"):
             await waits
 
     asyncio.run(story())
@@ -179,5 +179,5 @@ def test_the_kubelet_is_not_asked_with_every_event_of_a_pod(desk: Desk, monkeypa
         await looked.wait()
         task.cancel()
 
-    monkeypatch.setattr(podium_agent.reservations, "LOOK_SECONDS", 600.0)
+    monkeypatch.setattr(podium_agent.schedule.exclusive_allocations, "LOOK_SECONDS", 600.0)
     asyncio.run(story())

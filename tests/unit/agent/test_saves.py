@@ -14,10 +14,10 @@ from agent_builders import Machine, cri, pod, pod_uid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium_agent.cgroups import Container
-from podium_agent.losses import Mark, Said
-from podium_agent.saves import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
-from podium_agent.savewatch import Looker
+from podium_agent.observe.cgroups import Container
+from podium_agent.report.checkpoint_watch import Looker
+from podium_agent.report.checkpoints import Folder, UnsafePathError, parse_mark, said_in_hello, said_in_log
+from podium_agent.report.lost_work import Mark, Said
 
 TRAIN = "ab" * 32
 PATH = "/data/ckpt"
@@ -66,12 +66,12 @@ def test_what_is_a_save(text: bytes, mark: Mark | None) -> None:
 @given(st.binary(max_size=200))
 def test_no_marker_is_an_error(text: bytes) -> None:
     parse_mark(text)
-    said_in_hello(b'gate {"saved": ' + text + b"}\n")
+    said_in_hello(b'gate {"checkpoint": ' + text + b"}\n")
 
 
 def test_what_a_gate_said_is_judged_by_the_same_rule() -> None:
-    assert said_in_hello(b'gate {"saved": {"step": 1}}\n') == Said(Mark(1.0))
-    assert said_in_hello(b'gate {"saved": 1}, "x": {}}\n') == Said(None), "no way to say two things"
+    assert said_in_hello(b'gate {"checkpoint": {"step": 1}}\n') == Said(Mark(1.0))
+    assert said_in_hello(b'gate {"checkpoint": 1}, "x": {}}\n') == Said(None), "no way to say two things"
     assert said_in_hello(b"gate\n") is None
 
 
@@ -98,7 +98,7 @@ class Place:
         self.container = Container(TRAIN, 77, self.machine.run(pod("b"), "cd" * 32))
         self.secret = folder / "secret"
         self.secret.mkdir()
-        (self.secret / "podium-save.json").write_text("666")
+        (self.secret / "podium-checkpoint.json").write_text("666")
 
     def read(self) -> Mark | None:
         with closing(Folder.open(self.proc, self.container, PATH)) as folder:
@@ -113,34 +113,34 @@ def place(tmp_path: Path) -> Place:
 def test_a_marker_is_read_and_read_again_when_the_container_is_gone(place: Place) -> None:
     assert place.read() is None
     with closing(Folder.open(place.proc, place.container, PATH)) as folder:
-        (place.folder / "podium-save.json").write_text("3")
+        (place.folder / "podium-checkpoint.json").write_text("3")
         assert folder.read() == Mark(3.0)
-        (place.folder / "podium-save.json").write_text('{"step": 4}')
+        (place.folder / "podium-checkpoint.json").write_text('{"step": 4}')
         place.root.rename(place.root.with_name("unmounted"))
         (place.proc / "77/root").unlink()
         assert folder.read() == Mark(4.0)
 
 
 def link_the_marker(place: Place) -> None:
-    (place.folder / "podium-save.json").symlink_to(place.secret / "podium-save.json")
+    (place.folder / "podium-checkpoint.json").symlink_to(place.secret / "podium-checkpoint.json")
 
 
 def a_fifo(place: Place) -> None:
-    os.mkfifo(place.folder / "podium-save.json")
+    os.mkfifo(place.folder / "podium-checkpoint.json")
 
 
 def a_folder(place: Place) -> None:
-    (place.folder / "podium-save.json").mkdir()
+    (place.folder / "podium-checkpoint.json").mkdir()
 
 
 def a_device(place: Place) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root makes devices")
-    os.mknod(place.folder / "podium-save.json", 0o666 | 0o020000, os.makedev(1, 5))
+    os.mknod(place.folder / "podium-checkpoint.json", 0o666 | 0o020000, os.makedev(1, 5))
 
 
 def too_long(place: Place) -> None:
-    (place.folder / "podium-save.json").write_bytes(b" " * 5000 + b"1")
+    (place.folder / "podium-checkpoint.json").write_bytes(b" " * 5000 + b"1")
 
 
 @pytest.mark.parametrize("trap", [link_the_marker, a_fifo, a_folder, a_device, too_long], ids=lambda t: t.__name__)
@@ -172,7 +172,7 @@ def test_a_pid_that_is_another_process_by_now_is_not_entered(place: Place) -> No
 
 def test_nothing_stays_open(place: Place) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    (place.folder / "podium-save.json").write_text("3")
+    (place.folder / "podium-checkpoint.json").write_text("3")
     assert place.read() == Mark(3.0)
     place.folder.rename(place.root / "aside")
     with pytest.raises(FileNotFoundError):
@@ -187,7 +187,7 @@ def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As NFS does when its server is away: the call does not come back, and no signal reaches it."""
-    (place.folder / "podium-save.json").write_text("3")
+    (place.folder / "podium-checkpoint.json").write_text("3")
     back, closed = threading.Event(), threading.Event()
     reading, closing_it = Folder.read, Folder.close
 
@@ -207,7 +207,7 @@ def test_a_volume_that_hangs_holds_one_thread_and_lets_go_when_it_comes_back(
         looker = Looker(place.proc, place.container, PATH)
         for _ in range(3):
             assert await looker.look(0.05) is None
-            assert looker.trouble.startswith("VolumeHangs")
+            assert looker.trouble.startswith("VolumeUnresponsive")
         assert threading.active_count() == before + 1
         looker.close()
         assert not closed.is_set(), "the thread still uses it"

@@ -9,10 +9,10 @@ from typing import Any
 from agent_builders import FIRST_PID, TrialServer, pod
 from agent_writing import Writing, begun, end, kill
 
-from podium.schema.gpunode import TrialState
-from podium_agent.account import Cost
-from podium_agent.cgroups import Container
-from podium_agent.losses import Said
+from podium_agent.observe.cgroups import Container
+from podium_agent.report.lost_work import Said
+from podium_agent.report.usage_ledger import Cost
+from podium_core.schema.gpunode import TrialState
 
 TRAIN = "ab" * 32
 RUNNING, SUSPENDED = TrialState.RUNNING, TrialState.SUSPENDED
@@ -35,10 +35,10 @@ class Saving:
 
     def save(self, step: int) -> None:
         (self.folder / "aside").write_text(f'{{"step": {step}, "path": "step-{step}", "onRequest": true}}')
-        (self.folder / "aside").replace(self.folder / "podium-save.json")
+        (self.folder / "aside").replace(self.folder / "podium-checkpoint.json")
 
     def step(self) -> float | None:
-        saved = self.server.parsed.saved
+        saved = self.server.parsed.checkpoint
         return None if saved is None else saved.step
 
 
@@ -55,7 +55,7 @@ def test_saves_are_seen_while_it_runs_and_the_last_one_after_its_end(write: Call
         end(trial.book)
         await asyncio.wait_for(task, 300)
 
-    saved = write(scene).parsed.saved
+    saved = write(scene).parsed.checkpoint
     assert saved is not None
     assert (saved.step, saved.path, saved.node, saved.attempt) == (5.0, "step-5", "n", 0)
 
@@ -70,11 +70,11 @@ def test_a_save_seen_again_by_the_next_agent_keeps_its_time_and_its_gpu_seconds(
         trial.save(3)
         for _ in range(2):
             trial.book = begun(trial.pod)
-            task = writing.start(trial.book, turn_report_seconds=0.01)
+            task = writing.start(trial.book, holder_report_seconds=0.01)
             trial.found()
             before = writing.server.patches
             await writing.until(lambda n=before: writing.server.patches > n + 2 and trial.step() == 3.0, "the save")
-            seen.append(writing.server.status["saved"])
+            seen.append(writing.server.status["checkpoint"])
             await kill(task)
 
     write(scene)
@@ -95,8 +95,8 @@ def test_with_the_api_away_saves_and_suspensions_are_kept(write: Callable[..., T
         await asyncio.wait_for(task, 300)
 
     status = write(scene).parsed
-    assert status.saved is not None
-    assert (status.saved.step, status.suspensions.count) == (3.0, 1)
+    assert status.checkpoint is not None
+    assert (status.checkpoint.step, status.suspensions.count) == (3.0, 1)
 
 
 def test_what_is_frozen_is_looked_at_once(write: Callable[..., TrialServer]) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from podium_agent.lock import NodeLock
+from podium_agent.deviceplugin.trial_folder import install
 from podium_agent.settings import AgentSettings
-from podium_agent.share import install
+from podium_agent.single_instance import NodeLock
 
 
 def test_the_share_is_filled_in_one_step_a_file(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_the_second_agent_waits_and_says_so(tmp_path: Path) -> None:
 
 def test_a_killed_agent_leaves_no_lock_behind(tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys; from pathlib import Path; from podium_agent.lock import NodeLock\n"
+        "import asyncio, sys; from pathlib import Path; from podium_agent.single_instance import NodeLock\n"
         "async def main():\n"
         "    async with NodeLock(Path(sys.argv[1])).held():\n"
         "        print('held', flush=True); await asyncio.sleep(60)\n"

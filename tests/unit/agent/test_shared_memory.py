@@ -21,27 +21,27 @@ import pynvml
 import pytest
 from agent_builders import key, pod, pod_uid
 
-from podium.schema.gpunode import TrialState
-from podium_agent.admission import Admission
-from podium_agent.arbiter import Entry, Orders, decide
-from podium_agent.carrier import Carrier
-from podium_agent.gate import Gates
-from podium_agent.gpus import Reading, Sample, merge
 from podium_agent.metrics import Metrics
-from podium_agent.nodestatus import build
-from podium_agent.observer import Observer
-from podium_agent.passages import Passages
-from podium_agent.pods import TrialPod
-from podium_agent.records import Record
+from podium_agent.observe.gpu_health import Reading, Sample, merge
+from podium_agent.observe.observer import Observer
+from podium_agent.observe.pod_records import Record
+from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.trials import OCCUPYING, LocalTrial
+from podium_agent.report.node_status import build
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.executor import Carrier
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.local_scheduler import Entry, Orders, decide
+from podium_agent.schedule.memory_admission import Admission
 from podium_agent.settings import AgentSettings
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.cuda import CudaDriver, ProcessState
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked import Parked
+from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
-from podium_agent.trials import OCCUPYING, LocalTrial
+from podium_core.schema.gpunode import TrialState
 
 SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]

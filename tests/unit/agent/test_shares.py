@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from podium_agent.deviceplugin.shares import RefusedError, check, devices, prefer
-from podium_agent.gpus import Gpu, Sample
+from podium_agent.deviceplugin.slots import RefusedError, check, devices, prefer
+from podium_agent.observe.gpu_health import Gpu, Sample
 
 HEALTH = {"A": "Healthy", "B": "Healthy", "C": "Unhealthy"}
 
@@ -34,9 +34,9 @@ def test_preference(available: str, must: str, size: int, use: dict[str, float],
 
 def test_a_container_never_gets_two_shares_of_one_gpu() -> None:
     assert check(ids("B1 A0"), {"A", "B"}) == ("A", "B")
-    with pytest.raises(RefusedError, match="SameGpuTwice: a container asked for 2 shares"):
+    with pytest.raises(RefusedError, match="DuplicateGPU: a container asked for 2 shares"):
         check(ids("A01"), {"A", "B"})
-    with pytest.raises(RefusedError, match="UnknownGpu: X is no GPU of this node; there are: A, B"):
+    with pytest.raises(RefusedError, match="UnknownGPU: X is no GPU of this node; there are: A, B"):
         check(ids("X0"), {"A", "B"})
 
 

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
-from podium.curves.growing import Curve, Line, extend
-from podium.curves.readings import Seen
-from podium.curves.thinning import Grid
-from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import TrialState
-from podium.schema.trial import TrialStatus
-from podium_agent.account import Account, Cost, follow, resumed, saw, suspended, taken_over
-from podium_agent.book import Book
-from podium_agent.conditions import HOLDS, SUSPENDED, patch
-from podium_agent.gpus import Reading, Sample, merge
-from podium_agent.logs.tail import Position
-from podium_agent.losses import Loss, Losses, Mark, Said
-from podium_agent.nodestatus import build, decisive, moved
-from podium_agent.pods import parse
-from podium_agent.states import EDGES, derive, reason
+from podium_agent.observe.gpu_health import Reading, Sample, merge
+from podium_agent.observe.logs.tail import Position
+from podium_agent.observe.pods import parse
+from podium_agent.observe.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
+from podium_agent.report.lost_work import Loss, Losses, Mark, Said
+from podium_agent.report.node_status import build, decisive, moved
+from podium_agent.report.pod_conditions import HOLDS, SUSPENDED, patch
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import Account, Cost, follow, resumed, saw, suspended, taken_over
+from podium_agent.schedule.state_table import EDGES, derive, reason
 from podium_agent.suspension.choice import Methods
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.trials import OCCUPYING, Acting, Gate, LocalTrial, Work
-from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
+from podium_core.curves.growing_curve import Curve, Line, extend
+from podium_core.curves.line_readers import Seen
+from podium_core.curves.thinning import Grid
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import TrialStatus
 
 R, OFF = TrialState.RUNNING, TrialState.SUSPENDED
 KEY = TrialKey("demo", "cnt-0", "u1")
@@ -46,12 +46,12 @@ def test_every_edge_has_its_own_kind_of_reason() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "done", "why"),
     [
-        (None, R, Acting.NOTHING, "Found"),
+        (None, R, Acting.NOTHING, "Observed"),
         (R, None, Acting.NOTHING, "Ended"),
-        (R, OFF, Acting.NOTHING, "FrozenFromOutside"),
+        (R, OFF, Acting.NOTHING, "FrozenExternally"),
         (R, OFF, Acting.SUSPENDING, "Suspended"),
         (OFF, R, Acting.RESUMING, "Resumed"),
-        (OFF, R, Acting.NOTHING, "ThawedFromOutside"),
+        (OFF, R, Acting.NOTHING, "ThawedExternally"),
     ],
 )
 def test_reasons(before: TrialState | None, after: TrialState | None, done: Acting, why: str) -> None:
@@ -69,15 +69,15 @@ def test_an_account_over_two_turns() -> None:
     assert account.gpu_seconds(31.0) == 2 * (10.5 + 1.0)
     account = follow(account, None, ("A", "B"), "n", 32.0)
     assert [(hold.start, hold.end) for hold in account.holds] == [(10.0, 20.5), (30.0, 32.0)]
-    assert (account.count, account.seconds_out, account.seconds_in) == (1, 0.5, 0.25)
-    assert account.recent[0].seconds_in == 0.25
+    assert (account.count, account.suspend_seconds, account.resume_seconds) == (1, 0.5, 0.25)
+    assert account.recent[0].resume_seconds == 0.25
 
 
 def pod_payload(**status: Any) -> dict[str, Any]:
     return {
         "metadata": {
             "name": "cnt-0-0", "namespace": "demo", "uid": "p1", "labels": {"podium.dev/trial": "cnt-0"},
-            "annotations": {"podium.dev/reading": '{"metric": "acc", "direction": "maximize", "container": "train"}'},
+            "annotations": {"podium.dev/metrics": '{"metric": "acc", "direction": "maximize", "container": "train"}'},
             "ownerReferences": [{"kind": "HyperParamTrial", "name": "cnt-0", "uid": "u1", "controller": True, "apiVersion": "x"}],
         },
         "spec": {"containers": [{"name": "train", "env": [{"name": "PODIUM_GPU_MEMORY_BYTES", "value": "1024"}]}]},
@@ -176,7 +176,7 @@ def test_the_status_of_a_trial_survives_an_agent() -> None:
     account = suspended(follow(account, OFF, ("A",), "n", 110.0), Cost("freeze", 110.0, 0.5))
     account = saw(follow(account, R, ("A",), "n", 120.0), Mark(3.0, "step-3"), "n", 1, 121.0)
     loss = Loss(1, 100.0, step=5.0, resumed_from=2.0, steps=3.0, gpu_seconds=4.5)
-    account = replace(account, losses=Losses(1, 3.0, 4.5, counted_to=5.0, recent=(loss,)))
+    account = replace(account, losses=Losses(1, 3.0, 4.5, accounted_gpu_seconds=5.0, recent=(loss,)))
     book.load(account, Curve(last_step=3.0, last_value=0.5, lines=7, at=2.0), Position("0.log", "f", 42))
     status = TrialStatus.model_validate(to_status(book, account, "train", 125.0))
     assert account_from(status) == account
@@ -193,8 +193,11 @@ def test_a_step_is_lost_once_for_each_time_it_was_done() -> None:
     for attempt, (begins, ends) in enumerate([(0, 15), (10, 12), (10, 10)]):
         status = attempts(status, attempt, begins, ends)
     status = attempts(status, 3, 10, 11)
-    assert (status.losses.steps, status.losses.count) == (7.0, 2)
-    assert [(loss.step, loss.resumed_from, loss.steps) for loss in status.losses.recent] == [(15, 10, 5), (12, 10, 2)]
+    assert (status.lost_work.steps, status.lost_work.count) == (7.0, 2)
+    assert [(loss.step, loss.resumed_from, loss.steps) for loss in status.lost_work.recent] == [
+        (15, 10, 5),
+        (12, 10, 2),
+    ]
     assert status.last_step == 15.0, "the curve does not go back"
 
 
@@ -226,7 +229,7 @@ def test_what_happens_before_the_status_could_be_loaded_is_not_lost() -> None:
 
 
 def test_who_waits_for_memory_says_so_while_it_is_off_the_gpu() -> None:
-    for state, why in ((OFF, "NoMemory"), (TrialState.GATED, "NoMemory"), (R, "Running")):
+    for state, why in ((OFF, "InsufficientGPUMemory"), (TrialState.GATED, "InsufficientGPUMemory"), (R, "Running")):
         entries = (patch(state, {}, "now", "GPU x has 1 bytes free") or {})["status"]["conditions"]
         assert [(entry["reason"], "1 bytes free" in entry["message"]) for entry in entries] == [
             (why, why != str(state))
@@ -264,7 +267,7 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert (coming.holder, coming.trials[0].state) == (None, TrialState.GATED), "it holds nothing before its gate opens"
     movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
     packed = status_of(*movers, local("c", R)).gpus[0]
-    assert (packed.memory_reserved, packed.memory_moved) == (170, 70), "of those that are moved off the largest only"
+    assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
     hot, cold = status_of(temperature=50.0), status_of(temperature=52.0)
     assert decisive(hot) == decisive(cold)

@@ -13,9 +13,9 @@ from agent_builders import key
 from departing import LATE, MINE, Scene, settled
 from moving_servers import DUMP
 
-from podium.schema.trial import Departure
-from podium_agent.moving.sweeping import Sweeping
+from podium_agent.migration.garbage_collection import Sweeping
 from podium_cluster.client import Api
+from podium_core.schema.trial import ContainerCheckpoint
 
 OTHERS = "sha256:of-another-node"
 SOON, LATER = 0.0, 3600.0
@@ -40,8 +40,14 @@ def after_the_end(scene: Scene, then: Callable[[Scene, str], None], age: float =
 
 
 def way(phase: str, image: str, **more: Any) -> dict[str, Any]:
-    about = {"since": "2026-11-22T04:00:00Z", "podUid": "uid-a-0", "attempt": 1, "node": "n", "target": "there"}
-    return {"carrying": about | {"phase": phase, "image": image}, **more}
+    about = {
+        "since": "2026-11-22T04:00:00Z",
+        "podUid": "uid-a-0",
+        "attempt": 1,
+        "sourceNode": "n",
+        "targetNode": "there",
+    }
+    return {"migration": about | {"phase": phase, "image": image}, **more}
 
 
 def unheard(scene: Scene, _: str) -> None:
@@ -55,12 +61,12 @@ def unheard_and_gone(scene: Scene, _: str) -> None:
 
 def fallen_back(scene: Scene, image: str) -> None:
     """It is here, was told to let it be, and has taken its answer back."""
-    scene.book.departure, scene.trial = None, way("FellBack", image)
+    scene.book.departure, scene.trial = None, way("Failed", image)
 
 
 def on_its_way(scene: Scene, image: str) -> None:
     """Its old pod is still here, and its answer is not counted on any more."""
-    scene.book.departure, scene.trial = None, way("Created", image)
+    scene.book.departure, scene.trial = None, way("PodCreated", image)
 
 
 def heard(scene: Scene, _: str) -> None:
@@ -75,14 +81,14 @@ def gone_with(phase: str, *, named: bool = True, told: bool = False) -> Callable
     """Its old pod is gone; the trial's status is this."""
 
     def then(scene: Scene, image: str) -> None:
-        answer = Departure(pod_uid="uid-a-0", image=image if told else "").model_dump(by_alias=True)
-        scene.here, scene.trial = False, way(phase, image if named else "", departure=answer)
+        answer = ContainerCheckpoint(pod_uid="uid-a-0", image=image if told else "").model_dump(by_alias=True)
+        scene.here, scene.trial = False, way(phase, image if named else "", containerCheckpoint=answer)
 
     return then
 
 
 def another_of_its_name(scene: Scene, image: str) -> None:
-    gone_with("Created")(scene, image)
+    gone_with("PodCreated")(scene, image)
     scene.pod = replace(scene.pod, key=key("a")._replace(uid="another"))
 
 
@@ -93,12 +99,12 @@ CASES: list[tuple[Callable[[Scene, str], None], bool]] = [
     (fallen_back, True),
     (on_its_way, False),
     (not_known_yet, False),
-    (gone_with("Pushed"), False),
-    (gone_with("Created"), False),
-    (gone_with("Asked", named=False, told=True), False),
-    (gone_with("Asked", named=False), True),
-    (gone_with("Arrived"), True),
-    (gone_with("FellBack"), True),
+    (gone_with("ImagePushed"), False),
+    (gone_with("PodCreated"), False),
+    (gone_with("Requested", named=False, told=True), False),
+    (gone_with("Requested", named=False), True),
+    (gone_with("Restored"), True),
+    (gone_with("Failed"), True),
     (another_of_its_name, True),
 ]
 
@@ -119,7 +125,7 @@ def test_the_note_goes_when_no_late_archive_can_come(scene: Scene, age: float, k
 
 
 def test_the_note_stays_while_a_trial_goes_on_from_the_image(scene: Scene) -> None:
-    after_the_end(scene, gone_with("Created"), LATER)
+    after_the_end(scene, gone_with("PodCreated"), LATER)
     assert any((scene.root / "traces").iterdir())
 
 

@@ -11,15 +11,15 @@ import pytest
 from agent_builders import TrialServer, cri, pod
 from agent_writing import Writing, begun, end, kill, reader_of
 
-import podium_agent.writer
-from podium.curves.readings import Seen
-from podium.schema.gpunode import TrialState
-from podium.schema.reading import MetricsReading
-from podium_agent.account import Cost
-from podium_agent.book import Book
-from podium_agent.logs.tail import CHUNK
-from podium_agent.losses import Mark, Said
-from podium_agent.savewatch import SaveWatch
+import podium_agent.report.trial_writer
+from podium_agent.observe.logs.tail import CHUNK
+from podium_agent.report.checkpoint_watch import SaveWatch
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.trial_record import Book
+from podium_agent.report.usage_ledger import Cost
+from podium_core.curves.line_readers import Seen
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.metrics_config import MetricsReading
 
 TEXT = MetricsReading.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
@@ -38,9 +38,9 @@ def test_the_end_of_a_long_unread_log_is_not_lost(write: Callable[..., TrialServ
         writing.machine.log(pod()).write_text(noise * (33 * CHUNK // len(noise)) + cri('{"acc": 0.9}'))
         await writing.whole_life(begun(pod()), log_seconds=1e-9)  # a look takes longer than it waits for containerd
 
-    server = write(scene, holds=holds, reader=reader_of(pod().uid))
+    server = write(scene, allocations=holds, logCursor=reader_of(pod().uid))
     assert server.status["lastValue"] == 0.9
-    closed = [status["lastValue"] for status in server.written if "end" in status["holds"][-1]]
+    closed = [status["lastValue"] for status in server.written if "end" in status["allocations"][-1]]
     assert closed == [0.9] * len(closed) != []
 
 
@@ -50,7 +50,7 @@ def test_a_line_that_nobody_has_thought_of_ends_this_writer_alone(
     def read(_: str) -> list[Seen]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(podium_agent.writer, "reader", lambda _: read)
+    monkeypatch.setattr(podium_agent.report.trial_writer, "reader", lambda _: read)
 
     async def scene(writing: Writing) -> None:
         writing.machine.log(pod()).write_text(cri("x"))
@@ -71,8 +71,8 @@ def test_the_pod_of_an_earlier_attempt_leaves_the_status_alone(
         writing.machine.log(old).write_text(cri('{"acc": 0.1}'))
         await writing.whole_life(begun(old))
 
-    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, reader=reader_of("live", offset=9))
-    assert (server.status["reader"]["podUid"] == old.uid) == reads
+    server = write(scene, attempt=attempt_in_force, lastStep=3, lastValue=0.5, logCursor=reader_of("live", offset=9))
+    assert (server.status["logCursor"]["podUid"] == old.uid) == reads
     assert (server.patches > 0) == reads
 
 
@@ -85,7 +85,7 @@ def test_the_last_words_of_the_pod_before_are_written_although_a_new_one_is_made
         writing.machine.log(pod()).write_text(cri('{"acc": 0.1}') + cri('{"acc": 0.2}'))
         await writing.whole_life(begun(pod()))
 
-    server = write(scene, attempt=1, reader=reader_of(pod().uid))
+    server = write(scene, attempt=1, logCursor=reader_of(pod().uid))
     assert server.status["lastStep"] == 2.0
 
 
@@ -108,7 +108,7 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
             book = begun(second, said)
             task = writing.start(book)
             await writing.until(
-                lambda: writing.server.status["reader"]["podUid"] == second.uid, "the record is its own"
+                lambda: writing.server.status["logCursor"]["podUid"] == second.uid, "the record is its own"
             )
             await kill(task)
         with log.open("a") as file:
@@ -117,9 +117,9 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
         await writing.whole_life(book)
 
     stored = {"curve": {"points": points}, "lastStep": 20, "lastValue": 0.1, "gpuSeconds": 40.0}
-    status = write(scene, **stored, reader=reader_of("before", step=20.0)).parsed
-    assert (status.losses.steps, status.losses.count) == (lost, int(lost > 0))
-    assert [loss.resumed_from for loss in status.losses.recent] == ([20.0 - lost] if lost else [])
+    status = write(scene, **stored, logCursor=reader_of("before", step=20.0)).parsed
+    assert (status.lost_work.steps, status.lost_work.count) == (lost, int(lost > 0))
+    assert [loss.resumed_from for loss in status.lost_work.recent] == ([20.0 - lost] if lost else [])
     assert status.last_step == max(20.0, begins + 2.0)
 
 
@@ -136,9 +136,9 @@ def test_a_script_that_counts_from_below_its_first_step_loses_no_more_than_it_ha
         await writing.whole_life(begun(one, Said(None if saved is None else Mark(saved))))
 
     stored = {"lastStep": saved, "lastValue": 0.1, "gpuSeconds": 40.0} if saved is not None else {}
-    status = write(scene, **stored, reader=reader_of("before", step=saved)).parsed
-    assert status.losses.steps == lost
-    assert [(loss.resumed_from, loss.steps) for loss in status.losses.recent] == ([(0.0, lost)] if lost else [])
+    status = write(scene, **stored, logCursor=reader_of("before", step=saved)).parsed
+    assert status.lost_work.steps == lost
+    assert [(loss.resumed_from, loss.steps) for loss in status.lost_work.recent] == ([(0.0, lost)] if lost else [])
 
 
 def test_a_pod_that_never_passed_its_gate_writes_nothing(write: Callable[..., TrialServer]) -> None:
@@ -154,7 +154,7 @@ def test_the_gpu_seconds_of_a_silent_holder_are_fresh(write: Callable[..., Trial
     async def scene(writing: Writing) -> None:
         book = begun(pod())
         book.follow(RUNNING, ("A",), time.time())
-        task = writing.start(book, turn_report_seconds=0.02)
+        task = writing.start(book, holder_report_seconds=0.02)
         await writing.until(lambda: writing.server.patches >= 3, "three patches")
         await kill(task)
 
@@ -189,7 +189,7 @@ def test_an_answer_that_is_lost_counts_nothing_twice(write: Callable[..., TrialS
         await writing.whole_life(book)
 
     status = write(scene, lastStep=4, gpuSeconds=8.0).parsed
-    assert (status.suspensions.count, status.losses.count, len(status.holds)) == (1, 1, 1)
+    assert (status.suspensions.count, status.lost_work.count, len(status.allocations)) == (1, 1, 1)
     assert status.gpu_seconds == 18.0
 
 
@@ -219,7 +219,7 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
         log.write_text("".join(cri(text) for text in ANNOUNCING[:dies_after]))
         book = begun(one)
         book.follow(RUNNING, ("A",), time.time())
-        task = writing.start(book, turn_report_seconds=0.001)
+        task = writing.start(book, holder_report_seconds=0.001)
         await writing.until(lambda: book.curve.lines == dies_after, "the lines so far")
         before = writing.server.patches
         await writing.until(lambda: writing.server.patches > before, "a patch of them")
@@ -230,8 +230,8 @@ def test_an_announced_step_is_not_lost_with_the_agent(write: Callable[..., Trial
 
     status = write(scene).parsed
     assert [(point.step, point.value) for point in status.curve.points] == [(3, 0.3), (5, 0.5), (6, 0.6)]
-    assert status.reader is not None
-    assert (status.reader.lines, status.reader.announced) == (len(ANNOUNCING), False)
+    assert status.log_cursor is not None
+    assert (status.log_cursor.lines, status.log_cursor.step_pending) == (len(ANNOUNCING), False)
 
 
 def test_it_looks_by_the_clock_however_long_a_look_takes(
@@ -292,12 +292,12 @@ def test_a_hold_that_opens_for_the_end_is_written_before_the_pod_is_gone(write: 
         await writing.until(lambda: writing.server.patches == 1, "its record")
         book.ending = True
         book.follow(RUNNING, ("G",), time.time())
-        await writing.until(lambda: "end" not in writing.server.status["holds"][-1], "the open hold")
+        await writing.until(lambda: "end" not in writing.server.status["allocations"][-1], "the open hold")
         await kill(writer)
 
     since = datetime.fromtimestamp(time.time() - 60, UTC)
     holds = [{"gpus": ["G"], "node": "n", "start": since.isoformat(), "end": since.isoformat()}]
-    assert len(write(scene, holds=holds).status["holds"]) == 2
+    assert len(write(scene, allocations=holds).status["allocations"]) == 2
 
 
 @pytest.mark.parametrize("whose", ["its own", "a later pod's"])
@@ -315,10 +315,10 @@ def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
 
     reader = reader_of(pod().uid if mine else "later", step=7.0)
     server = write(
-        scene, holds=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], reader=reader, gpuSeconds=40.0
+        scene, allocations=[{"gpus": ["G"], "node": "n", "start": since.isoformat()}], logCursor=reader, gpuSeconds=40.0
     )
     assert (server.patches > 0) is mine
-    end = server.parsed.holds[-1].end
+    end = server.parsed.allocations[-1].end
     assert (None if end is None else round((end - since).total_seconds())) == (40 if mine else None)
-    assert server.parsed.reader is not None
-    assert (server.parsed.reader.container, server.parsed.reader.step) == ("train", 7.0)
+    assert server.parsed.log_cursor is not None
+    assert (server.parsed.log_cursor.container, server.parsed.log_cursor.step) == ("train", 7.0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from podium_cli.job_picture import JobPicture
 from podium_cli.objects import picture_of
-from podium_cli.picture import JobPicture
 from podium_cli.samples import BEGIN, search_at
 
 Picture = Callable[..., JobPicture]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 
 TRACE = "timestamp,duration,num_gpus\n2026-01-01T00:00:00,100,1\n2026-01-01T00:00:10,100,2\n2026-01-01T00:00:20,5,1\n"
@@ -75,7 +75,7 @@ def test_no_infinity_in_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceMissing: --service"),
+        (["--rate", "1/s", "--wait", "1s"], Exit.USAGE, "ServiceTimeRequired: --service"),
         (["--rate", "1/s", "--service", "0s", "--wait", "1s"], Exit.USAGE, "TooSmall: --service"),
         (["--rate", "0/s", "--service", "1s", "--wait", "1s"], Exit.FAILED, "TooSmall: rate"),
         (["--offered", "nan", "--service", "1s", "--wait", "1s"], Exit.USAGE, "OutOfRange: --offered: nan"),

@@ -15,17 +15,17 @@ import certifi
 import pytest
 from kubernetes.aio.config import incluster_config
 
-from podium.domain.carrying import CarryPhase
-from podium.schema.trial import Carrying
 from podium_cli import samples
+from podium_cli.command_table import SAYS
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.get import ORDERS
 from podium_cli.commands.thaw import frozen
-from podium_cli.contents import SAYS
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
 from podium_cluster import kubeconfig
+from podium_core.domain.migration import CarryPhase
+from podium_core.schema.trial import Migration
 
 JOB = """
 apiVersion: podium.dev/v1alpha1
@@ -42,8 +42,8 @@ spec:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["get", "trials"], Exit.USAGE, "JobNotNamed"),
-        (["report"], Exit.USAGE, "JobNotNamed"),
+        (["get", "trials"], Exit.USAGE, "JobNameRequired"),
+        (["report"], Exit.USAGE, "JobNameRequired"),
         (["watch", "x", "--kubeconfig", "/nowhere/config"], Exit.USAGE, "KubeconfigMissing"),
         (["report", "--from-files", "/nowhere"], Exit.NOT_FOUND, "FolderNotFound"),
         (["report", "--sample", "-o", "/nowhere/report.html"], Exit.FAILED, "FileNotWritten"),
@@ -212,11 +212,11 @@ def test_validate_reads_numbers_and_words_as_kubectl_does(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (None, "NoCluster: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
-        ("", "NoCluster: {path} is no kubeconfig; "),
-        ("[1, 2]", "NoCluster: {path} is no kubeconfig; "),
-        ("a: [b", "NoCluster: {path}: while parsing"),
-        ("clusters: []", "NoCluster: {path}: Invalid kube-config file. Expected key current-context"),
+        (None, "ClusterUnreachable: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
+        ("", "ClusterUnreachable: {path} is no kubeconfig; "),
+        ("[1, 2]", "ClusterUnreachable: {path} is no kubeconfig; "),
+        ("a: [b", "ClusterUnreachable: {path}: while parsing"),
+        ("clusters: []", "ClusterUnreachable: {path}: Invalid kube-config file. Expected key current-context"),
     ],
 )
 def test_a_kubeconfig_that_is_none_is_named(
@@ -243,7 +243,7 @@ def test_kubeconfig_that_names_nothing_is_told_in_a_line(
     monkeypatch.setenv("KUBECONFIG", ":")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(["watch", "x"]) is Exit.CLUSTER
-    told = 'NoCluster: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
+    told = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
     assert capsys.readouterr().err == f"podium: {told}\n"
 
 
@@ -342,10 +342,10 @@ def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() 
     trial = picture.trials[0]
     assert "carried  " not in "\n".join(explanation(picture, trial))
     began = picture.now - timedelta(seconds=3)
-    names = {"node": "node-1", "target": "node-2", "reason": "Levelling", "pod_uid": "u", "attempt": 1}
-    way = Carrying(phase=CarryPhase.FELL_BACK, since=began, code="TargetFull", message="none\x1b is free", **names)
-    told = trial.model_copy(update={"status": trial.status.model_copy(update={"carrying": way})})
-    line = "carried      FellBack for 3 s, from node-1 to node-2 (Levelling)  TargetFull: none  is free"
+    names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Rebalancing", "pod_uid": "u", "attempt": 1}
+    way = Migration(phase=CarryPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
+    told = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": way})})
+    line = "carried      Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
     assert line in explanation(picture, told)
 
 

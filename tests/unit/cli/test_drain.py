@@ -8,20 +8,20 @@ from typing import Any, cast
 
 import pytest
 
-from podium.schema.job import HyperParamJob
-from podium.schema.trial import HyperParamTrial
 from podium_cli.commands import drain
 from podium_cli.commands.drain import _GpuNode, carries_from, cost_of, leaves_by, left
-from podium_cli.exits import CliError, Exit
+from podium_cli.exit_codes import CliError, Exit
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, NODES, PODS, TRIALS, Resource
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
 
 AT = "2026-01-02T03:04:05Z"
 CLAIM = {"checkpoint": {"path": "/c", "volume": {"claimName": "runs"}}, "suspension": {"methods": ["app-checkpoint"]}}
 ON_NODE = CLAIM | {"checkpoint": {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}}
 METHODS = ["freeze", "cuda-checkpoint", "container-checkpoint"]
 ALIVE = {"suspension": {"methods": METHODS[1:]}, "gpus": {"memory": "8Gi"}}
-SAVED = {"saved": {"step": 8, "at": AT}}
+SAVED = {"checkpoint": {"step": 8, "at": AT}}
 
 
 def job_of(name: str = "sweep", **spec: Any) -> dict[str, Any]:
@@ -77,28 +77,28 @@ def test_what_a_trial_would_lose(spec: dict[str, Any], status: dict[str, Any], w
 
 
 FELL_BACK = {
-    "phase": "FellBack",
+    "phase": "Failed",
     "since": AT,
     "podUid": "pod-sweep-0",
     "attempt": 1,
-    "node": "node-a",
-    "target": "node-b",
-    "code": "RestoreOff",
+    "sourceNode": "node-a",
+    "targetNode": "node-b",
+    "code": "RestoreDisabled",
     "message": "node-b starts no pod from a checkpoint",
 }
-HERE = {"phase": "Gated", "carrying": FELL_BACK | {"phase": "Created", "podUid": "x"}}
+HERE = {"phase": "Gated", "migration": FELL_BACK | {"phase": "PodCreated", "podUid": "x"}}
 WAYS: list[tuple[str, dict[str, Any], dict[str, Any], bool, str, str]] = [
     ("saves", CLAIM, {}, True, "it loses no step", ""),
     ("is carried", ALIVE, {}, True, "is carried alive", ""),
-    ("is carried, on its way", ALIVE, {"carrying": FELL_BACK | {"phase": "Asked"}}, True, "is carried alive", ""),
+    ("is carried, on its way", ALIVE, {"migration": FELL_BACK | {"phase": "Requested"}}, True, "is carried alive", ""),
     ("the agents do not carry", ALIVE, {}, False, "", "it would lose 11 steps"),
     ("its job does not ask for it", {}, {}, True, "", "it would lose 11 steps"),
-    ("is tried again", ALIVE, {"carrying": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
-    ("was not carried", ALIVE, {"carrying": FELL_BACK}, True, "", "could not be carried (RestoreOff: node-b"),
+    ("is tried again", ALIVE, {"migration": FELL_BACK | {"code": "TargetFull"}}, True, "is carried alive", ""),
+    ("was not carried", ALIVE, {"migration": FELL_BACK}, True, "", "could not be carried (RestoreDisabled: node-b"),
     ("came alive, at its gate", ALIVE, HERE, True, "was carried here alive", ""),
     ("came alive, at its gate, and cannot leave", ALIVE, HERE, False, "", "it would lose 11 steps"),
-    ("came alive and works", ALIVE, {"carrying": HERE["carrying"] | {"phase": "Arrived"}}, True, "is carried", ""),
-    ("an earlier pod was not carried", ALIVE, {"carrying": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
+    ("came alive and works", ALIVE, {"migration": HERE["migration"] | {"phase": "Restored"}}, True, "is carried", ""),
+    ("an earlier pod was not carried", ALIVE, {"migration": FELL_BACK | {"podUid": "x"}}, True, "is carried alive", ""),
 ]
 
 
@@ -208,7 +208,7 @@ def test_who_cannot_be_moved_is_named_and_goes_on(drained: Drain, capsys: pytest
     cluster = Cluster(trial_of(0), trial_of(1, phase="Gated"), leave=("sweep-1",))
     with pytest.raises(CliError) as caught:
         drained(cluster)
-    assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsLeft")
+    assert (caught.value.code, caught.value.reason) == (Exit.FAILED, "TrialsRemaining")
     assert "lab/sweep-0 cannot be moved" in caught.value.message
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "lab/sweep-1 leaves: it loses no step"
@@ -228,7 +228,7 @@ def test_lose_steps_ends_them_and_says_what_is_lost(drained: Drain, capsys: pyte
 def test_it_gives_up_in_time(drained: Drain) -> None:
     with pytest.raises(CliError) as caught:
         drained(Cluster(trial_of(0), **CLAIM), wait=0.0)
-    assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "StillThere")
+    assert (caught.value.code, caught.value.reason) == (Exit.TIMEOUT, "DrainTimeout")
     assert "lab/sweep-0" in caught.value.message
 
 

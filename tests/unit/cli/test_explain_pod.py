@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium.placement.readings import placed
-from podium.placement.registry import POLICIES, placement_policy
-from podium_cli import texts
 from podium_cli.commands.explain_pod import explanation, parse, views_of
-from podium_cli.exits import CliError
+from podium_cli.exit_codes import CliError
+from podium_cli.views import formatting as texts
+from podium_core.placement.node_parser import placed
+from podium_core.placement.registry import POLICIES, placement_policy
 
 NOW = 1_800_000_000.0
 FRESH, OLD = "2027-01-15T07:59:50Z", "2027-01-15T07:00:00Z"
@@ -24,7 +24,7 @@ def node(name: str, *, updated: str = FRESH, trial: str = "", **gpu: Any) -> Jso
         "uuid": f"GPU-{name}",
         "index": 0,
         "health": "Healthy",
-        "shares": 4,
+        "slots": 4,
         "memoryTotal": 2**36,
         "temperature": 50,
     }
@@ -115,5 +115,5 @@ def test_a_pod_that_asks_for_nothing_of_ours() -> None:
 
 
 def test_a_pod_that_cannot_be_read() -> None:
-    with pytest.raises(CliError, match=r"BadPod: pod default/odd: .* podium.dev/gpu='many': no quantity"):
+    with pytest.raises(CliError, match=r"InvalidPod: pod default/odd: .* podium.dev/gpu='many': no quantity"):
         rows(pod("odd", gpus="many"))

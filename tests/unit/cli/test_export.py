@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from podium.simulation.recorded import load
-from podium.simulation.sources import Reading, read_all
 from podium_cli import main
 from podium_cli.commands.export import recording_of
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.objects import picture_of
 from podium_cli.samples import BEGIN, search_at
+from podium_simulator.traces.sources import Reading, read_all
+from podium_simulator.traces.trace import load
 
 ENDED = search_at(600.0)
 
@@ -36,7 +36,7 @@ def test_times_are_gpu_seconds_without_what_was_lost() -> None:
     objects = search_at(600.0)
     trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
     last = trial["status"]["curve"]["points"][-1]["step"]
-    trial["status"] |= {"gpuSeconds": 100.0, "losses": {"gpuSeconds": 40.0}}
+    trial["status"] |= {"gpuSeconds": 100.0, "lostWork": {"gpuSeconds": 40.0}}
     found = recording_of(picture_of(objects, None, None, BEGIN))
     mine = next(t for t in found.trials if t.name == "digits-3")
     assert mine.seconds[-1] == pytest.approx(60.0)
@@ -81,8 +81,8 @@ def test_times_are_those_that_it_held_its_gpus(
     ended = [{} if end is None else {"end": moment(end)} for _, end in turns]
     trial["status"] |= {
         "gpuSeconds": used * width,
-        "losses": {"gpuSeconds": lost * width},
-        "holds": [one | end for one, end in zip(begun, ended, strict=True)],
+        "lostWork": {"gpuSeconds": lost * width},
+        "allocations": [one | end for one, end in zip(begun, ended, strict=True)],
         "curve": {
             "points": [
                 {"step": step, "value": 0.5, "time": BEGIN.timestamp() + time} for step, time in enumerate(times, 1)
@@ -114,7 +114,7 @@ def test_a_name_that_simulate_would_not_read_as_lines(
     """Before anything is fetched: there is no cluster that could be asked."""
     path = tmp_path / name
     assert main.run(["export", "digits", "-o", str(path)]) is Exit.USAGE
-    assert f"NotANameOfLines: --output: {path}: JSON lines are written" in capsys.readouterr().err
+    assert f"InvalidFileName: --output: {path}: JSON lines are written" in capsys.readouterr().err
     assert not path.exists()
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from podium.curves.observations import Extreme, Observed
-from podium.simulation.recorded import RecordingError, lines, load, parse
-from podium_cli import summary
 from podium_cli.commands.explain import lines as explanation
 from podium_cli.commands.export import recording_of
 from podium_cli.commands.get import trials_table
-from podium_cli.picture import JobPicture
+from podium_cli.job_picture import JobPicture
 from podium_cli.report import page
 from podium_cli.report.model import build
-from podium_cli.watch_view import view
+from podium_cli.views import summary
+from podium_cli.views.watch import view
+from podium_core.curves.additional_metrics import Extreme, Observed
+from podium_simulator.traces.trace import RecordingError, lines, load, parse
 
 Picture = Callable[..., JobPicture]
 LOSS = {"metric": "loss", "step": 24, "latest": 0.125, "min": 0.11, "minStep": 22, "max": 2.5, "maxStep": 1}
@@ -35,7 +35,7 @@ def beside(picture: Picture) -> Callable[..., JobPicture]:
     def build_it(names: list[str], *told: dict[str, Any]) -> JobPicture:
         changes = {
             "digits": {"spec": {"objective": {"additionalMetrics": names}}},
-            "digits-9": {"status": {"observations": list(told)}},
+            "digits-9": {"status": {"additionalMetrics": list(told)}},
         }
         return picture(600, changes)
 
@@ -115,4 +115,4 @@ def test_exported_curves_keep_them_and_an_older_file_is_read_as_before(
 def test_observations_that_are_none_are_refused_by_line(beside: Callable[..., JobPicture], wrong: Any) -> None:
     head, first, *_ = lines(recording_of(beside(["loss"], LOSS)))
     with pytest.raises(RecordingError, match=r"x.jsonl, line 2: observations must be as in a trial's status"):
-        parse([head, json.dumps(json.loads(first) | {"observations": wrong})], "x.jsonl")
+        parse([head, json.dumps(json.loads(first) | {"additionalMetrics": wrong})], "x.jsonl")

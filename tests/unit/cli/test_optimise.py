@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 TASKS = "name,cpu,gpu\nprep,4,\ntrain-<b>,90,6\neval,10,3\nplot,3,2\n"
 
@@ -78,14 +78,14 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [
-        (["-o", "gantt.png"], Exit.USAGE, "BadOutput: --output: gantt.png is none of"),
-        (["-o", "all.html", "--method", "all"], Exit.USAGE, "BadOutput: --output: a page shows one schedule"),
-        (["--seed", "-1"], Exit.USAGE, "BadSeed: --seed: -1"),
+        (["-o", "gantt.png"], Exit.USAGE, "InvalidOutput: --output: gantt.png is none of"),
+        (["-o", "all.html", "--method", "all"], Exit.USAGE, "InvalidOutput: --output: a page shows one schedule"),
+        (["--seed", "-1"], Exit.USAGE, "InvalidSeed: --seed: -1"),
         (["--method", "magic"], Exit.FAILED, "UnknownMethod: method: there is no 'magic'; take one of dual"),
         (["--cpus", "0", "--gpus", "0"], Exit.FAILED, "NoMachines: cpus, gpus"),
         (["--cpus", "100000000"], Exit.FAILED, "TooManyMachines: cpus: 100000000"),
         (["--gpus", "-1"], Exit.FAILED, "NoMachines: gpus: -1"),
-        (["--cpus", "0"], Exit.FAILED, "FitsNowhere: task prep: cpu, gpu"),
+        (["--cpus", "0"], Exit.FAILED, "NoFittingMachine: task prep: cpu, gpu"),
         (["-o", "/nowhere/gantt.html"], Exit.FAILED, "FileNotWritten: /nowhere/gantt.html"),
     ],
 )
@@ -99,10 +99,10 @@ def test_every_no_has_a_code_and_a_sentence(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        ("name,cpu,gpu\nprep,-4,1\n", "BadTime: task prep: cpu: -4 s"),
-        ("name,cpu,gpu\nprep,4,nan\n", "BadTime: task prep: gpu: nan s"),
-        ("task;cpu\n", "BadTable: line 1"),
-        ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "BadTable: line 2: no CSV"),
+        ("name,cpu,gpu\nprep,-4,1\n", "InvalidTime: task prep: cpu: -4 s"),
+        ("name,cpu,gpu\nprep,4,nan\n", "InvalidTime: task prep: gpu: nan s"),
+        ("task;cpu\n", "InvalidTable: line 1"),
+        ("name,cpu,gpu\n" + "x" * 131_073 + ",4,1\n", "InvalidTable: line 2: no CSV"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     binary = tmp_path / "binary.csv"
     binary.write_bytes(b"\xff\xfe\x00")
     assert makespan(str(binary)) is Exit.FAILED
-    assert "BadTable: " in capsys.readouterr().err
+    assert "InvalidTable: " in capsys.readouterr().err
 
 
 def test_without_the_extra_the_command_line_starts_and_says_what_to_install(tasks: str) -> None:

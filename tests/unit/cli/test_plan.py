@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 ROOT = Path(__file__).parents[3]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
@@ -197,7 +197,7 @@ def test_a_save_takes_what_is_given_and_a_new_pod_has_no_resumption(
         shares.append(sum(search["overheadShare"] for search in searches))
     assert shares[0] < shares[1], "a save costs time on the GPU"
     assert main.run(["plan", str(path), *QUICK, "--resume", "1"]) is Exit.USAGE
-    assert "NoResume: --resume: 1 is without effect where a trial goes on in a new pod" in capsys.readouterr().err
+    assert "ResumeUnused: --resume: 1 is without effect where a trial goes on in a new pod" in capsys.readouterr().err
 
 
 def test_what_is_given_wins_over_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +246,7 @@ def test_whether_trials_are_carried_alive(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = changed(tmp_path, ("methods: [freeze]", methods))
-    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--shares", "8", "--seeds", "1", *options]
+    command = ["plan", str(path), str(curves), "--gpus", "2", "--nodes", "2", "--slots", "8", "--seeds", "1", *options]
     assert main.run(command) is Exit.OK
     out = capsys.readouterr().out
     assert told in out
@@ -285,19 +285,25 @@ def test_accidents_are_said_and_cost_time(curves: Path, capsys: pytest.CaptureFi
 
 NOS = [
     (["--gpus", "99999999999"], "TooMany: --gpus: 99999999999 is too many to simulate; give 10000 at most"),
-    (["--step-seconds", "1e300"], "BadTime: --step-seconds: 1e+300 is no time of a step; give more than 0, 86400"),
-    (["--step-seconds", "0"], "BadTime: --step-seconds: 0 is no time"),
-    (["--step-seconds", "inf"], "BadTime: --step-seconds: inf is no time"),
-    (["--gpu-memory", "much"], "BadSize: --gpu-memory:"),
-    (["--pod-fails", "nan"], "BadTime: --pod-fails: nan hours is no time; give more than 0"),
-    (["--crashes", "-1"], "BadTime: --crashes: -1 hours is no time; give more than 0"),
-    (["--agent-silent", "0"], "BadTime: --agent-silent: 0 hours is no time; give more than 0"),
-    (["--telemetry", "nan"], "BadTime: --telemetry: nan seconds is no time between two reports; give 0 to 3600"),
-    (["--drain", "node-0"], "BadDrain: --drain: 'node-0' is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as"),
-    (["--drain", "node-1@60"], "NoSuchNode: --drain: node-1 is none of the nodes, which are node-0 (--nodes); name"),
-    (["--drain", "node-0@60-60"], "BadTime: --drain: node-0@60-60 ends before it begins; give a later second after"),
+    (["--step-seconds", "1e300"], "InvalidTime: --step-seconds: 1e+300 is no time of a step; give more than 0, 86400"),
+    (["--step-seconds", "0"], "InvalidTime: --step-seconds: 0 is no time"),
+    (["--step-seconds", "inf"], "InvalidTime: --step-seconds: inf is no time"),
+    (["--gpu-memory", "much"], "InvalidSize: --gpu-memory:"),
+    (["--pod-fails", "nan"], "InvalidTime: --pod-fails: nan hours is no time; give more than 0"),
+    (["--crashes", "-1"], "InvalidTime: --crashes: -1 hours is no time; give more than 0"),
+    (["--agent-silent", "0"], "InvalidTime: --agent-silent: 0 hours is no time; give more than 0"),
+    (["--telemetry", "nan"], "InvalidTime: --telemetry: nan seconds is no time between two reports; give 0 to 3600"),
+    (
+        ["--drain", "node-0"],
+        "InvalidDrain: --drain: 'node-0' is not NODE@SECONDS or NODE@SECONDS-SECONDS; give such as",
+    ),
+    (["--drain", "node-1@60"], "UnknownNode: --drain: node-1 is none of the nodes, which are node-0 (--nodes); name"),
+    (
+        ["--drain", "node-0@60-60"],
+        "InvalidTime: --drain: node-0@60-60 ends before it begins; give a later second after",
+    ),
     (["--gpus", "2", "--nodes", "5"], "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU"),
-    (["--shares", "0"], "TooFew: --shares: 0 is too few"),
+    (["--slots", "0"], "TooFew: --slots: 0 is too few"),
 ]
 
 
@@ -367,4 +373,4 @@ def test_a_file_without_a_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = tmp_path / "x.yaml"
     path.write_text("kind: Pod\n")
     assert main.run(["plan", str(path)]) is Exit.FAILED
-    assert "NotOneJob" in capsys.readouterr().err
+    assert "SingleJobRequired" in capsys.readouterr().err

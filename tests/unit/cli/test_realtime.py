@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.main import run
 
 CAMERAS = """

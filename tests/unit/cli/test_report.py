@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from podium_cli import summary
-from podium_cli.picture import JobPicture
+from podium_cli.job_picture import JobPicture
 from podium_cli.report import charts, page, svg
 from podium_cli.report.model import build, percentile
+from podium_cli.views import summary
 
 Picture = Callable[..., JobPicture]
 EVIL = "<script>alert(1)</script>\"'&\x00\x1b"
@@ -177,7 +177,7 @@ def test_a_diverged_trial_does_not_flatten_the_others(picture: Picture) -> None:
 
 def test_missing_trials_and_long_histories_are_told(picture: Picture) -> None:
     hold = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
-    changes = {"digits": {"status": {"trials": {"created": 15}}}, "digits-1": {"status": {"holds": [hold] * 512}}}
+    changes = {"digits": {"status": {"trials": {"created": 15}}}, "digits-1": {"status": {"allocations": [hold] * 512}}}
     warnings = build(picture(600, changes)).warnings
     assert any("3 of 15 trials were deleted: they are" in warning for warning in warnings)
     one = build(picture(600, {"digits": {"status": {"trials": {"created": 13}}}})).warnings

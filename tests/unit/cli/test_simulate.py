@@ -10,7 +10,7 @@ import pytest
 
 from podium_cli import main
 from podium_cli.commands import simulate
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 HEADER = {"task": "late", "metric": "acc", "goal": "maximize", "target": 0.85, "note": ""}
 CURVES = {"first": [0.5, 0.6, 0.7], "second": [0.1, 0.2, 0.3], "best": [0.7, 0.8, 0.9]}
@@ -51,7 +51,7 @@ def test_json_of_a_file(curves: str, capsys: pytest.CaptureFixture[str]) -> None
 
 NOS = [
     (["--gpus", "0"], Exit.USAGE, "TooFew: --gpus: 0 is too few; give 1 or more"),
-    (["--resume", "-1"], Exit.USAGE, "BadCost: --resume: -1 seconds is no cost; give 0 to 3600"),
+    (["--resume", "-1"], Exit.USAGE, "InvalidCost: --resume: -1 seconds is no cost; give 0 to 3600"),
     (["nowhere.jsonl"], Exit.NOT_FOUND, "FileUnreadable: nowhere.jsonl: No such file"),
     (["/dev/null"], Exit.NOT_FOUND, "FileUnreadable: /dev/null: a device, which has no end; name a file of curves"),
 ]
@@ -70,15 +70,24 @@ def test_one_policy_with_other_settings(capsys: pytest.CaptureFixture[str]) -> N
 
 POLICIES = [
     ("nobody", "UnknownPolicy: --policy nobody: policy.name: 'nobody' is not known; choose one of: asha, best_so_far"),
-    ("asha:", "BadPolicySetting: --policy asha:: policy.settings: '' is no setting; write SETTING=VALUE with commas"),
-    ("asha:eta", "BadPolicySetting: --policy asha:eta: policy.settings: 'eta' is no setting; write SETTING=VALUE"),
+    (
+        "asha:",
+        "InvalidPolicySetting: --policy asha:: policy.settings: '' is no setting; write SETTING=VALUE with commas",
+    ),
+    ("asha:eta", "InvalidPolicySetting: --policy asha:eta: policy.settings: 'eta' is no setting; write SETTING=VALUE"),
     ("asha:eta=\x1b[1m", "is no setting; write SETTING=VALUE"),
-    ("asha:eta=2,eta=3", "BadPolicySetting: --policy asha:eta=2,eta=3: policy.settings.eta: it is given twice"),
-    ("asha:eta=x", "BadPolicySetting: --policy asha:eta=x: policy.settings.eta: 'x' is not a number"),
-    ("asha:eta=inf", "BadPolicySetting: --policy asha:eta=inf: policy.settings.eta: inf is not a number"),
-    ("asha:eta=1", "BadPolicySetting: --policy asha:eta=1: policy.settings.eta"),
-    ("asha:rungs=1.5", "BadPolicySetting: --policy asha:rungs=1.5: policy.settings.rungs: 1.5 is not a whole number"),
-    ("asha:onCut=go", "BadPolicySetting: --policy asha:onCut=go: policy.settings.onCut: 'go' is not one of: suspend"),
+    ("asha:eta=2,eta=3", "InvalidPolicySetting: --policy asha:eta=2,eta=3: policy.settings.eta: it is given twice"),
+    ("asha:eta=x", "InvalidPolicySetting: --policy asha:eta=x: policy.settings.eta: 'x' is not a number"),
+    ("asha:eta=inf", "InvalidPolicySetting: --policy asha:eta=inf: policy.settings.eta: inf is not a number"),
+    ("asha:eta=1", "InvalidPolicySetting: --policy asha:eta=1: policy.settings.eta"),
+    (
+        "asha:rungs=1.5",
+        "InvalidPolicySetting: --policy asha:rungs=1.5: policy.settings.rungs: 1.5 is not a whole number",
+    ),
+    (
+        "asha:onCut=go",
+        "InvalidPolicySetting: --policy asha:onCut=go: policy.settings.onCut: 'go' is not one of: suspend",
+    ),
     ("fifo:eta=3", "UnknownPolicySetting: --policy fifo:eta=3: policy.settings.eta: policy fifo has no such setting"),
 ]
 
@@ -97,7 +106,7 @@ SYSTEM = [
     ["--method", "freeze"],
     ["--saves"],
     ["--nodes", "1"],
-    ["--shares", "4"],
+    ["--slots", "4"],
     ["--load", "0"],
     ["--gpu-memory", "80Gi"],
     ["--node-fails", "2"],
@@ -117,7 +126,7 @@ def test_every_option_of_the_simulated_system_alone_is_known() -> None:
 @pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])
 def test_a_replay_refuses_what_only_the_system_has(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", *options]) is Exit.USAGE
-    assert f"NeedsSystem: {options[0]}: needs --system" in capsys.readouterr().err
+    assert f"SystemRequired: {options[0]}: needs --system" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "code", "told"), NOS, ids=[row[0][0] for row in NOS])
@@ -131,7 +140,7 @@ def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFi
     assert "NoCurves" in capsys.readouterr().err
     (tmp_path / "x.jsonl").write_text("{}\nx\n")
     assert main.run(["simulate", str(tmp_path)]) is Exit.FAILED
-    assert "BadRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
+    assert "InvalidRecording: x.jsonl, line 2: no JSON" in capsys.readouterr().err
 
 
 def test_slices_that_are_nothing_against_the_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,8 +248,8 @@ def test_each_recording_without_a_target_gets_it(
 
 BAD_TARGETS = [
     ("0.9", "TargetWithoutEffect: --target: 0.9 is without effect: late says itself that its target is 0.85; leave --"),
-    ("nan", "BadTarget: --target: nan is no value that a trial could reach; give a finite number, or leave it out"),
-    ("-1e999", "BadTarget: --target: -inf is no value that a trial could reach; give a finite number"),
+    ("nan", "InvalidTarget: --target: nan is no value that a trial could reach; give a finite number, or leave it out"),
+    ("-1e999", "InvalidTarget: --target: -inf is no value that a trial could reach; give a finite number"),
 ]
 
 
@@ -304,9 +313,9 @@ def test_a_metric_is_of_the_runs_of_tensorboard_alone(tmp_path: Path, capsys: py
 
 ONE = {
     "replay": ([], ": 1 trial on 1 GPU, 4 s"),
-    "system": (["--system", "--shares", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
+    "system": (["--system", "--slots", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
     "jobs": (
-        ["--system", "--shares", "1", "--jobs", "2"],
+        ["--system", "--slots", "1", "--jobs", "2"],
         ": 2 jobs of 2 users, all at once, 1 trial each, on 1 GPU of 1",
     ),
 }

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 SHORT = ["simulate", "--system", "--trials", "4", "--seeds", "2", "--gpus", "2", "--suspend", "1", "--resume", "1"]
 
@@ -75,12 +75,18 @@ def test_one_job_is_the_search_as_it_is_without_the_option(capsys: pytest.Captur
 
 NEEDS = "is for jobs that share a cluster, which is simulated with --system only; add --system"
 NOS = [
-    (["--jobs", "3"], f"NeedsSystem: --jobs: 3 {NEEDS}"),
-    (["--arrivals", "60"], f"NeedsSystem: --arrivals: 60 {NEEDS}"),
-    (["--users", "2"], f"NeedsSystem: --users: 2 {NEEDS}"),
-    (["--system", "--arrivals", "60"], "NeedsJobs: --arrivals: 60 is for several jobs, and --jobs is not given"),
-    (["--system", "--users", "2"], "NeedsJobs: --users: 2 is for several jobs, and --jobs is not given; add --jobs 2"),
-    (["--system", "--jobs", "1", "--arrivals", "60"], "NeedsJobs: --arrivals: 60 is for several jobs, and --jobs is 1"),
+    (["--jobs", "3"], f"SystemRequired: --jobs: 3 {NEEDS}"),
+    (["--arrivals", "60"], f"SystemRequired: --arrivals: 60 {NEEDS}"),
+    (["--users", "2"], f"SystemRequired: --users: 2 {NEEDS}"),
+    (["--system", "--arrivals", "60"], "JobsRequired: --arrivals: 60 is for several jobs, and --jobs is not given"),
+    (
+        ["--system", "--users", "2"],
+        "JobsRequired: --users: 2 is for several jobs, and --jobs is not given; add --jobs 2",
+    ),
+    (
+        ["--system", "--jobs", "1", "--arrivals", "60"],
+        "JobsRequired: --arrivals: 60 is for several jobs, and --jobs is 1",
+    ),
     (["--system", "--jobs", "0"], "TooFew: --jobs: 0 is too few; give 1 or more"),
     (["--system", "--jobs", "101"], "TooMany: --jobs: 101 is too many jobs to simulate; give 100 at most"),
     (
@@ -89,15 +95,15 @@ NOS = [
     ),
     (
         ["--system", "--jobs", "2", "--arrivals", "-1"],
-        "BadTime: --arrivals: -1 seconds is no time between jobs; give 0",
+        "InvalidTime: --arrivals: -1 seconds is no time between jobs; give 0",
     ),
-    (["--system", "--jobs", "2", "--arrivals", "nan"], "BadTime: --arrivals: nan seconds is no time between jobs"),
-    (["--system", "--jobs", "2", "--arrivals", "inf"], "BadTime: --arrivals: inf seconds is no time between jobs"),
+    (["--system", "--jobs", "2", "--arrivals", "nan"], "InvalidTime: --arrivals: nan seconds is no time between jobs"),
+    (["--system", "--jobs", "2", "--arrivals", "inf"], "InvalidTime: --arrivals: inf seconds is no time between jobs"),
     (["--system", "--jobs", "2", "--users", "0"], "TooFew: --users: 0 is too few; give 1 or more"),
     (["--system", "--jobs", "2", "--users", "3"], "TooMany: --users: 3 is too many users of 2 jobs (--jobs); give 2"),
     (
         ["--jobs", "2", "--report", "x.html"],
-        "OneJobOnly: --report: its drawings are of one job, and --jobs is 2; leave",
+        "SingleJobOnly: --report: its drawings are of one job, and --jobs is 2; leave",
     ),
 ]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from podium.simulation.pools import draw
-from podium.simulation.recorded import bundled
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 from podium_cli.report.simulation import grades
+from podium_simulator.replay.samples import draw
+from podium_simulator.traces.trace import bundled
 
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
 
@@ -207,27 +207,36 @@ NOS = [
         ["--nodes", "5", "--gpus", "2"],
         "TooManyNodes: --nodes: 5 nodes for 2 GPUs (--gpus), and a node without a GPU has no trials; give 2 nodes at",
     ),
-    (["--node-fails", "0"], "BadTime: --node-fails: 0 hours is no time; give more than 0"),
+    (["--node-fails", "0"], "InvalidTime: --node-fails: 0 hours is no time; give more than 0"),
     (
         ["--telemetry", "1e-300"],
-        "BadTime: --telemetry: 1e-300 seconds is too short a time between two reports; give 0",
+        "InvalidTime: --telemetry: 1e-300 seconds is too short a time between two reports; give 0",
     ),
     (["--drain", f"node-0@1-{10**24}"], "second 1e+24 is centuries away; give 10000000000 at most, or leave"),
     (["--drain", f"node-0@1-{'9' * 400}"], "second inf is centuries away; give 10000000000 at most, or leave"),
-    (["--gpu-memory", "80Gi"], "OneSize: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it"),
+    (
+        ["--gpu-memory", "80Gi"],
+        "MemoryWithoutEffect: --gpu-memory: 80Gi of a GPU is without effect where no trial says what it",
+    ),
     (
         ["--method", "cuda-checkpoint"],
-        "NoMemory: --method cuda-checkpoint: what a switch takes goes by the memory that",
+        "GPUMemoryRequired: --method cuda-checkpoint: what a switch takes goes by the memory that",
     ),
     (["--method", "cuda-checkpoint", "--suspend", "1"], "give --memory, or both of --suspend and --resume"),
     (
         ["--method", "app-checkpoint", "--resume", "3"],
-        "NoResume: --resume: 3 is without effect where a trial goes on in a new pod (app-checkpoint); give --load",
+        "ResumeUnused: --resume: 3 is without effect where a trial goes on in a new pod (app-checkpoint); give --load",
     ),
-    (["--memory", "8Gi"], "OneSize: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --"),
+    (
+        ["--memory", "8Gi"],
+        "MemoryWithoutEffect: --memory: 8Gi of a trial is without effect where a GPU holds any number; give --",
+    ),
     (["--memory", "8Gi", "--gpu-memory", "4Gi"], "TooLarge: --memory: a trial needs 8Gi and a GPU has 4Gi"),
-    (["--memory", "0", "--gpu-memory", "4Gi"], "BadSize: --memory: 0 is no memory; give more than 0, or leave it out"),
-    (["--memory", "lots", "--gpu-memory", "4Gi"], "BadSize: --memory: 'lots' is no quantity"),
+    (
+        ["--memory", "0", "--gpu-memory", "4Gi"],
+        "InvalidSize: --memory: 0 is no memory; give more than 0, or leave it out",
+    ),
+    (["--memory", "lots", "--gpu-memory", "4Gi"], "InvalidSize: --memory: 'lots' is no quantity"),
     (["--report", "/nowhere/x.html", "--trials", "2", "--seeds", "1", "--policy", "fifo"], "FileNotWritten"),
 ]
 

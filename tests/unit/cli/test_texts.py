@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from podium_cli import texts
+from podium_cli.views import formatting as texts
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from podium_cli.picture import JobPicture
-from podium_cli.watch_lines import changes
-from podium_cli.watch_view import view
+from podium_cli.job_picture import JobPicture
+from podium_cli.views.watch import view
+from podium_cli.views.watch_lines import changes
 
 Picture = Callable[..., JobPicture]
 

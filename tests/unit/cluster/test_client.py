@@ -28,7 +28,7 @@ def test_a_proxys_page_is_an_error_of_the_api() -> None:
         return raised.value
 
     error = asyncio.run(play())
-    assert (error.reason, error.transient) == ("NotJson", True)
+    assert (error.reason, error.transient) == ("InvalidJSON", True)
 
 
 def test_a_server_that_does_not_answer_in_time_is_an_error_of_ours() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, Order, Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot, TrialView
-from podium.planning.invariants import violations
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, Order, Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Snapshot, TrialView
+from podium_core.planning.invariants import violations
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 P = TrialPhase
 RUN = P.RUNNING

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.scenario import Method, NodeSpec, SimJob, Timing
-from podium.testing.builders import make_job
+from podium_core.testing.builders import make_job
+from podium_simulator.system.scenario import Method, NodeSpec, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 AT_ONCE = Timing(
     place=1.0,

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves.alike import LEAST, MOST, Answers, alike, columns
-from podium.curves.board import Board
-from podium.curves.equal_training import equal_training
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import TrialView
-from podium.policies.envelope import Envelope
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.aligned_curves import equal_training
+from podium_core.curves.curve_table import Board
+from podium_core.curves.similar_curves import LEAST, MOST, Answers, alike, columns
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import TrialView
+from podium_core.policies.envelope import Envelope
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEPS = 32
 PROMISING = [0.5 + 0.002 * k for k in range(STEPS)]  # ahead until three quarters of the training

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, TrialKey
-from podium.simulation.pools import Pool, draw
-from podium.simulation.recorded import RecordedTrial, bundled
-from podium.simulation.system import contest as one_job
-from podium.simulation.system.arrivals import Arrivals, contest, pools, scenario
-from podium.simulation.system.contest import Place, best_so_far, searched
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.fairness import jain, shares
-from podium.simulation.system.outcome import TRAINING, JobEnd, Outcome, Span, TrialEnd, Value
-from podium.simulation.system.scenario import NodeSpec
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_simulator.replay.samples import Pool, draw
+from podium_simulator.system import comparison as one_job
+from podium_simulator.system.arrivals import Arrivals, contest, pools, scenario
+from podium_simulator.system.comparison import Place, best_so_far, searched
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.fairness import jain, shares
+from podium_simulator.system.outcome import TRAINING, JobEnd, Outcome, Span, TrialEnd, Value
+from podium_simulator.system.scenario import NodeSpec
+from podium_simulator.traces.trace import RecordedTrial, bundled
 
 ANN, BEN = JobKey("ann", "job-1"), JobKey("ben", "job-2")
 PLACE = Place((NodeSpec("a", 1), NodeSpec("b", 1)))

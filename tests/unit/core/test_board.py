@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves.board import Board, board
-from podium.curves.equal_training import PER_DOUBLING, EqualTraining, gains, running_best
-from podium.curves.powerlaw import forecast
-from podium.curves.running_means import RunningMeans
-from podium.curves.wire import diverged
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point, Snapshot, TrialView
-from podium.planning.eta import estimate
-from podium.planning.planner import plan
-from podium.policies.envelope import Envelope
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.aligned_curves import PER_DOUBLING, EqualTraining, gains, running_best
+from podium_core.curves.curve_table import Board, board
+from podium_core.curves.non_finite import diverged
+from podium_core.curves.power_law import forecast
+from podium_core.curves.running_means import RunningMeans
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point, Snapshot, TrialView
+from podium_core.planning.eta import estimate
+from podium_core.planning.planner import plan
+from podium_core.policies.envelope import Envelope
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 VALUES = st.one_of(st.floats(-1, 1), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
 PHASES = st.sampled_from([TrialPhase.RUNNING, TrialPhase.SUSPENDED, TrialPhase.SUCCEEDED, TrialPhase.FAILED])

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 from plans import RUN, SLOW, P, of, sound, why
 
-from podium.domain.actions import Carry, CreatePod, Plan, Requeue
-from podium.domain.carrying import (
+from podium_core.domain.actions import Carry, CreatePod, Plan, Requeue
+from podium_core.domain.migration import (
     ASKED_SECONDS,
     BROKEN_SECONDS,
     DRAINED_SECONDS,
-    DRAINS,
     OPEN,
     TABLE,
+    TARGET_DRAINING,
     CarryFacts,
     CarryPhase,
     follow,
 )
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, Snapshot
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, Snapshot
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
-ARRIVED, BACK = CarryPhase.ARRIVED, CarryPhase.FELL_BACK
+ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
+ARRIVED, BACK = CarryPhase.RESTORED, CarryPhase.FAILED
 CARRIES = make_job(max_trials=2, carries=True)
 
 
@@ -86,13 +86,13 @@ def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
 
 def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot_go_on() -> None:
     pushed = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True))
-    assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Carried")]
-    assert why(pushed, "job-0") == "CarriedAway"
+    assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Migrated")]
+    assert why(pushed, "job-0") == "MigrationInProgress"
     goes = sound(drained(P.SUSPENDED, carrying=PUSHED, suspend=True, leaving=True, overdue=True))
     assert of(goes, CreatePod) == of(pushed, CreatePod), "nobody waits for a kubelet that does not end the old one"
     assert of(sound(drained(carrying=PUSHED, carried=True, attempt=1)), CreatePod) == [], "it is there already"
     broken = sound(drained(carrying=BACK, carried=True, attempt=1))
-    assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["CarryFailed"]
+    assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["MigrationFailed"]
 
 
 NO = ("RegistryUnreachable", "nobody listens there")
@@ -101,13 +101,13 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (ASKED, CarryFacts(pushed=True), PUSHED, ""),
     (ASKED, CarryFacts(refusal=NO), BACK, "RegistryUnreachable"),
     (ASKED, CarryFacts(over=True, pushed=True), BACK, "TrialEnded"),
-    (ASKED, CarryFacts(draining=False), BACK, "DrainUndone"),
-    (ASKED, CarryFacts(old_pod=False), BACK, "PodGone"),
-    (ASKED, CarryFacts(old_pod=False, draining=False), BACK, "PodGone"),
+    (ASKED, CarryFacts(draining=False), BACK, "DrainCancelled"),
+    (ASKED, CarryFacts(old_pod=False), BACK, "PodDeleted"),
+    (ASKED, CarryFacts(old_pod=False, draining=False), BACK, "PodDeleted"),
     (ASKED, CarryFacts(old_pod=False, draining=False, pushed=True), PUSHED, ""),
     (ASKED, CarryFacts(old_pod=False, pushed=True), PUSHED, ""),
     (ASKED, CarryFacts(old_pod=False, pushed=True, refusal=NO), BACK, "RegistryUnreachable"),
-    (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "NoAnswer"),
+    (ASKED, CarryFacts(age=ASKED_SECONDS), BACK, "AgentTimeout"),
     (PUSHED, CarryFacts(age=ASKED_SECONDS), None, ""),
     (PUSHED, CarryFacts(old_pod=False), None, ""),
     (PUSHED, CarryFacts(made=True, new_pod=True), CREATED, ""),
@@ -126,17 +126,17 @@ EDGES: list[tuple[CarryPhase, CarryFacts, CarryPhase | None, str]] = [
     (CREATED, CarryFacts(made=True, new_pod=True, takes=False, bound=False), None, ""),
     (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False), None, ""),
     (CREATED, CarryFacts(made=True, new_pod=True, takes=False, target=False, bound=False), BACK, "RestoreFailed"),
-    (PUSHED, CarryFacts(takes=False), BACK, "TargetGone"),
+    (PUSHED, CarryFacts(takes=False), BACK, "TargetUnavailable"),
     (PUSHED, CarryFacts(made=True, new_pod=True, takes=False), CREATED, ""),
-    (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetGone"),
+    (ASKED, CarryFacts(takes=False, pushed=True), BACK, "TargetUnavailable"),
     (ASKED, CarryFacts(takes=False, old_pod=False, pushed=True), PUSHED, ""),
-    (ASKED, CarryFacts(takes=False, old_pod=False), BACK, "PodGone"),
-    (PUSHED, CarryFacts(takes=False, old_pod=False), PUSHED, DRAINS),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, age=DRAINED_SECONDS), PUSHED, DRAINS),
+    (ASKED, CarryFacts(takes=False, old_pod=False), BACK, "PodDeleted"),
+    (PUSHED, CarryFacts(takes=False, old_pod=False), PUSHED, TARGET_DRAINING),
+    (PUSHED, CarryFacts(takes=False, old_pod=False, age=DRAINED_SECONDS), PUSHED, TARGET_DRAINING),
     (PUSHED, CarryFacts(takes=False, old_pod=False, waits=True), None, ""),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, waits=True, age=DRAINED_SECONDS), BACK, "TargetGone"),
+    (PUSHED, CarryFacts(takes=False, old_pod=False, waits=True, age=DRAINED_SECONDS), BACK, "TargetUnavailable"),
     (PUSHED, CarryFacts(old_pod=False, waits=True, age=DRAINED_SECONDS), PUSHED, ""),
-    (PUSHED, CarryFacts(takes=False, old_pod=False, target=False), BACK, "TargetGone"),
+    (PUSHED, CarryFacts(takes=False, old_pod=False, target=False), BACK, "TargetUnavailable"),
     (ASKED, CarryFacts(room=False, pushed=True), BACK, "TargetFull"),
     (PUSHED, CarryFacts(room=False), BACK, "TargetFull"),
     (PUSHED, CarryFacts(room=False, old_pod=False), None, ""),

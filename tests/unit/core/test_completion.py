@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, created, holding, numbers, on_gpu, orders, sound
 
-from podium.domain.actions import DeletePod, EndJob, EndTrial, Plan
-from podium.domain.phase import TrialPhase
-from podium.planning.eta import estimate
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import DeletePod, EndJob, EndTrial, Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.planning.eta import estimate
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 
 def ends(made: Plan) -> dict[str, tuple[TrialPhase, str]]:

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.summary import best_point, better, reached
-from podium.curves.thinning import Grid, came_at, thin
-from podium.curves.wire import diverged, to_wire
-from podium.domain.snapshot import Point
-from podium.testing.builders import make_curve
+from podium_core.curves.best_value import best_point, better, reached
+from podium_core.curves.non_finite import diverged, to_wire
+from podium_core.curves.thinning import Grid, came_at, thin
+from podium_core.domain.snapshot import Point
+from podium_core.testing.builders import make_curve
 
 steps = st.one_of(
     st.floats(-5, 1e6, allow_nan=False),

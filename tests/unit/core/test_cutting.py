@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from plans import P, of, orders, sound, why
 
-from podium.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Scalar, Snapshot
-from podium.planning.cutting import PLACING_SECONDS
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import CreateTrial, DeletePod, EndTrial, Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Scalar, Snapshot
+from podium_core.planning.early_stopping import PLACING_SECONDS
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 AT_RUNG = [[0.1, 0.2], [0.1, 0.8], [0.1, 0.4], [0.1, 0.6]]  # two points: the only rung of a search of four steps
 ONE_VALUE = [[0.2], [0.8], [0.4], [0.6]]
@@ -61,7 +61,7 @@ def ended(made: Plan) -> dict[str, str]:
 def test_who_is_not_promoted_takes_no_gpu() -> None:
     made = sound(search(AT_RUNG))
     assert orders(made) == {"gpu-0": ["job-1", "job-3"]}
-    assert (why(made, "job-0"), why(made, "job-2")) == ("PolicyWaits", "PolicyWaits")
+    assert (why(made, "job-0"), why(made, "job-2")) == ("PausedByPolicy", "PausedByPolicy")
     assert ended(made) == {}
 
 
@@ -116,7 +116,7 @@ def test_a_pin_goes_before_the_policy() -> None:
 LATE = [
     # with eta 5 the rung lies at step 0.8, with eta 4 at 1: all four stand on it, and four are too few for one in five
     ("all are created: the best goes on to the end", {"eta": 5}, 4, "Healthy", {}),
-    ("a trial is still to come", {"eta": 5}, 5, "Healthy", {"job-0": "PlaceNeeded"}),
+    ("a trial is still to come", {"eta": 5}, 5, "Healthy", {"job-0": "SlotNeeded"}),
     ("on an ill GPU nothing is won by it", {"eta": 5}, 5, "Unhealthy", {}),
     ("someone is wanted", {"eta": 4}, 4, "Healthy", {}),
 ]
@@ -150,9 +150,9 @@ def test_one_place_at_a_time_is_freed() -> None:
 
 HOMELESS = [
     ("nothing is known of why", {"stuck": True}, None, {}, None),
-    ("others have its room", {"stuck": True, "wants_room": True}, None, {"job-0": "PlaceNeeded"}, None),
+    ("others have its room", {"stuck": True, "wants_room": True}, None, {"job-0": "SlotNeeded"}, None),
     ("a place was left a moment ago", {"stuck": True, "wants_room": True}, -10.0, {}, PLACING_SECONDS - 10.0),
-    ("it did not help", {"stuck": True, "wants_room": True}, -PLACING_SECONDS, {"job-0": "PlaceNeeded"}, None),
+    ("it did not help", {"stuck": True, "wants_room": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
 ]
 
 
@@ -182,4 +182,4 @@ def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:
 def test_without_gpus_nobody_waits() -> None:
     made = sound(search(AT_RUNG, phase=P.RUNNING, gpus_per_trial=0))
     assert ended(made) == {}
-    assert {why(made, f"job-{i}") for i in range(4)} == {"NoGpuYet"}
+    assert {why(made, f"job-{i}") for i in range(4)} == {"NoGPUAssigned"}

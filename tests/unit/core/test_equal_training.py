@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.equal_training import PER_DOUBLING, best_between, gains, last_gain, running_best
-from podium.domain.snapshot import Point
+from podium_core.curves.aligned_curves import PER_DOUBLING, best_between, gains, last_gain, running_best
+from podium_core.domain.snapshot import Point
 
 VALUES = st.one_of(st.floats(-10.0, 10.0), st.sampled_from([math.nan, math.inf, -math.inf, 1e308, -1e308]))
 STEPS = st.floats(1e-3, 1e6)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.curves.wire import diverged
-from podium.simulation.recorded import RecordingError
-from podium.simulation.sources import Reading, read_all
+from podium_core.curves.non_finite import diverged
+from podium_simulator.traces.sources import Reading, read_all
+from podium_simulator.traces.trace import RecordingError
 
 REAL = Path(__file__).parent / "event_files"
 Event = tuple[int, float, float]  # step, wall time, value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from podium.curves.final_value import (
+from podium_core.curves.final_value import (
     COMPANY,
     DOUBLINGS_LEFT,
     LEVELS,
@@ -16,10 +16,10 @@ from podium.curves.final_value import (
     multiples,
     shares_of_levels,
 )
-from podium.domain.phase import TrialPhase as P
-from podium.domain.snapshot import TrialView
-from podium.planning.predicting import predictions
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.domain.phase import TrialPhase as P
+from podium_core.domain.snapshot import TrialView
+from podium_core.planning.prediction import predictions
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEPS = 64
 NOTHING = np.empty(0)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium.curves.board import board
-from podium.curves.thinning import Grid, thin
-from podium.domain.fitting import fits
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
-from podium.planning.planner import plan
-from podium.policies.floor import between_values, overdue, places
-from podium.policies.quantum import JOB_TURN, OVERHEAD
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import board
+from podium_core.curves.thinning import Grid, thin
+from podium_core.domain.fitting import fits
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, TrialKey, TrialView
+from podium_core.planning.planner import plan
+from podium_core.policies.min_time_slice import JOB_TURN, OVERHEAD
+from podium_core.policies.starvation_guard import between_values, overdue, places
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 NOW = 1e6
 MIN_SHARE, GAP = 0.1, 10.0
@@ -37,7 +37,7 @@ def curve(start: float, slope: float, gap: float = GAP) -> RecordedTrial:
 def search(name: str, trials: int, **more: Any) -> SimJob:
     """Two good trials, the others hopeless and known to be so soon."""
     curves = (curve(0.5, 0.01), curve(0.501, 0.01), *[curve(0.1 + 0.001 * n, 0.0001) for n in range(trials - 2)])
-    settings = {"minShare": MIN_SHARE, "look": 0.01}
+    settings = {"minShare": MIN_SHARE, "warmup": 0.01}
     view = make_job(
         name, policy="envelope", max_trials=trials, parallel=None, max_steps=2000.0, settings=settings, **more
     )
@@ -111,7 +111,7 @@ def test_it_takes_its_share_at_most_whatever_the_speeds(
     share: float, slow: float, first: float, pause: float, jobs: int
 ) -> None:
     """From when all losers of a job have shown two values, until a leader's end, which is its job's."""
-    settings = {"minShare": share, "look": 0.001}
+    settings = {"minShare": share, "warmup": 0.001}
     of = {"policy": "envelope", "max_trials": 6, "parallel": None, "max_steps": 600.0, "target": 5.9999}
     views = [make_job(f"job-{n}", settings=settings, **of) for n in range(jobs)]
     searches = tuple(SimJob(view, led(slow, first), Method(suspend=pause, resume=pause)) for view in views)
@@ -332,7 +332,12 @@ def test_a_plan_serves_it() -> None:
     job, trials, gpus = scene(suspend=True)
     decided = plan(make_snapshot(now=NOW, jobs=[job], trials=trials, gpus=gpus, costs=Costs(0.0, 0.0)))
     reasons = {place.trial: place.reason for place in decided.ranks}
-    assert [reasons[trial.key] for trial in trials] == ["GivesWay", "WaitsForTurn", "Overdue", "TrialSuspended"]
+    assert [reasons[trial.key] for trial in trials] == [
+        "GPUPreempted",
+        "WaitingForHolder",
+        "LongestWait",
+        "TrialSuspended",
+    ]
 
 
 FOUR = [make_gpu(f"gpu-{n}") for n in range(4)]

@@ -12,8 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.domain.gpu_lease import EDGES, LeaseFacts, LeaseState, derive
-from podium.planning.gpu_leases import LINGER, Ask, Demand, Evicted, GiveBack, Lease, LeasePlan, Mark, Pool, plan_leases
+from podium_core.domain.gpu_reservation import EDGES, LeaseFacts, LeaseState, derive
+from podium_core.planning.gpu_reservations import (
+    LINGER,
+    Ask,
+    Demand,
+    Evicted,
+    GiveBack,
+    Lease,
+    LeasePlan,
+    Mark,
+    Pool,
+    plan_leases,
+)
 
 S = LeaseState
 POOL = Pool("lab")
@@ -87,12 +98,12 @@ CASES = {
     "who has no GPU yet goes first, at once": (plan(1, [lease(0), lease(1, S.ASKED)]), ["back l1 NotNeeded"]),
     "then the idle one": (plan(1, [lease(0, unneeded_since=LONG_AGO), lease(1, unneeded_since=LONG_AGO, idle_since=5.0)]), ["back l1 NotNeeded", "mark l0 -"]),
     "then the one that costs least": (plan(1, [lease(0, loss=9.0, unneeded_since=LONG_AGO), lease(1, loss=2.0, unneeded_since=LONG_AGO)]), ["back l1 NotNeeded", "mark l0 -"]),
-    "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 OverLimit"]),
+    "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 LimitExceeded"]),
     "evicted a moment ago": (plan(1, [], evicted=Evicted(1, NOW - 1.0)), []),
     "evicted before that": (plan(1, [], evicted=Evicted(1, NOW - 2.0)), ["ask"]),
     "evicted again and again": (plan(1, [], evicted=Evicted(6, NOW - 30.0)), []),
-    "the last search of the pool has ended: at once": (plan_leases({}, [lease(0)], {}, NOW), ["back l0 NoSearch"]),
-    "but not under pods of it that are still there": (plan_leases({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoSearch"]),
+    "the last search of the pool has ended: at once": (plan_leases({}, [lease(0)], {}, NOW), ["back l0 NoActiveJob"]),
+    "but not under pods of it that are still there": (plan_leases({}, [lease(0, in_use=True), lease(1, S.ASKED)], {}, NOW), ["back l1 NoActiveJob"]),
 }  # fmt: skip
 
 

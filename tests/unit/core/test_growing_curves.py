@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.curves import board as board_module
-from podium.curves import equal_training as table_module
-from podium.curves.board import Board
-from podium.curves.equal_training import EqualTraining
-from podium.curves.thinning import Grid, same_until, thin
-from podium.curves.wire import diverged
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point, TrialView
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves import aligned_curves as table_module
+from podium_core.curves import curve_table as board_module
+from podium_core.curves.aligned_curves import EqualTraining
+from podium_core.curves.curve_table import Board
+from podium_core.curves.non_finite import diverged
+from podium_core.curves.thinning import Grid, same_until, thin
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point, TrialView
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 HORIZON = 64.0
 ARRAYS = ("points", "first", "best", "worst", "last", "step")

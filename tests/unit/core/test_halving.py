@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.board import forgotten
-from podium.curves.thinning import Grid, thin
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Point, Scalar, TrialView
-from podium.policies.base import Admission, Policy
-from podium.policies.registry import create
-from podium.policies.rungs import UNSEEN, top
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import forgotten
+from podium_core.curves.thinning import Grid, thin
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Point, Scalar, TrialView
+from podium_core.policies.base import Admission, Policy
+from podium_core.policies.registry import create
+from podium_core.policies.rungs import UNSEEN, top
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEP = 0.25  # seconds
 GPUS = 8
@@ -112,7 +112,7 @@ def test_who_has_trained_on_for_long_was_let_whatever_is_left_of_its_curve(
     live = trials[:4]
     policy = create(name, {"eta": 4, "rungs": 1, **settings})
     ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(jobs=[job], trials=trials))}
-    assert (ranked[trials[0].key].reason == "OnItsWay") is expected
+    assert (ranked[trials[0].key].reason == "AdvancingToRung") is expected
     assert ranked[trials[3].key].admission is Admission.GO, "the best"
 
 
@@ -137,7 +137,7 @@ def test_thinning_takes_no_promotion_back(name: str, settings: Settings, steps: 
     live = [trial for trial in trials if trial.phase not in FINAL]
     policy = create(name, {"eta": 4, "rungs": 1, **settings})
     ranked = {r.trial: r for r in policy.rank(job, live, make_snapshot(now=now, jobs=[job], trials=trials))}
-    assert ranked[trials[0].key].reason == ("Promoted" if steps == 250 else "OnItsWay")
+    assert ranked[trials[0].key].reason == ("Promoted" if steps == 250 else "AdvancingToRung")
 
 
 @pytest.mark.parametrize(("name", "settings"), [row for row in STOPS if "onCut" in row[1]], ids=str)
@@ -169,7 +169,7 @@ def test_where_the_best_of_each_bracket_failed_another_one_ends_whole() -> None:
 def test_who_cannot_be_suspended_trains_on_though_nobody_let_it() -> None:
     points = tuple(Point(step, 0.5, 40.0 * step) for step in (4.0, 5.0, 6.0))
     trials = [make_trial(0, curve=points, gpu_seconds=9.0), *(make_trial(i) for i in range(1, 16))]
-    for freezes, reason in ((True, "OnItsWay"), (False, "RungIncomplete")):
+    for freezes, reason in ((True, "AdvancingToRung"), (False, "RungIncomplete")):
         job = make_job(policy="hyperband", max_trials=16, max_steps=16.0, freezes=freezes)
         policy = create("hyperband", {"eta": 4, "rungs": 1})
         ranked = {r.trial: r for r in policy.rank(job, trials, make_snapshot(jobs=[job], trials=trials))}

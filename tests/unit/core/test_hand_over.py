@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from plans import FAST, RUN, SLOW, P, holding, of, on_gpu, orders, sound, why
 
-from podium.domain.actions import Order
-from podium.domain.snapshot import Costs, Snapshot
+from podium_core.domain.actions import Order
+from podium_core.domain.snapshot import Costs, Snapshot
 
 OLD, NEW = 0, 1
 # phases of old and new, who is reported as the holder, and since when, whether the order is reported as carried out
@@ -43,7 +43,7 @@ def moment(policy: str, name: str, now: float = 1000.5) -> Snapshot:
 def test_who_was_given_its_turn_keeps_it(policy: str, name: str) -> None:
     made = sound(moment(policy, name))
     assert orders(made) == {}
-    assert why(made, "job-0") == "MinimumRun"
+    assert why(made, "job-0") == "MinTimeSlice"
 
 
 def test_an_order_says_what_it_takes_from_whom() -> None:

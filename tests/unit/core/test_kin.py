@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.board import Board
-from podium.curves.kin import KAPPA, MOST, company, places
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Scalar, TrialView
-from podium.policies.registry import create
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import Board
+from podium_core.curves.similar_configurations import KAPPA, MOST, company, places
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Scalar, TrialView
+from podium_core.policies.registry import create
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 Tries = dict[str, Scalar]
 

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import pytest
 from simulated import curve
 
-from podium.policies.envelope import Envelope
-from podium.policies.fifo import Fifo
-from podium.simulation.compare import geometric_mean
-from podium.simulation.history import History
-from podium.simulation.pools import Machine, Pool
-from podium.simulation.replay import replay
+from podium_core.policies.envelope import Envelope
+from podium_core.policies.fifo import Fifo
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.history import History
+from podium_simulator.replay.samples import Machine, Pool
+from podium_simulator.replay.statistics import geometric_mean
 
 TRIALS, EVALUATIONS, SEEDS = 24, 50, range(6)
 MACHINE = Machine(gpus=4)

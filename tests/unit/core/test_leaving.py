@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import FAST, RUN, SLOW, P, created, of, orders, sound, why
 
-from podium.domain.actions import Plan, Requeue
-from podium.domain.carrying import CarryPhase
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Costs, Snapshot, TrialView
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
-from podium.testing.world import World
+from podium_core.domain.actions import Plan, Requeue
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Costs, Snapshot, TrialView
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.toy_cluster import World
 
 
 def told(made: Plan) -> list[tuple[str, str]]:
@@ -33,45 +33,49 @@ SAVES = make_job(max_trials=1, saves=True)
 BOUND = make_job(max_trials=1, saves=True, saves_at="node")
 FROZEN_ONLY = make_job(max_trials=1)
 READS_ONLY = make_job(max_trials=1, saves_at="anywhere")
-DRAINS, ILL = {"draining": True}, {"health": "Unhealthy"}
+TARGET_DRAINING, ILL = {"draining": True}, {"health": "Unhealthy"}
 TAKEN = {"exclusive": "prod/urgent"}
 LOST = {"leased_by": "", "shares": 0}
 NEITHER = make_job(max_trials=1, freezes=False)
 NEVER_FROZEN = make_job(max_trials=1, saves=True, freezes=False)
 
-CAME: dict[str, Any] = {"carrying": CarryPhase.CREATED, "carried": True}
+CAME: dict[str, Any] = {"carrying": CarryPhase.POD_CREATED, "carried": True}
 
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
-    ("drained", on_node(gpu=DRAINS), [("job-0", "NodeDraining")]),
-    ("drained, suspended", on_node(P.SUSPENDED, gpu=DRAINS), [("job-0", "NodeDraining")]),
-    ("drained, cannot save", on_node(gpu=DRAINS, job=FROZEN_ONLY), []),
-    ("drained, does not save when told", on_node(gpu=DRAINS, job=READS_ONLY), []),
-    ("drained, saves on this node", on_node(gpu=DRAINS, job=BOUND), []),
-    ("drained, at its gate", on_node(P.GATED, gpu=DRAINS, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
-    ("drained, at its gate, has a save here", on_node(P.GATED, gpu=DRAINS, job=BOUND, saved=3.0), []),
-    ("drained, at its gate, has no save", on_node(P.GATED, gpu=DRAINS, job=BOUND), [("job-0", "NodeDraining")]),
-    ("drained, at its gate with all that it did", on_node(P.GATED, gpu=DRAINS, job=FROZEN_ONLY, **CAME), []),
-    ("drained, came alive, saves", on_node(P.GATED, gpu=DRAINS, job=BOUND, **CAME), []),
+    ("drained", on_node(gpu=TARGET_DRAINING), [("job-0", "NodeDraining")]),
+    ("drained, suspended", on_node(P.SUSPENDED, gpu=TARGET_DRAINING), [("job-0", "NodeDraining")]),
+    ("drained, cannot save", on_node(gpu=TARGET_DRAINING, job=FROZEN_ONLY), []),
+    ("drained, does not save when told", on_node(gpu=TARGET_DRAINING, job=READS_ONLY), []),
+    ("drained, saves on this node", on_node(gpu=TARGET_DRAINING, job=BOUND), []),
+    ("drained, at its gate", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
+    ("drained, at its gate, has a save here", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, saved=3.0), []),
+    (
+        "drained, at its gate, has no save",
+        on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND),
+        [("job-0", "NodeDraining")],
+    ),
+    ("drained, at its gate with all that it did", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY, **CAME), []),
+    ("drained, came alive, saves", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, **CAME), []),
     ("ill, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
     ("lost, at its gate with all that it did", on_node(P.GATED, gpu=LOST, job=FROZEN_ONLY, **CAME), []),
-    ("drained, goes already", on_node(gpu=DRAINS, leaving=True), []),
-    ("ill", on_node(gpu=ILL), [("job-0", "GpuUnhealthy")]),
+    ("drained, goes already", on_node(gpu=TARGET_DRAINING, leaving=True), []),
+    ("ill", on_node(gpu=ILL), [("job-0", "GPUUnhealthy")]),
     ("ill, cannot save", on_node(gpu=ILL, job=FROZEN_ONLY), []),
     ("ill, saves on this node", on_node(gpu=ILL, job=BOUND), []),
     ("ill, began a moment ago", on_node(gpu=ILL, pod_since=975.0), []),
     ("ill, has gone often", on_node(gpu=ILL, pod_since=900.0, attempt=2), []),
     ("unknown", on_node(gpu={"health": "Unknown"}), []),
     ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
-    ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
-    ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "MakesRoom")]),
+    ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
+    ("an urgent pod is being admitted", on_node(gpu={"exclusive": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
     ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, freezes=False)), []),
     ("leased to its namespace", on_node(gpu={"leased_by": "lab"}), []),
     ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
     ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
-    ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "LeaseEnded")]),
-    ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "LeaseEnded")]),
-    ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "LeaseEnded")]),
+    ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "ReservationEnded")]),
+    ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "ReservationEnded")]),
+    ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "ReservationEnded")]),
     ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, leaving=True), []),
     ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, leaving=True), []),
 ]
@@ -87,7 +91,7 @@ def test_an_ill_gpu_is_left_only_for_one_that_fits() -> None:
     assert told(sound(replace(snapshot, gpus=snapshot.gpus[:1]))) == []
     second = make_gpu("gpu-2")
     bound = replace(snapshot, jobs=(BOUND,), gpus=(snapshot.gpus[0], second))
-    assert told(sound(bound)) == [("job-0", "GpuUnhealthy")], "another GPU of the same node finds the save"
+    assert told(sound(bound)) == [("job-0", "GPUUnhealthy")], "another GPU of the same node finds the save"
 
 
 def test_a_plan_is_made_again_when_the_rest_on_an_ill_gpu_is_over() -> None:
@@ -112,11 +116,12 @@ def test_no_pod_is_made_for_a_node_that_drains() -> None:
     snapshot = make_snapshot(jobs=[make_job()], trials=[make_trial(0)], gpus=[make_gpu(draining=True)])
     made = sound(snapshot)
     assert created(made) == []
-    assert why(made, "job-0") == "NoFittingGpu"
+    assert why(made, "job-0") == "NoFittingGPU"
 
 
 @pytest.mark.parametrize(
-    ("leased_by", "pods", "reason"), [("lab", 1, None), ("other", 0, "NoLease"), ("", 0, "NoLease"), (None, 1, None)]
+    ("leased_by", "pods", "reason"),
+    [("lab", 1, None), ("other", 0, "NoReservation"), ("", 0, "NoReservation"), (None, 1, None)],
 )
 def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
     leased_by: str | None, pods: int, reason: str | None
@@ -130,7 +135,7 @@ def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
 def test_no_order_names_a_trial_on_a_gpu_whose_lease_has_ended() -> None:
     made = sound(on_node(P.SUSPENDED, gpu=LOST))
     assert orders(made) == {"gpu-0": []}
-    assert why(made, "job-0") == "LeaseEnded"
+    assert why(made, "job-0") == "ReservationEnded"
 
 
 # a GPU that is wanted, of a trial that cannot be frozen
@@ -151,15 +156,15 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
 def test_it_saves_and_makes_room_once_it_had_its_turn() -> None:
     early = sound(wanted(since=900.0))
     assert (told(early), orders(early)) == ([], {})
-    assert why(early, "job-1") == "MinimumRun"
+    assert why(early, "job-1") == "MinTimeSlice"
     assert early.wake_at == 1100.0, "ten requeues of 20 s each"
     late = sound(wanted(since=700.0))
     assert orders(late) == {"gpu-0": ["job-1", "job-0"]}
-    assert told(late) == [("job-0", "MakesRoom")]
+    assert told(late) == [("job-0", "Preempted")]
 
 
 def test_the_measured_cost_of_a_requeue_decides() -> None:
-    assert told(sound(wanted(since=900.0, requeue=5.0))) == [("job-0", "MakesRoom")]
+    assert told(sound(wanted(since=900.0, requeue=5.0))) == [("job-0", "Preempted")]
     assert told(sound(wanted(since=700.0, requeue=60.0))) == []
 
 
@@ -167,7 +172,7 @@ def test_it_is_told_again_if_that_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
     ordered = replace(snapshot.gpus[0], order=(fast.key, slow.key))
-    assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "MakesRoom")]
+    assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
 def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None:
@@ -182,7 +187,7 @@ def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keep
     assert told(sound(wanted(since=700.0, job={"freezes": True}))) == []
     neither = sound(wanted(since=700.0, job={"saves": False}))
     assert (told(neither), orders(neither)) == ([], {})
-    assert why(neither, "job-1") == "CannotMakeRoom"
+    assert why(neither, "job-1") == "HolderNotPreemptible"
 
 
 @pytest.mark.parametrize("who", ["trial", "job"])
@@ -272,4 +277,4 @@ def test_a_leaving_trial_is_ordered_nowhere_and_gets_no_second_pod() -> None:
     made = sound(make_snapshot(jobs=[make_job(max_trials=2)], trials=trials, gpus=[gpu]))
     assert orders(made) == {"gpu-0": ["job-1"]}
     assert created(made) == []
-    assert why(made, "job-0") == "PodLeaving"
+    assert why(made, "job-0") == "PodTerminating"

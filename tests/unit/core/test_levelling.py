@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, of, sound
 
-from podium.domain.actions import Action, Carry, Plan, Requeue
-from podium.domain.carrying import CarryPhase
-from podium.domain.levelling import LEVELLING, MARGIN, Levelling
-from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
-from podium.planning.levelling import level
-from podium.planning.planner import plan
-from podium.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
-from podium.testing.world import World
+from podium_core.domain.actions import Action, Carry, Plan, Requeue
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.rebalancing import MARGIN, REBALANCING, Levelling
+from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.planning.rebalancing import level
+from podium_core.testing.builders import job_key, make_gpu, make_job, make_snapshot, make_trial
+from podium_core.testing.toy_cluster import World
 
 RULES = Levelling(stay=120.0)
 SAVES: dict[str, Any] = {"saves": True}
@@ -30,7 +30,7 @@ NODE_CARRIES = {"carries": True, "product": "H100"}
 def told(made: Plan) -> list[tuple[str, str, str]]:
     """(who, how, where to) of what is done to level."""
     actions = [a for a in (*of(made, Requeue), *of(made, Carry)) if isinstance(a, Requeue | Carry)]
-    return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == LEVELLING]
+    return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
 
 
 def crowd(
@@ -98,7 +98,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
     ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
     ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FELL_BACK}), []),
+    ("fell back a moment ago", crowd(**LIVE, trial={"carrying": CarryPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
@@ -122,7 +122,7 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
         "fits beside what is moved off",
         crowd(
             job={"memory": 60, "moves_memory": True},
-            other={"memory_total": 100, "memory_reserved": 50, "memory_moved": 50},
+            other={"memory_total": 100, "memory_reserved": 50, "memory_movable": 50},
         ),
         GOES,
     ),
@@ -348,7 +348,7 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
                 break
         assert world.all_over()
         assert world.broken == []
-        return world.now, sum(reason == LEVELLING for _, _, reason in world.requeues)
+        return world.now, sum(reason == REBALANCING for _, _, reason in world.requeues)
 
     alone, none = run(None)
     levelled, moves = run(Levelling(stay=5.0))

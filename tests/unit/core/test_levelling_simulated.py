@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from podium.domain.levelling import Levelling
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
-from podium.testing.builders import make_job
+from podium_core.domain.rebalancing import Levelling
+from podium_core.testing.builders import make_job
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 NODES = (NodeSpec("a", 1), NodeSpec("b", 1))
 STEP = 10.0

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium.curves.board import Board, board, forgotten
-from podium.curves.equal_training import EqualTraining, equal_training
-from podium.domain.snapshot import JobView, TrialView
-from podium.policies.newcomers import Newcomers, Scale
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.aligned_curves import EqualTraining, equal_training
+from podium_core.curves.curve_table import Board, board, forgotten
+from podium_core.domain.snapshot import JobView, TrialView
+from podium_core.policies.newcomers import Newcomers, Scale
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 SCALE = Scale(unit=1.0, spread=0.28, slope=0.8)
 HORIZON = 16.0

@@ -7,8 +7,8 @@ from itertools import product
 
 import pytest
 
-from podium.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
-from podium.domain.phase import EDGES, FINAL, TrialPhase
+from podium_core.domain.observe import PodFacts, TrialFacts, classify_end, derive_phase, next_phase, retry_delay
+from podium_core.domain.phase import EDGES, FINAL, TrialPhase
 
 P = TrialPhase
 FAILED = PodFacts("Failed", node="node-a", gate="Done")
@@ -21,23 +21,23 @@ JAX = "W1122 cuda_executor.cc: failed to allocate 8.00GiB: CUDA_ERROR_OUT_OF_MEM
 
 ENDS = [
     ("done", PodFacts("Succeeded", exit_code=0), "Succeeded", "Completed"),
-    ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "OwnFailure", "ProcessFailed"),
-    ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "OwnFailure", "OOMKilled"),
-    ("gpu oom", replace(FAILED, exit_code=1, exit_message=TORCH), "OwnFailure", "GPUMemoryExceeded"),
-    ("gpu oom of the driver", replace(FAILED, exit_code=1, exit_message=JAX), "OwnFailure", "GPUMemoryExceeded"),
+    ("exit 1", replace(FAILED, exit_code=1, exit_reason="Error"), "TrialFailure", "ProcessFailed"),
+    ("oom", replace(FAILED, exit_code=137, exit_reason="OOMKilled"), "TrialFailure", "OOMKilled"),
+    ("gpu oom", replace(FAILED, exit_code=1, exit_message=TORCH), "TrialFailure", "GPUMemoryExceeded"),
+    ("gpu oom of the driver", replace(FAILED, exit_code=1, exit_message=JAX), "TrialFailure", "GPUMemoryExceeded"),
     (
         "host oom",
         replace(FAILED, exit_code=1, exit_message="MemoryError: out of memory"),
-        "OwnFailure",
+        "TrialFailure",
         "ProcessFailed",
     ),
     ("warned, not failed", PodFacts("Succeeded", exit_code=0, exit_message=JAX), "Succeeded", "Completed"),
-    ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "OwnFailure", "ProcessFailed"),
-    ("deadline", replace(FAILED, reason="DeadlineExceeded"), "OwnFailure", "DeadlineExceeded"),
+    ("init", replace(FAILED, gate="Waiting", exit_code=2, failed_init="load"), "TrialFailure", "ProcessFailed"),
+    ("deadline", replace(FAILED, reason="DeadlineExceeded"), "TrialFailure", "DeadlineExceeded"),
     ("evicted", replace(FAILED, reason="Evicted", exit_code=137), "Disrupted", "PodDisrupted"),
     ("low node", replace(EVICTED, message="The node was low on resource: memory. "), "Disrupted", "PodDisrupted"),
-    ("own disk", replace(EVICTED, message=OWN_DISK), "OwnFailure", "StorageExceeded"),
-    ("own volume", replace(EVICTED, message=OWN_VOLUME), "OwnFailure", "StorageExceeded"),
+    ("own disk", replace(EVICTED, message=OWN_DISK), "TrialFailure", "StorageExceeded"),
+    ("own volume", replace(EVICTED, message=OWN_VOLUME), "TrialFailure", "StorageExceeded"),
     ("preempted", replace(FAILED, disruption="PreemptionByScheduler", exit_code=143), "Disrupted", "PodDisrupted"),
     ("taint", replace(FAILED, disruption="DeletionByTaintManager", exit_code=137), "Disrupted", "PodDisrupted"),
     ("node lost", replace(FAILED, reason="NodeLost"), "Disrupted", "PodRejected"),
@@ -46,16 +46,16 @@ ENDS = [
     ("raced for gpu", replace(FAILED, reason="OutOfpodium.dev/gpu"), "Disrupted", "PodRejected"),
     ("admission", replace(FAILED, reason="UnexpectedAdmissionError"), "Disrupted", "PodRejected"),
     ("deleted", replace(FAILED, deleting=True, exit_code=143), "Disrupted", "PodDisrupted"),
-    ("told to go", replace(FAILED, deleting=True, exit_code=143, requeue="MakesRoom"), "Disrupted", "MakesRoom"),
-    ("told to go, saved", PodFacts("Succeeded", deleting=True, requeue="MakesRoom"), "Disrupted", "MakesRoom"),
+    ("told to go", replace(FAILED, deleting=True, exit_code=143, requeue="Preempted"), "Disrupted", "Preempted"),
+    ("told to go, saved", PodFacts("Succeeded", deleting=True, requeue="Preempted"), "Disrupted", "Preempted"),
     ("deleted, ended well", PodFacts("Succeeded", deleting=True, exit_code=0), "Disrupted", "PodDisrupted"),
     ("evicted, ended well", PodFacts("Succeeded", disruption="EvictionByEvictionAPI"), "Disrupted", "PodDisrupted"),
     ("lost sight", replace(FAILED, exit_code=137, exit_reason="ContainerStatusUnknown"), "Disrupted", "PodDisrupted"),
     ("no exit code", FAILED, "Disrupted", "PodDisrupted"),
-    ("running", PodFacts("Running", gate="Done"), "StillThere", ""),
-    ("running, told to go", PodFacts("Running", gate="Done", deleting=True), "StillThere", ""),
-    ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "StillThere", ""),
-    ("silent node", PodFacts("Unknown"), "StillThere", ""),
+    ("running", PodFacts("Running", gate="Done"), "NotEnded", ""),
+    ("running, told to go", PodFacts("Running", gate="Done", deleting=True), "NotEnded", ""),
+    ("a sidecar still runs", PodFacts("Running", gate="Done", exit_code=1), "NotEnded", ""),
+    ("silent node", PodFacts("Unknown"), "NotEnded", ""),
 ]
 
 
@@ -63,7 +63,7 @@ ENDS = [
 def test_classify_end(pod: PodFacts, kind: str, reason: str) -> None:
     end = classify_end(pod)
     assert (end.kind, end.reason) == (kind, reason)
-    assert end.message or kind == "StillThere"
+    assert end.message or kind == "NotEnded"
 
 
 def test_a_pod_that_ends_well_while_it_is_deleted_is_done_if_it_printed_its_last_step() -> None:
@@ -80,7 +80,7 @@ NO_IMAGE = replace(NEW, waiting_reason="ErrImagePull", message="no such image")
 NO_SECRET = PodFacts("Pending", node="node-a", gate="Done", waiting_reason="CreateContainerConfigError")
 STARTS = PodFacts("Pending", node="node-a", gate="Done")
 GONE_IMAGE = replace(STARTS, waiting_reason="ErrImagePull")  # imagePullPolicy: Always, and the registry is away
-TOLD = replace(RUNNING, deleting=True, requeue="MakesRoom")
+TOLD = replace(RUNNING, deleting=True, requeue="Preempted")
 FAIL1 = replace(FAILED, exit_code=1)
 EXCEEDS = replace(FAIL1, exit_message=TORCH)
 ALONE = replace(EXCEEDS, alone=True)
@@ -92,11 +92,11 @@ def facts(current: TrialPhase, pod: PodFacts | None, **more: object) -> TrialFac
 
 
 PHASES = [
-    ("new", facts(P.PENDING, None), P.PENDING, "WaitingForShare", False),
+    ("new", facts(P.PENDING, None), P.PENDING, "WaitingForSlot", False),
     ("no node", facts(P.PENDING, PodFacts("Pending", unschedulable="0/2 nodes")), P.PENDING, "Unscheduled", False),
     ("creating", facts(P.PENDING, NEW), P.PENDING, "ContainerCreating", False),
     ("image", facts(P.PENDING, replace(NEW, waiting_reason="ImagePullBackOff")), P.PENDING, "ImagePullBackOff", False),
-    ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTurn", False),
+    ("at the gate", facts(P.PENDING, GATE), P.GATED, "WaitingForTimeSlice", False),
     ("agent says gated", facts(P.PENDING, NEW, agent_state="Gated"), P.PENDING, "ContainerCreating", False),
     ("no image, agent says gated", facts(P.PENDING, NO_IMAGE, agent_state="Gated"), P.PENDING, "ErrImagePull", False),
     ("no image, once gated", facts(P.GATED, NO_IMAGE, agent_state="Gated"), P.GATED, "ErrImagePull", False),
@@ -109,20 +109,20 @@ PHASES = [
     ("let in, no secret, silent agent", facts(P.GATED, NO_SECRET), P.RUNNING, NO_SECRET.waiting_reason, False),
     ("let in, no image", facts(P.GATED, GONE_IMAGE, agent_state="Starting"), P.RUNNING, "ErrImagePull", False),
     ("let in, no image, silent agent", facts(P.PENDING, GONE_IMAGE), P.RUNNING, "ErrImagePull", False),
-    ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TurnOver", False),
-    ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TurnOver", False),
-    ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "NoMemory", False),
+    ("suspending", facts(P.RUNNING, RUNNING, agent_state="Suspending"), P.SUSPENDING, "TimeSliceEnded", False),
+    ("suspended", facts(P.RUNNING, RUNNING, agent_state="Suspended"), P.SUSPENDED, "TimeSliceEnded", False),
+    ("no memory", facts(P.RUNNING, SHORT, agent_state="Suspended"), P.SUSPENDED, "InsufficientGPUMemory", False),
     (
         "no memory at the gate",
         facts(P.GATED, replace(GATE, short="GPU x"), agent_state="Gated"),
         P.GATED,
-        "NoMemory",
+        "InsufficientGPUMemory",
         False,
     ),
-    ("no memory, silent agent", facts(P.SUSPENDED, SHORT), P.SUSPENDED, "AgentSilent", False),
-    ("resuming", facts(P.SUSPENDED, RUNNING, agent_state="Resuming"), P.RESUMING, "TurnCame", False),
+    ("no memory, silent agent", facts(P.SUSPENDED, SHORT), P.SUSPENDED, "AgentUnresponsive", False),
+    ("resuming", facts(P.SUSPENDED, RUNNING, agent_state="Resuming"), P.RESUMING, "TimeSliceStarted", False),
     ("resumed", facts(P.SUSPENDED, RUNNING, agent_state="Running"), P.RUNNING, "Started", False),
-    ("silent agent", facts(P.SUSPENDED, RUNNING), P.SUSPENDED, "AgentSilent", False),
+    ("silent agent", facts(P.SUSPENDED, RUNNING), P.SUSPENDED, "AgentUnresponsive", False),
     (
         "stale word",
         facts(P.RUNNING, RUNNING, agent_state="Suspended", agent_fresh=False),
@@ -144,18 +144,18 @@ PHASES = [
     ),
     ("counted once", facts(P.REQUEUED, FAIL1, failures=1, retries=2), P.REQUEUED, "WaitingForPod", False),
     ("evicted", facts(P.RUNNING, replace(FAIL1, reason="Evicted"), failures=9), P.REQUEUED, "PodDisrupted", False),
-    ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodGone", False),
-    ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "MakesRoom", False),
-    ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="MakesRoom"), P.REQUEUED, "MakesRoom", False),
+    ("gone", facts(P.RUNNING, None, had_pod=True), P.REQUEUED, "PodDeleted", False),
+    ("told to go", facts(P.RUNNING, TOLD), P.RUNNING, "Preempted", False),
+    ("told to go, gone", facts(P.RUNNING, None, had_pod=True, reason="Preempted"), P.REQUEUED, "Preempted", False),
     ("taken, gone", facts(P.RUNNING, None, had_pod=True, taken="Somebody"), P.REQUEUED, "PodDisrupted", False),
     (
         "told to go, taken, gone",
-        facts(P.RUNNING, None, had_pod=True, reason="MakesRoom", taken="Somebody"),
+        facts(P.RUNNING, None, had_pod=True, reason="Preempted", taken="Somebody"),
         P.REQUEUED,
-        "MakesRoom",
+        "Preempted",
         False,
     ),
-    ("gone for another reason", facts(P.RUNNING, None, had_pod=True, reason="Rank"), P.REQUEUED, "PodGone", False),
+    ("gone for another reason", facts(P.RUNNING, None, had_pod=True, reason="Rank"), P.REQUEUED, "PodDeleted", False),
     (
         "saved, then gone",
         facts(P.RUNNING, PodFacts("Succeeded", deleting=True, exit_code=0)),

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from podium.domain.phase import EDGES, FINAL, LIVE, IllegalTransitionError, TrialPhase, check, is_final
+from podium_core.domain.phase import EDGES, FINAL, LIVE, IllegalTransitionError, TrialPhase, check, is_final
 
 P = TrialPhase
 PAIRS = list(product(TrialPhase, TrialPhase))

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from podium.placement.scores import load_balance, refuse
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.scores import load_balance, refuse
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 GIB = 2**30
 GPU = GpuReading("gpu-0", "H100", 80 * GIB, health="Healthy", shares=4)
@@ -23,36 +23,36 @@ FULL = replace(GPU, trials=4)
 SICK = replace(GPU, health="Unhealthy")
 UNSURE = replace(GPU, health="Unknown")
 TIGHT = replace(GPU, memory_reserved=70 * GIB)
-MOVED = replace(TIGHT, memory_moved=50 * GIB)
+MOVED = replace(TIGHT, memory_movable=50 * GIB)
 
 REFUSALS = [
     ("fits", PodNeed(1, 20 * GIB, ("H100",)), node(GPU), None),
     ("a full node is no refusal", PodNeed(1), node(FULL), None),
     ("no GPU asked for", PodNeed(0), node(), None),
-    ("no GPU there", PodNeed(1), node(), "TooFewGpus"),
+    ("no GPU there", PodNeed(1), node(), "TooFewGPUs"),
     ("never heard of", PodNeed(1), node(age=None), None),
     ("unhealthy", PodNeed(1), node(SICK), "Unhealthy"),
     ("unhealthy, but that was long ago", PodNeed(1), node(SICK, age=100.0), None),
     ("unknown is not unhealthy", PodNeed(1), node(UNSURE), None),
-    ("two of one", PodNeed(2), node(GPU), "TooFewGpus"),
+    ("two of one", PodNeed(2), node(GPU), "TooFewGPUs"),
     ("one healthy is not two", PodNeed(2), node(GPU, SICK), "Unhealthy"),
-    ("two of one, the other full", PodNeed(2), node(GPU, FULL), "NoFreeShare"),
+    ("two of one, the other full", PodNeed(2), node(GPU, FULL), "NoFreeSlot"),
     ("full long ago", PodNeed(2), node(GPU, FULL, age=100.0), None),
-    ("other product", PodNeed(1, products=("A100",)), node(GPU), "WrongProduct"),
-    ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "WrongProduct"),
-    ("never fits", PodNeed(1, 90 * GIB), node(GPU), "TooLittleMemory"),
-    ("does not fit beside the others", PodNeed(1, 20 * GIB), node(TIGHT), "MemoryReserved"),
-    ("beside what stays", PodNeed(1, 20 * GIB, together=False), node(TIGHT), "MemoryReserved"),
+    ("other product", PodNeed(1, products=("A100",)), node(GPU), "GPUProductMismatch"),
+    ("other product, stale", PodNeed(1, products=("A100",)), node(GPU, age=100.0), "GPUProductMismatch"),
+    ("never fits", PodNeed(1, 90 * GIB), node(GPU), "GPUTooSmall"),
+    ("does not fit beside the others", PodNeed(1, 20 * GIB), node(TIGHT), "GPUMemoryReserved"),
+    ("beside what stays", PodNeed(1, 20 * GIB, together=False), node(TIGHT), "GPUMemoryReserved"),
     ("not beside what is moved", PodNeed(1, 20 * GIB, together=False), node(MOVED), None),
-    ("that stays, beside what is moved", PodNeed(1, 20 * GIB), node(MOVED), "MemoryReserved"),
+    ("that stays, beside what is moved", PodNeed(1, 20 * GIB), node(MOVED), "GPUMemoryReserved"),
     ("reserved long ago", PodNeed(1, 20 * GIB), node(TIGHT, age=100.0), None),
-    ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "MemoryReserved"),
+    ("the checks add up", PodNeed(1, 20 * GIB), node(TIGHT, SICK), "GPUMemoryReserved"),
     ("for itself: shares do not count", PodNeed(2, exclusive=True), node(FULL, FULL), None),
     (
         "for itself, beside what stays when trials are frozen",
         PodNeed(1, 20 * GIB, exclusive=True),
         node(TIGHT),
-        "MemoryReserved",
+        "GPUMemoryReserved",
     ),
     ("for itself, not beside what is moved", PodNeed(1, 20 * GIB, exclusive=True), node(MOVED), None),
     ("for itself, broken", PodNeed(1, exclusive=True), node(SICK), "Unhealthy"),

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.placement.base import Question
-from podium.placement.fill import worth
-from podium.placement.fragmentation import fragments
-from podium.placement.pieces import Left, Mix, growths, mix_of, served
-from podium.placement.registry import DEFAULT, placement_policy
-from podium.placement.scores import has_favourite, rank, score_nodes
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.base import Question
+from podium_core.placement.fill import worth
+from podium_core.placement.fragmentation import fragments
+from podium_core.placement.gpu_fragments import Left, Mix, growths, mix_of, served
+from podium_core.placement.registry import DEFAULT, placement_policy
+from podium_core.placement.scores import has_favourite, rank, score_nodes
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.load_balance import table
-from podium.placement.scores import HIGHEST, load_balance
-from podium.placement.terms import TERMS, load_of, turns_ahead
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.load_balance import table
+from podium_core.placement.load_terms import TERMS, load_of, turns_ahead
+from podium_core.placement.scores import HIGHEST, load_balance
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot
-from podium.planning.planner import plan
-from podium.policies.registry import NAMES
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Snapshot
+from podium_core.planning.planner import plan
+from podium_core.policies.registry import NAMES
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 
 @pytest.fixture

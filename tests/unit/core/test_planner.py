@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from plans import FAST, RUN, SLOW, P, created, holding, numbers, of, on_gpu, orders, sound, why
 
-from podium.domain.actions import CreatePod, Order
-from podium.domain.snapshot import Costs, GpuView
-from podium.planning.planner import plan
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium_core.domain.actions import CreatePod, Order
+from podium_core.domain.snapshot import Costs, GpuView
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
 
 # creation and shares
 
@@ -34,7 +34,7 @@ def test_at_most_as_many_pods_as_shares_and_parallel(
     made = sound(snapshot)
     assert created(made) == [f"job-{i}" for i in range(expected)]
     if expected < trials:
-        assert why(made, f"job-{trials - 1}") in ("NoFreeShare", "ParallelReached")
+        assert why(made, f"job-{trials - 1}") in ("NoFreeSlot", "ParallelLimitReached")
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -141,9 +141,9 @@ def test_a_job_near_its_end_does_not_sit_on_shares() -> None:
 @pytest.mark.parametrize(
     ("gpu", "reason"),
     [
-        (make_gpu(health="Unhealthy"), "NoFittingGpu"),
-        (make_gpu(product="A100"), "NoFittingGpu"),
-        (make_gpu(product="H100", memory_total=10), "NoFittingGpu"),
+        (make_gpu(health="Unhealthy"), "NoFittingGPU"),
+        (make_gpu(product="A100"), "NoFittingGPU"),
+        (make_gpu(product="H100", memory_total=10), "NoFittingGPU"),
         (make_gpu(product="H100", memory_total=90), None),
         (make_gpu(), None),
     ],
@@ -221,13 +221,13 @@ def test_a_better_trial_takes_the_gpu_with_the_numbers_that_decided() -> None:
     place = next(p for p in made.ranks if p.trial.name == "job-1")
     assert place.reason == "Convergence"
     assert "takes the GPU from job-0: gain 0.750 beats cost 0.00" in place.message
-    assert why(made, "job-0") == "GivesWay"
+    assert why(made, "job-0") == "GPUPreempted"
 
 
 def test_not_before_the_holder_had_its_turn() -> None:
     made = sound(holding(on_gpu(SLOW, FAST), since=998.0))
     assert orders(made) == {}
-    assert why(made, "job-1") == "MinimumRun"
+    assert why(made, "job-1") == "MinTimeSlice"
     assert made.wake_at == 1002.0
 
 
@@ -235,7 +235,7 @@ def test_not_for_a_gain_that_the_hand_over_eats() -> None:
     close = on_gpu([0.1, 0.5, 0.90], [0.1, 0.5, 0.905])
     made = sound(holding(close))
     assert orders(made) == {}
-    assert why(made, "job-1") == "GainTooSmall"
+    assert why(made, "job-1") == "InsufficientGain"
     dear = replace(holding(on_gpu([0.1, 0.5, 0.8], [0.1, 0.5, 0.9]), since=0.0), costs=Costs(60.0, 60.0))
     assert orders(sound(dear)) == {}, "two minutes of hand-over for an eighth of the range, with 97 s to go"
 
@@ -379,7 +379,7 @@ def test_jobs_that_hold_as_many_gpus_leave_each_other_alone() -> None:
     ]
     made = sound(make_snapshot(jobs=jobs, trials=[a0, b1, b2], gpus=gpus))
     assert orders(made) == {}
-    assert why(made, "b-2") == "JobHasItsShare"
+    assert why(made, "b-2") == "FairShareReached"
 
 
 def test_a_policy_that_does_not_exist_does_not_stop_the_plan() -> None:

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from podium.domain.actions import Order
-from podium.domain.levelling import Levelling
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
-from podium.planning.invariants import violations
-from podium.planning.planner import plan
-from podium.policies.registry import NAMES
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
-from podium.testing.world import World
+from podium_core.domain.actions import Order
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.snapshot import Costs, GpuView, JobView, Snapshot, TrialKey, TrialView
+from podium_core.planning.invariants import violations
+from podium_core.planning.planner import plan
+from podium_core.policies.registry import NAMES
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial, trial_key
+from podium_core.testing.toy_cluster import World
 
 GPUS = [("g0", "a"), ("g1", "a"), ("g2", "b"), ("g3", "b")]
 VALUES = st.one_of(st.floats(0, 1), st.sampled_from([math.nan, math.inf, 1e308]))

@@ -8,20 +8,20 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from podium.domain.snapshot import Costs, Scalar
-from podium.policies.envelope import odds
-from podium.policies.hermes import Hermes
-from podium.policies.registry import (
+from podium_core.domain.snapshot import Costs, Scalar
+from podium_core.policies.envelope import odds
+from podium_core.policies.hermes import Hermes
+from podium_core.policies.registry import (
     NAMES,
-    BadSettingError,
+    InvalidSettingError,
     PolicyError,
     UnknownPolicyError,
     UnknownSettingError,
     create,
 )
-from podium.schema.job import Policy
-from podium.schema.job_rules import FREE_POLICIES
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.schema.job import Policy
+from podium_core.schema.job_rules import FREE_POLICIES
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 
 def ranked_numbers(
@@ -45,7 +45,7 @@ TABLE = [
     ("best first", "hermes", [SLOW, FAST, BEST], {}, True, None, [2, 1, 0]),
     ("literal rule", "hermes", [SLOW, FAST, BEST], {"start": "own"}, True, None, [1, 0, 2]),
     ("early looks first", "hermes", [BEST, SLOW, [0.9], []], {}, True, None, [2, 3, 0, 1]),
-    ("no early looks", "hermes", [[0.1], [0.5, 0.6], BEST], {"early": 0}, True, None, [2, 1, 0]),
+    ("no early looks", "hermes", [[0.1], [0.5, 0.6], BEST], {"warmup": 0}, True, None, [2, 1, 0]),
     ("minimise", "hermes", [[2.0, 1.9, 1.8], [2.0, 1.0, 0.5]], {}, False, None, [1, 0]),
     ("diverged last", "hermes", [[0.9, 0.9, math.nan], SLOW, []], {}, True, None, [2, 1, 0]),
     ("recovered", "hermes", [[math.nan, 0.2, 0.9], SLOW], {}, True, None, [0, 1]),
@@ -93,42 +93,47 @@ BAD = [
     ("asha2", {}, UnknownPolicyError, "policy.name: 'asha2' is not known; choose one of: asha, best_so_far, envelope"),
     (
         "fifo",
-        {"early": 3},
+        {"warmup": 3},
         UnknownSettingError,
-        "policy.settings.early: policy fifo has no such setting; it knows: none",
+        "policy.settings.warmup: policy fifo has no such setting; it knows: none",
     ),
     (
         "envelope",
         {"minRun": 5},
         UnknownSettingError,
-        "it knows: hysteresis, look, minShare; for this one set policy.name to hermes",
+        "it knows: hysteresis, minShare, warmup; for this one set policy.name to hermes",
     ),
-    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: early, hysteresis, minRun, start"),
-    ("hermes", {"early": 2.5}, BadSettingError, "policy.settings.early: 2.5 is not a whole number"),
-    ("hermes", {"early": True}, BadSettingError, "policy.settings.early: True is not a whole number"),
-    ("hermes", {"early": -1}, BadSettingError, "policy.settings.early: -1 points cannot be asked for"),
-    ("hermes", {"minRun": math.nan}, BadSettingError, "policy.settings.minRun: nan is not a number"),
-    ("hermes", {"minRun": -2}, BadSettingError, "policy.settings.minRun: -2 seconds is no time"),
-    ("hermes", {"hysteresis": 1.5}, BadSettingError, "policy.settings.hysteresis: 1.5 is no share"),
-    ("hermes", {"start": "mine"}, BadSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
-    ("round_robin", {"quantum": "10"}, BadSettingError, "policy.settings.quantum: '10' is not a number"),
-    ("round_robin", {"quantum": 0}, BadSettingError, "policy.settings.quantum: 0 seconds is no turn"),
-    ("asha", {"eta": 1}, BadSettingError, "policy.settings.eta: 1 keeps everybody; give a number above 1"),
-    ("asha", {"rungs": 17}, BadSettingError, "policy.settings.rungs: 17 rungs cannot be; give 1 to 16"),
-    ("asha", {"onCut": "kill"}, BadSettingError, "policy.settings.onCut: 'kill' is not one of: suspend, stop"),
-    ("best_so_far", {"early": -1}, BadSettingError, "policy.settings.early: -1 points cannot be asked for"),
-    ("envelope", {"minShare": 0.6}, BadSettingError, "policy.settings.minShare: 0.6 is no share"),
-    ("envelope", {"look": 2}, BadSettingError, "policy.settings.look: 2 is no share of a trial; give 0 to 1"),
-    ("envelope", {"hysteresis": -1}, BadSettingError, "policy.settings.hysteresis: -1 is no ratio less 1"),
-    ("hyperband", {"mode": "both"}, BadSettingError, "policy.settings.mode: 'both' is not one of: sync, async"),
-    ("hyperband", {"eta": 0.5}, BadSettingError, "policy.settings.eta: 0.5 keeps everybody"),
-    ("hyperband", {"eta": 1e20, "rungs": 16}, BadSettingError, "policy.settings.eta: 1e+20 promotes nobody; give 1000"),
-    ("median_stop", {"grace": 1.5}, BadSettingError, "policy.settings.grace: 1.5 is no share of a trial"),
-    ("median_stop", {"peers": 0}, BadSettingError, "policy.settings.peers: 0 trials have no median"),
-    ("pop", {"early": 2}, BadSettingError, "policy.settings.early: 2 points make no curve; give 3 or more"),
-    ("pop", {"poor": 1}, BadSettingError, "policy.settings.poor: 1 is no probability below 1"),
-    ("pop", {"rounds": 0}, BadSettingError, "policy.settings.rounds: 0 is no number of turns"),
-    ("slaq", {"window": 3}, BadSettingError, "policy.settings.window: 3 points are too few for a fit"),
+    ("hermes", {"erly": 3}, UnknownSettingError, "it knows: hysteresis, minRun, start, warmup"),
+    ("hermes", {"warmup": 2.5}, InvalidSettingError, "policy.settings.warmup: 2.5 is not a whole number"),
+    ("hermes", {"warmup": True}, InvalidSettingError, "policy.settings.warmup: True is not a whole number"),
+    ("hermes", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 points cannot be asked for"),
+    ("hermes", {"minRun": math.nan}, InvalidSettingError, "policy.settings.minRun: nan is not a number"),
+    ("hermes", {"minRun": -2}, InvalidSettingError, "policy.settings.minRun: -2 seconds is no time"),
+    ("hermes", {"hysteresis": 1.5}, InvalidSettingError, "policy.settings.hysteresis: 1.5 is no share"),
+    ("hermes", {"start": "mine"}, InvalidSettingError, "policy.settings.start: 'mine' is not one of: own, pool"),
+    ("round_robin", {"quantum": "10"}, InvalidSettingError, "policy.settings.quantum: '10' is not a number"),
+    ("round_robin", {"quantum": 0}, InvalidSettingError, "policy.settings.quantum: 0 seconds is no turn"),
+    ("asha", {"eta": 1}, InvalidSettingError, "policy.settings.eta: 1 keeps everybody; give a number above 1"),
+    ("asha", {"rungs": 17}, InvalidSettingError, "policy.settings.rungs: 17 rungs cannot be; give 1 to 16"),
+    ("asha", {"onCut": "kill"}, InvalidSettingError, "policy.settings.onCut: 'kill' is not one of: suspend, stop"),
+    ("best_so_far", {"warmup": -1}, InvalidSettingError, "policy.settings.warmup: -1 points cannot be asked for"),
+    ("envelope", {"minShare": 0.6}, InvalidSettingError, "policy.settings.minShare: 0.6 is no share"),
+    ("envelope", {"warmup": 2}, InvalidSettingError, "policy.settings.warmup: 2 is no share of a trial; give 0 to 1"),
+    ("envelope", {"hysteresis": -1}, InvalidSettingError, "policy.settings.hysteresis: -1 is no ratio less 1"),
+    ("hyperband", {"mode": "both"}, InvalidSettingError, "policy.settings.mode: 'both' is not one of: sync, async"),
+    ("hyperband", {"eta": 0.5}, InvalidSettingError, "policy.settings.eta: 0.5 keeps everybody"),
+    (
+        "hyperband",
+        {"eta": 1e20, "rungs": 16},
+        InvalidSettingError,
+        "policy.settings.eta: 1e+20 promotes nobody; give 1000",
+    ),
+    ("median_stop", {"grace": 1.5}, InvalidSettingError, "policy.settings.grace: 1.5 is no share of a trial"),
+    ("median_stop", {"peers": 0}, InvalidSettingError, "policy.settings.peers: 0 trials have no median"),
+    ("pop", {"warmup": 2}, InvalidSettingError, "policy.settings.warmup: 2 points make no curve; give 3 or more"),
+    ("pop", {"poor": 1}, InvalidSettingError, "policy.settings.poor: 1 is no probability below 1"),
+    ("pop", {"rounds": 0}, InvalidSettingError, "policy.settings.rounds: 0 is no number of turns"),
+    ("slaq", {"window": 3}, InvalidSettingError, "policy.settings.window: 3 points are too few for a fit"),
 ]
 
 

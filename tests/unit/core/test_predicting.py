@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 import pytest
 
-from podium.domain.phase import TrialPhase
-from podium.planning.predicting import predictions
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.domain.phase import TrialPhase
+from podium_core.planning.prediction import predictions
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 P = TrialPhase
 CURVE = [0.1, 0.3, 0.4, 0.45]

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import RUN, SLOW, P, created, of, sound, why
 
-from podium.domain.actions import Carry, CreatePod, Plan
-from podium.domain.carrying import OPEN, CarryPhase
-from podium.domain.snapshot import GpuView, Snapshot, TrialView
-from podium.planning.promises import promises
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import Carry, CreatePod, Plan
+from podium_core.domain.migration import OPEN, CarryPhase
+from podium_core.domain.snapshot import GpuView, Snapshot, TrialView
+from podium_core.planning.promised_slots import promises
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
-ASKED, PUSHED, CREATED = CarryPhase.ASKED, CarryPhase.PUSHED, CarryPhase.CREATED
+ASKED, PUSHED, CREATED = CarryPhase.REQUESTED, CarryPhase.IMAGE_PUSHED, CarryPhase.POD_CREATED
 JOB = make_job(max_trials=9, parallel=9, carries=True)
 
 
@@ -70,7 +70,7 @@ def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
     waits = sound(replace(one, trials=(other, no_pod)))
     assert created(waits) == ([] if other.carrying is not PUSHED else ["job-1"])
     if not other.stuck:
-        assert why(waits, "job-2") == "NoFreeShare"
+        assert why(waits, "job-2") == "NoFreeSlot"
         assert "job-2" in created(sound(replace(two, trials=(other, no_pod))))
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from podium.curves.board import board, forgotten
-from podium.domain.snapshot import Point
-from podium.policies.promotable import ever_promotable
-from podium.policies.rungs import Climb, climb
-from podium.testing.builders import make_job, make_snapshot, make_trial
+from podium_core.curves.curve_table import board, forgotten
+from podium_core.domain.snapshot import Point
+from podium_core.policies.promotable import ever_promotable
+from podium_core.policies.rungs import Climb, climb
+from podium_core.testing.builders import make_job, make_snapshot, make_trial
 
 STEPS = (1.0, 2.0, 4.0)
 Look = dict[int, tuple[Point, ...]]  # number -> its curve as it is seen

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from podium.schema.quantity import to_bytes, to_thousandths
+from podium_core.schema.quantity import to_bytes, to_thousandths
 
 
 @pytest.mark.parametrize(

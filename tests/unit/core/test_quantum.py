@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import FAST, SLOW, holding, on_gpu, orders, sound, why
 
-from podium.domain.snapshot import Costs, Snapshot
-from podium.domain.switch_costs import Ways, mean_costs, mean_switch
-from podium.policies.quantum import OVERHEAD, shortest_run
+from podium_core.domain.snapshot import Costs, Snapshot
+from podium_core.domain.switch_costs import Ways, mean_costs, mean_switch
+from podium_core.policies.min_time_slice import OVERHEAD, shortest_run
 
 HELD = 100.0  # seconds, of `holding`
 
@@ -63,7 +63,7 @@ def test_who_is_dear_to_move_runs_longer_and_the_planner_looks_again_when_it_is_
     snapshot = scene(2 * HELD * OVERHEAD)
     made = sound(snapshot)
     assert orders(made) == {}
-    assert why(made, "job-1") == "MinimumRun"
+    assert why(made, "job-1") == "MinTimeSlice"
     assert made.wake_at == pytest.approx(snapshot.now + HELD)
 
 
@@ -73,7 +73,7 @@ def test_between_jobs_as_well() -> None:
     other = replace(snapshot.jobs[0], key=first.job._replace(name="other"), uid="other")
     rival = replace(second, job=other.key)
     two = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(first, rival))
-    assert why(sound(two), rival.key.name) == "MinimumRun"
+    assert why(sound(two), rival.key.name) == "MinTimeSlice"
     cheap = replace(two, trials=(replace(first, switch=None), rival))
     assert why(sound(cheap), rival.key.name) == "FairShare"
 
@@ -82,4 +82,4 @@ def test_what_a_suspension_took_says_nothing_of_a_requeue() -> None:
     snapshot = scene(1e6)
     job = replace(snapshot.jobs[0], freezes=False, saves=True, saves_at="anywhere")
     saving = replace(snapshot, jobs=(job,), now=snapshot.now + 1000.0)
-    assert "MinimumRun" not in {place.reason for place in sound(saving).ranks}
+    assert "MinTimeSlice" not in {place.reason for place in sound(saving).ranks}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from podium.policies.registry import NAMES, create
-from podium.simulation.pools import Machine, draw
-from podium.simulation.recorded import Recording, RecordingError, lines, parse
-from podium.simulation.replay import replay
+from podium_core.policies.registry import NAMES, create
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.samples import Machine, draw
+from podium_simulator.traces.trace import Recording, RecordingError, lines, parse
 
 HEADER = {"task": "t", "metric": "m", "goal": "maximize", "target": None}
 TRIAL = {"trial": "a", "hparams": {}, "seconds": [1, 2], "value": [0.1, 0.2]}

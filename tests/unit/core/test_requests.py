@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from podium.placement.needs import need_of
-from podium.placement.requests import requests_of
-from podium.schema.pod import Pod
+from podium_core.placement.needs import need_of
+from podium_core.placement.requests import requests_of
+from podium_core.schema.pod import Pod
 
 Json = dict[str, Any]
 

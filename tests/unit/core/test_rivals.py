@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.curves.running_means import medians_without
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
-from podium.planning.predicting import predictions
-from podium.policies.base import Admission, Ranked
-from podium.policies.envelope import Envelope, option_value, undecided
-from podium.policies.hyperband import Hyperband
-from podium.policies.pop import normal_cdf
-from podium.policies.registry import create
-from podium.policies.slaq import predicted_drop
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.curves.running_means import medians_without
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView, Point, Scalar, Snapshot, TrialView
+from podium_core.planning.prediction import predictions
+from podium_core.policies.base import Admission, Ranked
+from podium_core.policies.envelope import Envelope, option_value, undecided
+from podium_core.policies.hyperband import Hyperband
+from podium_core.policies.pop import normal_cdf
+from podium_core.policies.registry import create
+from podium_core.policies.slaq import predicted_drop
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 
 GO, WAIT, STOP = Admission.GO, Admission.WAIT, Admission.STOP
 
@@ -121,7 +121,7 @@ def test_hyperband_waits_for_its_bracket_or_not() -> None:
         0: "RungIncomplete",
         1: "RungIncomplete",
         2: "RungIncomplete",
-        3: "OnItsWay",
+        3: "AdvancingToRung",
     }
     goes = ranked("hyperband", curves, {**settings, "mode": "async"})
     assert [goes[n].admission for n in range(3)] == [GO, WAIT, WAIT]
@@ -154,7 +154,7 @@ def test_pop_ends_the_hopeless_and_gives_gpus_to_the_promising() -> None:
     good = [0.9 - 0.5 * t**-0.5 for t in range(1, 9)]
     flat = [0.3] * 8
     found = ranked("pop", [flat, good, [0.2]], gpus=2)
-    assert {n: r.reason for n, r in found.items()} == {1: "Promising", 2: "TakesTurns", 0: "Poor"}
+    assert {n: r.reason for n, r in found.items()} == {1: "Promising", 2: "RoundRobin", 0: "Poor"}
     assert found[0].admission is STOP
 
 
@@ -178,7 +178,7 @@ def test_pop_gives_no_more_places_than_the_job_has(gpus: int, of_job: dict[str, 
     mine = [make_gpu(f"gpu-{i}", product="mine") for i in range(gpus)]
     foreign = [make_gpu(f"other-{i}", product="another") for i in range(30 if job.products else 0)]
     found = create("pop", {}).rank(job, trials, replace(snapshot, jobs=(job, *others), gpus=(*mine, *foreign)))
-    assert [r.reason for r in found] == ["Promising"] * 2 + ["TakesTurns"] * 6
+    assert [r.reason for r in found] == ["Promising"] * 2 + ["RoundRobin"] * 6
 
 
 @given(st.lists(st.sampled_from([-math.inf, 0.1, 0.2, 0.3, 0.5, 1.7e308, -1.7e308]), min_size=2, max_size=9))
@@ -242,12 +242,12 @@ def test_envelope_puts_off_who_diverged() -> None:
 
 def test_envelope_serves_who_waited_too_long_one_at_a_time() -> None:
     curves = [B, A, C, D]
-    assert [r.reason for r in ranked("envelope", curves).values()].count("Overdue") == 0
+    assert [r.reason for r in ranked("envelope", curves).values()].count("LongestWait") == 0
     found = ranked("envelope", curves, now=1e6)
-    assert [r.reason for r in found.values()].count("Overdue") == 1
-    assert next(iter(found.values())).reason == "Overdue"
+    assert [r.reason for r in found.values()].count("LongestWait") == 1
+    assert next(iter(found.values())).reason == "LongestWait"
     without = ranked("envelope", curves, {"minShare": 0}, now=1e6)
-    assert [r.reason for r in without.values()].count("Overdue") == 0
+    assert [r.reason for r in without.values()].count("LongestWait") == 0
 
 
 def test_envelope_charges_what_it_costs_to_begin_again() -> None:
@@ -291,7 +291,7 @@ def test_a_look_is_as_long_as_two_values_are_apart_however_many_are_kept_of_a_cu
     job, trials, snapshot = scene([[0.1], [0.1] * 20, [0.1], [0.1]], steps=1e4)
     trials[2:] = [replace(trial, curve=kept, gpu_seconds=5e3) for trial in trials[2:]]
     found = Envelope(look=0.0).rank(job, trials, replace(snapshot, trials=tuple(trials)))
-    assert {one.trial.name for one in found if one.reason == "FirstLook"} == {"job-0"}
+    assert {one.trial.name for one in found if one.reason == "WarmUp"} == {"job-0"}
 
 
 def test_a_new_trial_is_worth_more_the_more_winners_there_were() -> None:

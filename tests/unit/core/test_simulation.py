@@ -15,22 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialView
-from podium.policies.base import Ranking
-from podium.policies.best_so_far import BestSoFar
-from podium.policies.envelope import Envelope
-from podium.policies.fifo import Fifo
-from podium.policies.median_stop import MedianStop
-from podium.policies.registry import NAMES, create
-from podium.policies.round_robin import RoundRobin
-from podium.simulation.compare import ratios, summary
-from podium.simulation.history import History
-from podium.simulation.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
-from podium.simulation.oracle import Oracle
-from podium.simulation.pools import Machine, Pool, draw
-from podium.simulation.recorded import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
-from podium.simulation.replay import replay
-from podium.simulation.state import Rules
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialView
+from podium_core.policies.base import Ranking
+from podium_core.policies.best_so_far import BestSoFar
+from podium_core.policies.envelope import Envelope
+from podium_core.policies.fifo import Fifo
+from podium_core.policies.median_stop import MedianStop
+from podium_core.policies.registry import NAMES, create
+from podium_core.policies.round_robin import RoundRobin
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.history import History
+from podium_simulator.replay.metrics import Score, Uses, goal_of, score, start_value, uses_until_best
+from podium_simulator.replay.oracle import Oracle
+from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.state import Rules
+from podium_simulator.replay.statistics import ratios, summary
+from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, bundled, load_all, parse
 
 NO_COST = Costs(0.0, 0.0)
 BARE = Rules(bare_rank=True)

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from podium.simulation.contest import contest
-from podium.simulation.history import Reached
-from podium.simulation.metrics import near_best, regret, start_value
-from podium.simulation.pools import Machine, Pool
-from podium.simulation.recorded import RecordedTrial, Recording
-from podium.simulation.system import contest as system_contest
-from podium.simulation.system.searches import even_nodes
-from podium_cli import simulate_view, system_view
+from podium_cli.views import simulate as simulate_view
+from podium_cli.views import system as system_view
+from podium_simulator.replay.comparison import contest
+from podium_simulator.replay.history import Reached
+from podium_simulator.replay.metrics import near_best, regret, start_value
+from podium_simulator.replay.samples import Machine, Pool
+from podium_simulator.system import comparison as system_contest
+from podium_simulator.system.searches import even_nodes
+from podium_simulator.traces.trace import RecordedTrial, Recording
 
 WORST = -sys.float_info.max  # what stands for NaN in a curve
 LATE = [(WORST, 0.5, 0.9), (WORST, 0.5, 0.6), (WORST, 0.5, 0.7)]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.curves.wire import diverged
-from podium.simulation.recorded import RecordingError
-from podium.simulation.sources import Reading, asks_for_goal, read_all
+from podium_core.curves.non_finite import diverged
+from podium_simulator.traces.sources import Reading, asks_for_goal, read_all
+from podium_simulator.traces.trace import RecordingError
 
 TABLE = """trial,step,value,seconds,lr,kind
 a,1,0.5,10,0.1,relu

@@ -10,17 +10,17 @@ from itertools import pairwise
 import pytest
 from simulated import AT_ONCE, ONE_GPU, curve, job
 
-from podium.domain.actions import Plan
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Point, Snapshot
-from podium.placement.views import NodeView
-from podium.planning.planner import plan
-from podium.simulation.pools import Pool
-from podium.simulation.system import operator, scheduler
-from podium.simulation.system.contest import searched
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import (
+from podium_core.domain.actions import Plan
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Point, Snapshot
+from podium_core.placement.views import NodeView
+from podium_core.planning.planner import plan
+from podium_simulator.replay.samples import Pool
+from podium_simulator.system import operator, scheduler
+from podium_simulator.system.comparison import searched
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.scenario import (
     Faults,
     Method,
     NodeSpec,
@@ -28,7 +28,7 @@ from podium.simulation.system.scenario import (
     Scenario,
     SimulationError,
 )
-from podium.simulation.system.truth import Node
+from podium_simulator.system.state import Node
 
 
 def used(outcome: Outcome) -> list[tuple[int, str, float, float]]:
@@ -67,7 +67,7 @@ def test_fifo_by_hand() -> None:
 
 def test_a_hand_over_is_suspension_then_the_next_start() -> None:
     """One look each, then the better one; a value counts only once it is reported."""
-    of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"early": 1})
+    of = job(curve(0.5, 0.6, 0.7), curve(0.1, 0.2, 0.3), policy="best_so_far", settings={"warmup": 1})
     outcome = simulate(Scenario(ONE_GPU, (replace(of, method=Method(suspend=4.0, resume=3.0)),), AT_ONCE), checked=True)
     whole = [(n, use, start, end) for n, use, start, end in used(outcome) if use != TRAINING]
     assert whole[0] == (0, "starting", 2.0, 4.0)

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import curve, job
 
-from podium.domain.levelling import Levelling
-from podium.domain.phase import FINAL, TrialPhase
-from podium.domain.snapshot import SavesAt
-from podium.policies.registry import NAMES
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import TRAINING, Span
-from podium.simulation.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, Timing
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.snapshot import SavesAt
+from podium_core.policies.registry import NAMES
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import TRAINING, Span
+from podium_simulator.system.scenario import Drain, Faults, Method, NodeSpec, Scenario, Timing
 
 
 @st.composite

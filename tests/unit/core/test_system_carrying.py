@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 from simulated import AT_ONCE, curve
 
-from podium.domain.carrying import CarryFacts, CarryPhase, Moved, follow
-from podium.domain.levelling import Levelling
-from podium.domain.phase import TrialPhase
-from podium.simulation.system import carrying
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.faults import Chance
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import (
+from podium_core.domain.migration import CarryFacts, CarryPhase, Moved, follow
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
+from podium_core.testing.builders import make_job
+from podium_simulator.system import migration as carrying
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.faults import Chance
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.scenario import (
     Drain,
     Method,
     NodeSpec,
@@ -29,7 +30,6 @@ from podium.simulation.system.scenario import (
     SimulationError,
     Timing,
 )
-from podium.testing.builders import make_job
 
 TWO = (NodeSpec("a", 1), NodeSpec("b", 1))
 THREE = (*TWO, NodeSpec("c", 1))
@@ -131,17 +131,17 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-THERE = ["Pushed", "Created", "Arrived"]
+THERE = ["ImagePushed", "PodCreated", "Restored"]
 # the trial trains for 60 s: from 4 to 30 on a, from 59 on on b
 BACK = [
     ("nothing happens", {}, (), TWO, THERE, 0.0, 93.0),
-    ("the drain is undone: it goes on there", {}, (Drain("a", 30.0, 40.0),), TWO, ["FellBack DrainUndone"], 0.0, 77.0),
+    ("the drain is undone: it goes on there", {}, (Drain("a", 30.0, 40.0),), TWO, ["Failed DrainCancelled"], 0.0, 77.0),
     (
         "its target drains: it goes on there, and is carried when there is another",
         {},
         (Drain("a", 30.0), Drain("b", 40.0, 50.0)),
         TWO,
-        ["FellBack TargetGone", *THERE],
+        ["Failed TargetUnavailable", *THERE],
         0.0,
         # back at 43; asked again at 50, when b takes trials again: 4 s + 10 s, then 2 s, 10 s, 3 s; 27 s are left
         50.0 + 4.0 + 10.0 + 2.0 + 10.0 + 3.0 + 27.0,
@@ -151,7 +151,7 @@ BACK = [
         {"a": 40.0},
         (),
         TWO,
-        ["FellBack PodGone"],
+        ["Failed PodDeleted"],
         26.0,
         100.0 + 2.0 + 2.0 + 60.0,
     ),
@@ -161,7 +161,7 @@ BACK = [
         {"b": 50.0},
         (),
         THREE,
-        ["Pushed", "Created", "FellBack RestoreFailed"],
+        ["ImagePushed", "PodCreated", "Failed RestoreFailed"],
         26.0,
         110.0 + 2.0 + 2.0 + 60.0,
     ),
@@ -206,13 +206,13 @@ def test_an_accident_on_the_way_costs_what_was_not_saved(dies: Any) -> None:
     assert outcome.trials[0].lost_seconds == 6.0
 
 
-WAITS = ["Pushed", "Pushed TargetDrains"]
+WAITS = ["ImagePushed", "ImagePushed TargetDraining"]
 IMAGES = [
-    ("until it takes trials again", 200.0, [*WAITS, "Pushed", "Created", "Arrived"], 0.0, 255.0),
+    ("until it takes trials again", 200.0, [*WAITS, "ImagePushed", "PodCreated", "Restored"], 0.0, 255.0),
     (
         "for half an hour: then it begins anew, elsewhere",
         NEVER,
-        [*WAITS, "FellBack TargetGone"],
+        [*WAITS, "Failed TargetUnavailable"],
         23.0,
         46.0 + 1800.0 + 5.0 + 2.0 + 60.0,
     ),

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.planning.levelling import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
-from podium.simulation.system.methods import LEAST, method
-from podium.simulation.system.scenario import Method
+from podium_core.planning.rebalancing import CARRY_SECONDS, CARRY_SECONDS_PER_GIB
+from podium_simulator.system.scenario import Method
+from podium_simulator.system.switch_times import LEAST, method
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "results" / "bench-gpu-nvidia-h100-80gb-hbm3.md"
 

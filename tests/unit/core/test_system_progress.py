@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from podium.domain.snapshot import Costs, Snapshot
-from podium.planning.planner import Plan, plan
-from podium.policies.registry import NAMES, create
-from podium.simulation.recorded import RecordedTrial
-from podium.simulation.system import operator
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.outcome import Outcome
-from podium.simulation.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
-from podium.testing.builders import make_job
+from podium_core.domain.snapshot import Costs, Snapshot
+from podium_core.planning.planner import Plan, plan
+from podium_core.policies.registry import NAMES, create
+from podium_core.testing.builders import make_job
+from podium_simulator.system import operator
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.outcome import Outcome
+from podium_simulator.system.scenario import Method, NodeSpec, Scenario, SimJob, Timing
+from podium_simulator.traces.trace import RecordedTrial
 
 EXACT = Timing(progress=0.0)
 CUTTERS = [name for name in NAMES if create(name, {}).cuts]

@@ -10,14 +10,14 @@ import pytest
 import simulated
 from simulated import AT_ONCE, curve
 
-from podium.domain.actions import Plan
-from podium.domain.snapshot import Snapshot
-from podium.planning.planner import plan
-from podium.simulation.system import operator
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.faults import Chance
-from podium.simulation.system.outcome import TRAINING, Outcome
-from podium.simulation.system.scenario import (
+from podium_core.domain.actions import Plan
+from podium_core.domain.snapshot import Snapshot
+from podium_core.planning.planner import plan
+from podium_simulator.system import operator
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.faults import Chance
+from podium_simulator.system.outcome import TRAINING, Outcome
+from podium_simulator.system.scenario import (
     Faults,
     NodeSpec,
     Scenario,

@@ -14,9 +14,9 @@ import pytest
 from trial_process import SOURCE, end, names, run, whole, write
 
 from podium import trial
-from podium.curves.readings import Seen, reader
-from podium.schema.job import Direction
-from podium.schema.reading import MetricsReading
+from podium_core.curves.line_readers import Seen, reader
+from podium_core.schema.job import Direction
+from podium_core.schema.metrics_config import MetricsReading
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -71,10 +71,10 @@ def test_params(
 @pytest.mark.parametrize(
     ("argv", "podium", "says"),
     [
-        (["--layers=3.5"], "", "BadValue: --layers=3.5 is no int; write one, such as 2"),
-        (["--nesterov=perhaps"], "", "BadValue: --nesterov=perhaps is no bool"),
-        (["--lr"], "", "BadValue: --lr=-- is no float"),
-        ([], "[1]", "BadParams: PODIUM_PARAMS is not a JSON object"),
+        (["--layers=3.5"], "", "InvalidValue: --layers=3.5 is no int; write one, such as 2"),
+        (["--nesterov=perhaps"], "", "InvalidValue: --nesterov=perhaps is no bool"),
+        (["--lr"], "", "InvalidValue: --lr=-- is no float"),
+        ([], "[1]", "InvalidParams: PODIUM_PARAMS is not a JSON object"),
     ],
 )
 def test_wrong_parameters_are_refused(monkeypatch: pytest.MonkeyPatch, argv: list[str], podium: str, says: str) -> None:
@@ -117,7 +117,7 @@ def test_other_ranks_neither_report_nor_save_but_load(
     assert trial.mark(2, folder / "step-1") is None
     assert capsys.readouterr().out == ""
     assert trial.load() == made
-    assert names(folder) == ["podium-save.json", "step-1"]
+    assert names(folder) == ["podium-checkpoint.json", "step-1"]
 
 
 def test_without_a_folder_nothing_is_saved() -> None:
@@ -138,7 +138,7 @@ def test_a_save_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest.Monke
     assert whole(trial.load()) == (3, "3 again")
     trial.save(1, write("anew"))  # who began anew saves step 1 after step 3
     assert whole(trial.load()) == (1, "anew")
-    assert names(folder) == ["mine.txt", "podium-save.json", "step-1", "step-3-2"]
+    assert names(folder) == ["mine.txt", "podium-checkpoint.json", "step-1", "step-3-2"]
 
 
 def test_the_marker_is_what_the_agent_reads(folder: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_a_framework_wrote_is_marked(folder: Path) -> None:
         trial.mark(step, str(folder / f"step-{step}.ckpt"))
     (folder / "checkpoint-30").mkdir()
     assert trial.mark(30, folder / "checkpoint-30") == trial.load() == (30, folder / "checkpoint-30")
-    assert names(folder) == ["checkpoint-30", "podium-save.json"]
+    assert names(folder) == ["checkpoint-30", "podium-checkpoint.json"]
 
 
 @pytest.mark.parametrize("marked", ["step-2/model.ckpt", "step-2", "."])
@@ -182,14 +182,14 @@ def test_what_is_marked_stays(folder: Path, marked: str) -> None:
 @pytest.mark.parametrize("where", ["/tmp", "../elsewhere", "missing"])
 def test_a_mark_must_be_there_and_inside(folder: Path, where: str) -> None:
     trial.save(1, write("1"))
-    with pytest.raises(ValueError, match="BadSave"):
+    with pytest.raises(ValueError, match="InvalidCheckpoint"):
         trial.mark(2, folder / where)
     assert whole(trial.load()) == (1, "1")
 
 
 @pytest.mark.parametrize("step", [-1, math.nan, math.inf, True, "three", None])
 def test_a_step_is_a_number_from_0_up(folder: Path, step: Any) -> None:
-    with pytest.raises(ValueError, match="BadStep"):
+    with pytest.raises(ValueError, match="InvalidStep"):
         trial.save(step, write("x"))
 
 

@@ -47,7 +47,7 @@ def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mou
         assert now >= last, "once the new save counts, it counts"
         last = now
         trial.save(3, write("3"))
-        assert names(folder) == ["podium-save.json", "step-3"], f"what was torn at {moment} is cleared away"
+        assert names(folder) == ["podium-checkpoint.json", "step-3"], f"what was torn at {moment} is cleared away"
     assert code == 0
     assert last == (2, "2")
     assert moment > 10

@@ -9,13 +9,13 @@ import pytest
 from plans import RUN, P, created, numbers, of, sound
 from simulated import curve, job
 
-from podium.domain.actions import EndTrial, Plan, Requeue
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Snapshot
-from podium.planning.turnover import STAYS
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import NodeSpec, Scenario
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_core.domain.actions import EndTrial, Plan, Requeue
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Snapshot
+from podium_core.planning.slot_reclaim import STAYS
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import NodeSpec, Scenario
 
 REQUEUE = 20.0  # seconds, until something is measured
 LONG_AGO = 1000.0 - STAYS * REQUEUE
@@ -52,11 +52,11 @@ def told(made: Plan) -> list[tuple[str, str]]:
     return [(a.trial.name, a.reason) for a in of(made, Requeue) if isinstance(a, Requeue)]
 
 
-GIVES = [("job-2", "GivesPlace")]  # the last by rank
+GIVES = [("job-2", "SlotReclaimed")]  # the last by rank
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("the last by rank that has not begun", full(), GIVES),
     ("the last by rank that is suspended", full((P.GATED, P.SUSPENDED)), GIVES),
-    ("one that works keeps its place", full((P.SUSPENDED, P.RESUMING)), [("job-1", "GivesPlace")]),
+    ("one that works keeps its place", full((P.SUSPENDED, P.RESUMING)), [("job-1", "SlotReclaimed")]),
     ("a free share goes first", full(shares=4), []),
     ("cannot save", full(saves=False), []),
     ("saves where no other node finds it", full(saves_at="node"), []),
@@ -120,7 +120,7 @@ def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) ->
 
 @pytest.mark.parametrize(
     ("two", "expected"),
-    [({}, ["GivesPlace"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["PlaceNeeded"])],
+    [({}, ["SlotReclaimed"]), ({"leaving": True}, []), ({"leaving": True, "overdue": True}, ["SlotNeeded"])],
     ids=["all wait", "one goes already", "one should be gone for long"],
 )
 def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(

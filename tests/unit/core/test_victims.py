@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.readings import PlacedPod
-from podium.placement.victims import Occupant, Preemptor, Proposal, choose
-from podium.placement.views import GpuReading, NodeView, PodNeed
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 NOW = 1000.0
 GIB = 2**30
@@ -61,7 +61,7 @@ def moved(victims: str, *, stranger: bool = False, **gib: int) -> Proposal:
     known = [replace(one, pod=replace(one.pod, need=replace(one.pod.need, together=False))) for one in known]
     largest = max(gib.values()) * GIB
     sitting = "".join(gib) + ("X" if stranger else "")
-    return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_moved=largest))
+    return proposal("a", victims, known, view=node("a", sitting, memory_reserved=largest, memory_movable=largest))
 
 
 def chosen(preemptor: Preemptor, *proposals: Proposal) -> tuple[str, str] | None:
@@ -190,9 +190,9 @@ def test_choice(why: str, preemptor: Preemptor, proposals: list[Proposal], expec
 @pytest.mark.parametrize(
     ("given_proposal", "code"),
     [
-        (proposal("a", "X", [A]), "ForeignVictim"),
+        (proposal("a", "X", [A]), "VictimNotPreemptible"),
         (proposal("a", "A", [A], view=node("a", "A", health="Unhealthy")), "Unhealthy"),
-        (proposal("a", "", [], view=node("a", "A", gib=60)), "MemoryReserved"),
+        (proposal("a", "", [], view=node("a", "A", gib=60)), "GPUMemoryReserved"),
     ],
 )
 def test_why_not(given_proposal: Proposal, code: str) -> None:

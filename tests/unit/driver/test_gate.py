@@ -137,15 +137,15 @@ def test_it_says_which_save_is_there(
     gate: Path, serve: Callable[..., Agent], tmp_path: Path, content: bytes | None, said: bytes | None
 ) -> None:
     if content is not None:
-        (tmp_path / "podium-save.json").write_bytes(content)
-    (tmp_path / "podium-save-request").touch()
+        (tmp_path / "podium-checkpoint.json").write_bytes(content)
+    (tmp_path / "podium-checkpoint-request").touch()
     said = content if said is None else said
     assert said is not None
     agent = serve(say(), say(b"go\n"))
     ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
-    assert agent.questions == [b'gate {"saved": ' + said + b"}\n"] * 2, "said again to an agent that comes anew"
+    assert agent.questions == [b'gate {"checkpoint": ' + said + b"}\n"] * 2, "said again to an agent that comes anew"
     assert ended == (0, ["saved: " + said.decode(), GO])
-    assert not (tmp_path / "podium-save-request").exists(), "it was a request to the attempt before"
+    assert not (tmp_path / "podium-checkpoint-request").exists(), "it was a request to the attempt before"
 
 
 def test_a_save_that_is_made_while_it_waits_is_said_before_it_goes(
@@ -155,12 +155,12 @@ def test_a_save_that_is_made_while_it_waits_is_said_before_it_goes(
 
     def save_and_go(connection: socket.socket, _: Agent) -> None:
         (tmp_path / "aside").write_text("13")
-        os.replace(tmp_path / "aside", tmp_path / "podium-save.json")
+        os.replace(tmp_path / "aside", tmp_path / "podium-checkpoint.json")
         connection.sendall(b"wait a\ngo\n")
 
     agent = serve(save_and_go, save_and_go, say(b"go\n"))
     ended = finish(start_gate(gate, agent.path, PODIUM_CHECKPOINT=str(tmp_path)))
-    assert agent.questions == [b'gate {"saved": ' + said + b"}\n" for said in (b"null", b"13", b"13")]
+    assert agent.questions == [b'gate {"checkpoint": ' + said + b"}\n" for said in (b"null", b"13", b"13")]
     assert ended == (0, ["wait: a", "saved: 13", GO])
 
 
@@ -173,7 +173,7 @@ def test_no_checkpoint_folder(gate: Path, serve: Callable[..., Agent], folder: s
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_what_is_no_file_is_no_save(gate: Path, serve: Callable[..., Agent], tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "podium-save.json"
+    place = tmp_path / "podium-checkpoint.json"
     (tmp_path / "elsewhere").write_text("1")
     if kind == "link":
         place.symlink_to(tmp_path / "elsewhere")

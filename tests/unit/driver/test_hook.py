@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ANSWERS = '{"step": 12, "path": "step-12", "onRequest": true}'
-MARKER, REQUEST = "podium-save.json", "podium-save-request"
+MARKER, REQUEST = "podium-checkpoint.json", "podium-checkpoint-request"
 ASKED_NOTHING = "hook: this trial does not answer save requests; SIGTERM does the rest"
 TOO_LATE = "hook: no save in time; SIGTERM does the rest"
 

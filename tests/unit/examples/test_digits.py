@@ -79,18 +79,18 @@ def test_a_signal_during_training_loses_nothing(complete: list[str], tmp_path: P
 
 def test_the_completion_marker_names_the_epoch_of_the_only_state(tmp_path: Path) -> None:
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
-    assert {file.name for file in tmp_path.iterdir()} == {"epoch-4.npz", "podium-save.json"}
-    assert json.loads((tmp_path / "podium-save.json").read_text()) == {"step": 4}
+    assert {file.name for file in tmp_path.iterdir()} == {"epoch-4.npz", "podium-checkpoint.json"}
+    assert json.loads((tmp_path / "podium-checkpoint.json").read_text()) == {"step": 4}
 
 
 def test_a_checkpoint_without_completion_marker_is_ignored(complete: list[str], tmp_path: Path) -> None:
     """After a kill during a checkpoint, the run resumes from the epoch that the marker names."""
     run(*SMALL, "--epochs=4", checkpoint=tmp_path)
     (tmp_path / "epoch-5.npz.new").write_bytes(b"half of a chec")
-    (tmp_path / "podium-save.json.new").write_bytes(b'{"st')
+    (tmp_path / "podium-checkpoint.json.new").write_bytes(b'{"st')
     (tmp_path / "epoch-7.npz").write_bytes(b"complete, but without a marker")
     assert run(*SMALL, "--epochs=12", checkpoint=tmp_path) == complete[4:]
-    assert {file.name for file in tmp_path.iterdir()} == {"epoch-12.npz", "podium-save.json"}
+    assert {file.name for file in tmp_path.iterdir()} == {"epoch-12.npz", "podium-checkpoint.json"}
 
 
 def test_a_checkpoint_of_another_trial_is_refused(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from typing import Any
 import httpx
 import pytest
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import Resource
 from podium_cluster.watch import wait_all_synced
-from podium_extender.announcements import Announcements
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
-from podium_extender.decide import Judge
-from podium_extender.front import Front
 from podium_extender.metrics import Metrics
-from podium_extender.preempt import Evictor
-from podium_extender.telemetry import Telemetry
+from podium_extender.server.endpoint import Front
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.events import Announcements
+from podium_extender.verbs.preempt import Evictor
 
 sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, narrowing: several modules use them
 

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
-from podium.placement.cpus import machine_of
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_extender.preferences import Preferences
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_core.placement.free_cpus import machine_of
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.trials import parse_trial
 
 Json = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def caches_over(server: object, clock: Callable[[], float]) -> Telemetry:
 
 def gpunode(health: str) -> Json:
     """Node a with one GPU, heard at 1,800,000,000."""
-    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "shares": 4}
+    gpu = {"uuid": "GPU-1", "index": 0, "product": "Fake", "memoryTotal": 1, "health": health, "slots": 4}
     status = {"updatedAt": "2027-01-15T08:00:00Z", "gpus": [gpu]}
     return {"metadata": {"name": "a", "resourceVersion": "2"}, "status": status}
 

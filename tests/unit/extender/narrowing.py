@@ -9,13 +9,13 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES
 from podium_cluster.watch import wait_all_synced
-from podium_extender.decide import Judge
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
-from podium_extender.verbs import Verbs
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.handlers import Verbs
 
 Json = dict[str, Any]
 Caches = Callable[..., Telemetry]
@@ -26,7 +26,7 @@ WISH = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}
 
 
 def gpunode(name: str, **changes: Any) -> Json:
-    gpu = {"uuid": f"GPU-{name}", "index": 0, "product": "P", "memoryTotal": 100, "health": "Healthy", "shares": 4}
+    gpu = {"uuid": f"GPU-{name}", "index": 0, "product": "P", "memoryTotal": 100, "health": "Healthy", "slots": 4}
     status = {"updatedAt": "2027-01-15T07:59:50Z", "gpus": [gpu | changes]}
     return {"metadata": {"name": name, "resourceVersion": "2"}, "spec": {}, "status": status}
 
@@ -57,7 +57,7 @@ class Scheduler:
         return max(scores, key=scores.__getitem__)
 
     def handed_on(self, why: str) -> float | None:
-        return self.metrics.registry.get_sample_value("podium_extender_handed_on_total", {"nodes": why})
+        return self.metrics.registry.get_sample_value("podium_extender_filter_answers_total", {"nodes": why})
 
     def _ask(self, verb: str, asked: Json, names: Sequence[str]) -> Any:
         question = {"Pod": asked, "Nodes": None, "NodeNames": list(names)}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from podium_extender.asked import Asked, Reader, _whole, write_names
-from podium_extender.bodies import RequestError
+from podium_extender.server.limits import RequestError
+from podium_extender.verbs.request import Asked, Reader, _whole, write_names
 
 MARK = ',"Nodes":null,"NodeNames":["'
 POD = '{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[]}}'

@@ -14,20 +14,20 @@ import httpx
 import pytest
 import yaml
 
-from podium.placement.affinity import ANY_POD
-from podium.placement.readings import PlacedPod
-from podium.placement.registry import placement_policy
-from podium.placement.views import PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
+from podium_core.placement.affinity import ANY_POD
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.registry import placement_policy
+from podium_core.placement.views import PodNeed
 from podium_extender.app import create_app
-from podium_extender.assumed import LONGEST, MOST, Assumed
-from podium_extender.decide import Judge
-from podium_extender.front import Front
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.server.endpoint import Front
+from podium_extender.state.assumptions import LONGEST, MOST, Assumed
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.decisions import Judge
 
 NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
@@ -119,7 +119,7 @@ class Server:
 
 
 def gpunode(name: str, gpus: int) -> Json:
-    gpu = {"index": 0, "health": "Healthy", "shares": SHARES, "memoryTotal": 80 * GIB}
+    gpu = {"index": 0, "health": "Healthy", "slots": SHARES, "memoryTotal": 80 * GIB}
     told = [gpu | {"uuid": f"GPU-{name}-{number}"} for number in range(gpus)]
     return {"metadata": {"name": name}, "status": {"updatedAt": FRESH, "gpus": told}}
 

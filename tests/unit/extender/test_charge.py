@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from podium.placement.charge import charge
-from podium.placement.needs import BadPodError, need_of
-from podium.placement.readings import PlacedPod, Reported, gpus_now
-from podium.placement.views import GpuReading, PodNeed
-from podium.schema.pod import Pod
-from podium_extender.telemetry import Heartbeats
+from podium_core.placement.gpu_choice import charge
+from podium_core.placement.needs import InvalidPodError, need_of
+from podium_core.placement.node_parser import PlacedPod, Reported, gpus_now
+from podium_core.placement.views import GpuReading, PodNeed
+from podium_core.schema.pod import Pod
+from podium_extender.state.node_cache import Heartbeats
 
 
 def reading(trials: int = 0, reserved: int = 0, health: str = "Healthy") -> GpuReading:
@@ -47,7 +47,7 @@ def test_who_has_a_gpu_for_itself_takes_no_share() -> None:
 def test_of_what_is_moved_off_only_the_largest_counts() -> None:
     moved, stays = PodNeed(1, memory=60, together=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
-    assert (gpu.trials, gpu.memory_reserved, gpu.memory_moved) == (4, 67, 60)
+    assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
     assert (moved.beside(gpu), stays.beside(gpu)) == (7, 67)
 
 
@@ -91,13 +91,13 @@ def test_whole_gpus_are_counted_alike_and_not_together_with_shares() -> None:
     assert need_of(whole) == PodNeed(3, exclusive=True)
     containers = (*whole.spec.containers, *pod_with([], ["1"]).spec.containers)
     both = whole.model_copy(update={"spec": whole.spec.model_copy(update={"containers": containers})})
-    with pytest.raises(BadPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
+    with pytest.raises(InvalidPodError, match=r"podium\.dev/gpu=1 and podium\.dev/gpu-exclusive=3"):
         need_of(both)
 
 
 @pytest.mark.parametrize("amount", ["x", "1.5", "-1", "", "1001k"])
 def test_a_strange_amount_is_named(amount: str) -> None:
-    with pytest.raises(BadPodError, match=r"podium\.dev/gpu"):
+    with pytest.raises(InvalidPodError, match=r"podium\.dev/gpu"):
         need_of(pod_with([], [amount]))
 
 

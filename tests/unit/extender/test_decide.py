@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.base import Question
-from podium.placement.fit import refuse
-from podium.placement.registry import POLICIES, placement_policy
-from podium.placement.scores import score_nodes
-from podium.placement.views import GpuReading, NodeView, PodNeed
-from podium_extender.decide import KINDS_OF_PODS, Judge
-from podium_extender.findings import Findings
-from podium_extender.views import Views
+from podium_core.placement.base import Question
+from podium_core.placement.fit import refuse
+from podium_core.placement.registry import POLICIES, placement_policy
+from podium_core.placement.scores import score_nodes
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.state.views import Views
+from podium_extender.verbs.decisions import KINDS_OF_PODS, Judge
+from podium_extender.verbs.node_results import Findings
 
 STALE = 60.0
 NOW = 1000.0

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from podium.domain.unsaved import Unsaved
-from podium.placement.needs import place_matters
-from podium.placement.readings import PlacedPod
-from podium.placement.typical import Typical, moved, typical_needs
-from podium.placement.views import PodNeed
-from podium.schema.pod import Pod
+from podium_core.domain.unsaved_work import Unsaved
+from podium_core.placement.needs import place_matters
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.typical_pods import Typical, moved, typical_needs
+from podium_core.placement.views import PodNeed
+from podium_core.schema.pod import Pod
 from podium_extender.settings import ExtenderSettings
-from podium_extender.telemetry import Telemetry
-from podium_extender.trials import SeenTrial, parse_trial
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.state.trials import SeenTrial, parse_trial
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from podium_extender.trials import SeenTrial, parse_trial
         ({}, SeenTrial(None, Unsaved(0.0, 0.0))),
         ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, Unsaved(9.0, 90.0))),
         (
-            {"lastStep": 9, "gpuSeconds": 90.0, "saved": {"step": 7, "gpuSeconds": 80.0}},
+            {"lastStep": 9, "gpuSeconds": 90.0, "checkpoint": {"step": 7, "gpuSeconds": 80.0}},
             SeenTrial(None, Unsaved(2.0, 10.0)),
         ),
         # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
@@ -34,8 +34,8 @@ from podium_extender.trials import SeenTrial, parse_trial
             {
                 "lastStep": 5,
                 "gpuSeconds": 95.0,
-                "saved": {"step": 7, "gpuSeconds": 80.0},
-                "losses": {"countedTo": 90.0},
+                "checkpoint": {"step": 7, "gpuSeconds": 80.0},
+                "lostWork": {"accountedGpuSeconds": 90.0},
             },
             SeenTrial(None, Unsaved(0.0, 5.0)),
         ),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.affinity import AffinityTerm, Requirement
-from podium_extender.filed_terms import FiledTerms
+from podium_core.placement.affinity import AffinityTerm, Requirement
+from podium_extender.state.affinity_index import FiledTerms
 
 WORDS = st.sampled_from(["a", "b", "c"])
 SOME = st.frozensets(WORDS, max_size=2)

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.scores import rank
-from podium_extender.head import head
+from podium_core.placement.scores import rank
+from podium_extender.verbs.top_k import head
 
 COSTS = st.lists(
     st.one_of(st.just(math.nan), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1)), min_size=1, max_size=30

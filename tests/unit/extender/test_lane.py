@@ -15,15 +15,15 @@ import pytest
 import uvicorn
 from malformed import GOLDEN, recorded
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_cluster.watch import wait_all_synced
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
-from podium_extender.decide import Judge
-from podium_extender.front import Front
-from podium_extender.lane import lane
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
+from podium_extender.server.endpoint import Front
+from podium_extender.server.fast_path import lane
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
 
 LIMIT = 2**18
 Caches = Callable[..., Telemetry]

@@ -11,14 +11,14 @@ from collections.abc import Callable
 import pytest
 from malformed import GOLDEN, malformed, recorded, send, wrong_with
 
-from podium.placement import pieces
-from podium.placement.registry import placement_policy
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_core.placement import gpu_fragments as pieces
+from podium_core.placement.registry import placement_policy
 from podium_extender.app import create_app
-from podium_extender.decide import KINDS_OF_PODS, Judge
-from podium_extender.front import Front
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
+from podium_extender.server.endpoint import Front
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import KINDS_OF_PODS, Judge
 
 BODIES = 200
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import pytest
 from narrowing import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
 
-from podium.placement.registry import POLICIES
 from podium_cluster.resources import GPUNODES, PODS
+from podium_core.placement.registry import POLICIES
 
 
 def test_the_best_are_handed_on_and_those_left_out_have_not_failed(play: Callable[..., None]) -> None:

@@ -15,12 +15,12 @@ from live_caches import caches_over, gpunode, running
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
-from podium_extender.nudges import nudge_for_ever, set_and_take_back
-from podium_extender.preempt import Evictor
-from podium_extender.restraint import Limits
-from podium_extender.waiting import Budget, WaitingRoom
-from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods
-from podium_extender.wire import PreemptArgs
+from podium_extender.requeue.preemption_retries import nudge_for_ever, set_and_take_back
+from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
+from podium_extender.requeue.wakeups import ROOM_ANNOTATION, follow_pods
+from podium_extender.verbs.preempt import Evictor
+from podium_extender.verbs.preemption_limits import Limits
+from podium_extender.verbs.wire import PreemptArgs
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]

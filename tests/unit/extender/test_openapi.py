@@ -20,13 +20,13 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from podium.placement.registry import DEFAULT, placement_policy
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
-from podium_extender.decide import Judge
-from podium_extender.front import Front
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
+from podium_extender.server.endpoint import Front
+from podium_extender.state.node_cache import Telemetry
+from podium_extender.verbs.decisions import Judge
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 20

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.victims import Preemptor
-from podium.placement.views import GpuReading, NodeView, PodNeed
-from podium_extender.parked import Chance, Parked, ParkingLot, Proposed
-from podium_extender.views import Views
-from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget
+from podium_core.placement.victims import Preemptor
+from podium_core.placement.views import GpuReading, NodeView, PodNeed
+from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
+from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget
+from podium_extender.state.views import Views
 
 NOW = 1000.0
 

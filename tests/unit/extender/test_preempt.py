@@ -13,9 +13,9 @@ import pytest
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.announcements import Announcements
-from podium_extender.bodies import Door, RequestError
 from podium_extender.metrics import Metrics
+from podium_extender.server.limits import Door, RequestError
+from podium_extender.verbs.events import Announcements
 
 Json = Mapping[str, Any]
 Ask = Callable[..., httpx.Response]
@@ -32,7 +32,7 @@ def pod(name: str, node: str = "a", priority: int = -1, trial: bool = True, **sp
 
 
 def trial(name: str, seconds: float, saved: float = 0.0) -> Json:
-    status = {"rank": 3, "gpuSeconds": seconds, "lastStep": 7.0, "saved": {"step": 2.0, "gpuSeconds": saved}}
+    status = {"rank": 3, "gpuSeconds": seconds, "lastStep": 7.0, "checkpoint": {"step": 2.0, "gpuSeconds": saved}}
     return {"metadata": {"name": name, "namespace": "default", "uid": f"trial-{name}"}, "status": status}
 
 
@@ -134,7 +134,7 @@ def test_outcomes_and_phases_are_counted(ask: Ask) -> None:
     ask(OBJECTS, "/preempt", meta(a="stranger"), metrics=metrics)
     value = metrics.registry.get_sample_value
     assert value("podium_extender_preemptions_total", {"code": "Evicted"}) == 1
-    assert value("podium_extender_preemptions_total", {"code": "ForeignVictim"}) == 1
+    assert value("podium_extender_preemptions_total", {"code": "VictimNotPreemptible"}) == 1
     for phase in ("read", "parse", "decide"):
         assert value("podium_extender_phase_seconds_count", {"verb": "preempt", "phase": phase}) == 2
     assert value("podium_extender_request_seconds_count", {"verb": "preempt"}) == 2
@@ -167,8 +167,8 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
 
     why = "Pod default/urgent of priority 1000 gets its share of a. If it cannot save first, 5 steps and"
     assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
-        ("trial-y", "TrialLeaves", f"{why} 10.0 GPU-seconds are lost."),
-        ("trial-x", "TrialLeaves", f"{why} 90.0 GPU-seconds are lost."),
+        ("trial-y", "WorkAtRisk", f"{why} 10.0 GPU-seconds are lost."),
+        ("trial-x", "WorkAtRisk", f"{why} 90.0 GPU-seconds are lost."),
     ]
 
 

@@ -8,15 +8,15 @@ from typing import Any, cast
 import pytest
 from live_caches import Live
 
-from podium.placement.cpus import machine_of, seat_of
-from podium.schema.pod import Pod
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_extender.assumed import Assumed
+from podium_core.placement.free_cpus import machine_of, seat_of
+from podium_core.schema.pod import Pod
 from podium_extender.main import watch_cluster
-from podium_extender.preferences import Preferences
 from podium_extender.settings import ExtenderSettings
+from podium_extender.state.assumptions import Assumed
+from podium_extender.state.soft_preferences import Preferences
 
 Json = dict[str, Any]
 LOUD = {"noise": "loud"}

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.placement.readings import PlacedPod
-from podium.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
-from podium.placement.views import NodeView, PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
+from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.metrics import Metrics
-from podium_extender.preempt import Evictor
-from podium_extender.restraint import (
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
+from podium_extender.verbs.preempt import Evictor
+from podium_extender.verbs.preemption_limits import (
     MINUTE,
     OVERDUE_SECONDS,
     TAKEN_UP_SECONDS,
@@ -31,9 +33,7 @@ from podium_extender.restraint import (
     spare,
     standing,
 )
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
-from podium_extender.wire import PreemptArgs
+from podium_extender.verbs.wire import PreemptArgs
 
 NOW = 1000.0
 
@@ -104,7 +104,7 @@ def test_so_many_a_minute(told: tuple[tuple[float, int], ...], wanted: int, says
     refusal = over_budget(History(told=told), eviction(*map(str, range(wanted))), NOW, Limits(per_minute=3))
     assert (refusal is None) == (says is None)
     if refusal is not None and says is not None:
-        assert refusal.code == "EvictionBudget"
+        assert refusal.code == "EvictionLimitReached"
         assert says in refusal.message
 
 
@@ -181,7 +181,7 @@ def test_a_pod_that_asks_again_evicts_nobody_else() -> None:
     cluster.now += 20.0
     assert cluster.ask("urgent", a="y") == {"a": ["x"]}
     assert cluster.ask("urgent", b="z") == {}, "its room is being made elsewhere: the end of x wakes it"
-    assert cluster.counted("RoomIsBeingMade") == 2
+    assert cluster.counted("PreemptionInProgress") == 2
     cluster.lost("x")
     assert cluster.ask("urgent", a="y") == {"a": ["y"]}, "another pod took the room"
     assert cluster.counted("Evicted") == 2
@@ -192,6 +192,6 @@ def test_a_crowd_of_urgent_pods_is_let_in_a_few_a_minute() -> None:
     for name in "wxyz":
         cluster.has(name)
     assert [cluster.ask(f"urgent-{name}", a=name) for name in "wxyz"] == [{"a": ["w"]}, {"a": ["x"]}, {}, {}]
-    assert cluster.counted("EvictionBudget") == 2
+    assert cluster.counted("EvictionLimitReached") == 2
     cluster.now += MINUTE
     assert cluster.ask("urgent-y", a="y") == {"a": ["y"]}

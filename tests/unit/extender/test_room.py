@@ -9,15 +9,15 @@ from typing import Any, cast
 import pytest
 from live_caches import Live
 
-from podium.placement.cpus import Machine, Seat, machine_of, others_selector, seat_of
-from podium.placement.readings import PlacedPod
-from podium.placement.views import PodNeed
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, NODES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
-from podium_extender.room import Room
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_core.placement.free_cpus import Machine, Seat, machine_of, others_selector, seat_of
+from podium_core.placement.node_parser import PlacedPod
+from podium_core.placement.views import PodNeed
+from podium_extender.state.free_cpus import Room
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
 
 Json = dict[str, Any]
 NOW = 1_800_000_000.0
@@ -42,7 +42,7 @@ def node(name: str, cpu: str) -> Json:
 
 
 def gpunode(name: str) -> Json:
-    status = {"updatedAt": "2027-01-15T07:59:50Z", "gpus": [{"uuid": name, "index": 0, "shares": 4}]}
+    status = {"updatedAt": "2027-01-15T07:59:50Z", "gpus": [{"uuid": name, "index": 0, "slots": 4}]}
     return {"metadata": meta(name), "status": status}
 
 

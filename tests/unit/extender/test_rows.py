@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.views import NodeView
-from podium_extender.rows import Rows
-from podium_extender.views import Views
+from podium_core.placement.views import NodeView
+from podium_extender.state.views import Views
+from podium_extender.verbs.response_rows import Rows
 
 NAMES = ["node-a", "b", 'quo"te', "ü", "", "a-node-with-a-longer-name.example", "[n],"]
 

@@ -16,7 +16,7 @@ import pytest
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_devcluster import versions
-from podium_extender.head import SCORED
+from podium_extender.verbs.top_k import SCORED
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender" / "schedulers"
 RECORDED: Mapping[str, list[dict[str, Any]]] = {

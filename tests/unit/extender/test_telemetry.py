@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from live_caches import Live
 
-from podium.placement.views import NodeView
 from podium_cluster import watch
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
-from podium_extender import telemetry
+from podium_core.placement.views import NodeView
 from podium_extender.main import when_warm
-from podium_extender.telemetry import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.trials import parse_trial
+from podium_extender.state import node_cache as telemetry
+from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.trials import parse_trial
 
 NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
@@ -47,8 +47,8 @@ def gpunode(chance: random.Random, name: str) -> Json:
         }
         for i in sitting
     ]
-    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "shares": 4, "trials": trials}
-    status = {"updatedAt": chance.choice([FRESH, AHEAD]), "gpus": [gpu, {"uuid": "other", "index": 1, "shares": 4}]}
+    gpu = {"uuid": f"GPU-{name}", "index": 0, "health": "Healthy", "slots": 4, "trials": trials}
+    status = {"updatedAt": chance.choice([FRESH, AHEAD]), "gpus": [gpu, {"uuid": "other", "index": 1, "slots": 4}]}
     return {"metadata": _meta(name, ""), "status": status}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podium_extender.tried import FORGOTTEN, MOST, TRIES, Tried
+from podium_extender.verbs.failed_nodes import FORGOTTEN, MOST, TRIES, Tried
 
 NAMES = ("a", "b", "c")
 

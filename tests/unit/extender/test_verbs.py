@@ -27,7 +27,7 @@ def gpu(uuid: str, **changes: Any) -> Json:
         "product": "NVIDIA-H100-80GB-HBM3",
         "memoryTotal": 80 * GIB,
         "health": "Healthy",
-        "shares": 4,
+        "slots": 4,
     } | changes
 
 
@@ -115,7 +115,7 @@ WANT_GPU = {**PLAIN, "metadata": PLAIN["metadata"] | {"labels": {"podium.dev/tri
             HEALTHY,
             pod("new", gpu_memory="lots"),
             "FailedAndUnresolvableNodes",
-            "BadPod: annotation podium.dev/gpu-memory='lots'",
+            "InvalidPod: annotation podium.dev/gpu-memory='lots'",
         ),
     ],
     ids=lambda value: value.replace(" ", "_") if isinstance(value, str) else "",

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium.placement.fit import refuse_believed
-from podium.placement.views import GpuReading, NodeView, PodNeed, Refusal
-from podium_extender.views import Views
-from podium_extender.waiting import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
+from podium_core.placement.fit import refuse_believed
+from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
+from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, Waiting, WaitingRoom
+from podium_extender.state.views import Views
 
 NOW = 1000.0
 ONE = PodNeed(1)
@@ -84,7 +84,7 @@ def test_with_a_spent_budget_no_further_node_is_looked_at(monkeypatch: pytest.Mo
         looked.append(node.name)
         return refuse_believed(need, node, fresh)
 
-    monkeypatch.setattr("podium_extender.waiting.refuse_believed", look)
+    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
     views = Views(view(f"node-{number:02d}") for number in range(10))
     assert names(waiting.due(views, NOW)) == ["0"]
     assert looked == ["node-00"]
@@ -156,7 +156,7 @@ def test_a_crowd_that_a_node_cannot_take_is_looked_at_once_a_kind(monkeypatch: p
         looks.append(need)
         return refuse_believed(need, node, fresh)
 
-    monkeypatch.setattr("podium_extender.waiting.refuse_believed", look)
+    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
     views = Views([view("a")])
     assert waiting.due(views, NOW) == ()
     assert len(looks) == 2

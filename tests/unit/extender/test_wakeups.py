@@ -12,9 +12,9 @@ from live_caches import caches_over, gpunode, running
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
-from podium_extender.telemetry import Telemetry
-from podium_extender.waiting import Budget, WaitingRoom
-from podium_extender.wakeups import ROOM_ANNOTATION, follow_pods, wake_for_ever
+from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
+from podium_extender.requeue.wakeups import ROOM_ANNOTATION, follow_pods, wake_for_ever
+from podium_extender.state.node_cache import Telemetry
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]

@@ -27,7 +27,7 @@ def test_a_pod_with_wishes_of_its_own_chooses_among_all(play: Callable[..., None
         asked = pod("p", **spec)
         assert scheduler.filter(asked)["NodeNames"] == NAMES
         assert list(scheduler.prioritize(asked)) == NAMES
-        assert scheduler.handed_on("wish") == 1
+        assert scheduler.handed_on("preference") == 1
 
     play(story)
 
@@ -149,7 +149,7 @@ def test_beside_a_node_with_a_soft_taint_are_the_best_without(
 def test_what_was_not_seen_yet_may_be_a_wish(play: Callable[..., None]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"))["NodeNames"] == NAMES
-        assert scheduler.handed_on("wish") == 1
+        assert scheduler.handed_on("preference") == 1
 
     play(story, unseen=True)
 

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from podium.policies.registry import _TABLE, NAMES, create
-from podium.simulation.pools import Machine
+from podium_core.policies.registry import _TABLE, NAMES, create
+from podium_simulator.replay.samples import Machine
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from podium.schema.trial import HyperParamTrial
-from podium.simulation.pools import draw
-from podium.simulation.recorded import bundled
-from podium.simulation.system.engine import simulate
-from podium.simulation.system.scenario import Method, PodFacts, Scenario
-from podium.simulation.system.searches import even_nodes, search
 from podium_cli.samples import search_at
+from podium_core.schema.trial import HyperParamTrial
+from podium_simulator.replay.samples import draw
+from podium_simulator.system.engine import simulate
+from podium_simulator.system.scenario import Method, PodFacts, Scenario
+from podium_simulator.system.searches import even_nodes, search
+from podium_simulator.traces.trace import bundled
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
@@ -182,7 +182,7 @@ def trial() -> HyperParamTrial:
     points = [{"step": n + 1, "value": 0.1, "time": 13.0 + 0.5 * n} for n in range(4)]
     holds = [{"gpus": ["g"], "node": "a", "start": datetime.fromtimestamp(10, UTC)}]
     meta = {"name": "t-0", "namespace": "n", "uid": "u"}
-    status = {"curve": {"points": points}, "holds": holds}
+    status = {"curve": {"points": points}, "allocations": holds}
     spec = {"job": "t", "number": 0, "parameters": {}}
     return HyperParamTrial.model_validate({"metadata": meta, "spec": spec, "status": status})
 

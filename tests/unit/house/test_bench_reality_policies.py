@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from podium.policies.registry import NAMES, create
-from podium.simulation.recorded import RecordedTrial, lines
 from podium_cli import main
 from podium_cli.samples import search_at
+from podium_core.policies.registry import NAMES, create
 from podium_devcluster.shell import CommandError
+from podium_simulator.traces.trace import RecordedTrial, lines
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 BEGIN = datetime.fromisoformat("2026-01-15T09:30:00+00:00").timestamp()
@@ -42,8 +42,8 @@ def saved(folder: Path, policy: str, *, stops: bool = False, name: str = "digits
         status = trial["status"]
         points = status["curve"]["points"] = status["curve"]["points"][:SHOWN]
         last = points[-1]["time"]
-        status["holds"] = [hold for hold in status["holds"] if _seconds(hold["start"]) < last]
-        assert _seconds(status["holds"][-1]["end"]) < BEGIN + AT
+        status["allocations"] = [hold for hold in status["allocations"] if _seconds(hold["start"]) < last]
+        assert _seconds(status["allocations"][-1]["end"]) < BEGIN + AT
         status |= {"phase": "EarlyStopped", "reason": "StoppedByPolicy", "finishedAt": f"2026-01-15T09:30:{AT}Z"}
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
@@ -101,7 +101,7 @@ def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_tell(bench: M
 def test_one_that_was_stopped_before_it_showed_anything_is_simulated_too(bench: ModuleType, tmp_path: Path) -> None:
     items = saved(tmp_path, "median_stop", stops=True)
     trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
-    trial["status"] |= {"curve": {"points": []}, "holds": [], "gpuSeconds": 0.0}
+    trial["status"] |= {"curve": {"points": []}, "allocations": [], "gpuSeconds": 0.0}
     (tmp_path / "digits-0.json").write_text(json.dumps({"kind": "List", "items": items}))
     (found,) = read(bench, tmp_path)
     assert found.scenario.jobs[0].facts[STOPPED].load is None

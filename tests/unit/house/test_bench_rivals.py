@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView
-from podium.testing.builders import make_job
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView
+from podium_core.testing.builders import make_job
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 SCRIPT = """

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from podium.schema.manifests import parse_manifests
-from podium.schema.validation import problems
 from podium_cli.main import parser
+from podium_core.schema.manifests import parse_manifests
+from podium_core.schema.validation import problems
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]

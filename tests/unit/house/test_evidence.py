@@ -72,7 +72,9 @@ def trial(tmp_path: Path) -> SimpleNamespace:
     folder, group = tmp_path / "folder", tmp_path / "group"
     folder.mkdir()
     group.mkdir()
-    found = SimpleNamespace(group=group, request=folder / "podium-save-request", marker=folder / "podium-save.json")
+    found = SimpleNamespace(
+        group=group, request=folder / "podium-checkpoint-request", marker=folder / "podium-checkpoint.json"
+    )
     found.save = lambda step: found.marker.write_text(f'{{"step": {step}, "path": "step-{step}", "onRequest": true}}')
     found.save(5)
     found.scene = SimpleNamespace(folder=lambda job, name: folder, freezer=lambda pod: group)

@@ -11,8 +11,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from podium.curves.final_value import LEVELS, TABLE
-from podium.simulation.recorded import bundled
+from podium_core.curves.final_value import LEVELS, TABLE
+from podium_simulator.traces.trace import bundled
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 NORMAL = NormalDist()

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from podium.curves.final_value import TABLE, widths
-from podium.policies.envelope import undecided
+from podium_core.curves.final_value import TABLE, widths
+from podium_core.policies.envelope import undecided
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 SHARES = np.array([0.03, 0.1, 0.4, 0.8])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGES = sorted(DOCS.glob("optimisers*.md"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from podium_cli import main
-from podium_cli.exits import Exit
+from podium_cli.exit_codes import Exit
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "simulation.md"

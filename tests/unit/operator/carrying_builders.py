@@ -6,19 +6,19 @@ from typing import Any
 
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment, pod_payload
 
-from podium.domain.actions import Carry
-from podium.domain.carrying import METHOD
-from podium.schema.gpunode import GPUNode
-from podium.schema.trial import Carrying
-from podium_operator.carrying import carryings
-from podium_operator.observed import observe
-from podium_operator.seen import SeenPod, parse_pod
-from podium_operator.world import World, trial_key
+from podium_core.domain.actions import Carry
+from podium_core.domain.migration import METHOD
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.trial import Migration
+from podium_operator.act.migration import carryings
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.pod_state import SeenPod, parse_pod
 
 OLD, NEW = "uid-sweep-0-0", "uid-sweep-0-1"
 IMAGE, ARRIVES = "registry:5000/podium-checkpoints/lab/sweep-0-0@sha256:1", '{"gpus":{"GPU-1":4},"processes":1}'
 ALIVE = {"suspension": {"methods": ["cuda-checkpoint", METHOD]}, "gpus": {"memory": "8Gi"}}
-MADE = {"podUid": OLD, "image": IMAGE, "arrives": ARRIVES}
+MADE = {"podUid": OLD, "image": IMAGE, "gpuState": ARRIVES}
 REFUSED = {"podUid": OLD, "code": "RegistryUnreachable", "message": "nobody listens"}
 WORKS: dict[str, Any] = {"phase": "Running", "gate": {"terminated": {"exitCode": 0}}, "main": {"running": {}}}
 STUCK = WORKS | {"phase": "Pending", "main": {"waiting": {"reason": "CreateContainerError", "message": "no CRIU"}}}
@@ -27,20 +27,27 @@ READS = {"podUid": NEW, "step": 12.0}
 
 
 def way(phase: str, since: float = 0.0, **more: Any) -> dict[str, Any]:
-    stored = {"phase": phase, "since": moment(since), "podUid": OLD, "attempt": 1, "node": "node-1", "target": "node-2"}
-    return {"carrying": stored | more}
+    stored = {
+        "phase": phase,
+        "since": moment(since),
+        "podUid": OLD,
+        "attempt": 1,
+        "sourceNode": "node-1",
+        "targetNode": "node-2",
+    }
+    return {"migration": stored | more}
 
 
 def levels(phase: str, **more: Any) -> dict[str, Any]:
-    return way(phase, reason="Levelling", **more)
+    return way(phase, reason="Rebalancing", **more)
 
 
-PUSHED = way("Pushed", image=IMAGE, arrives=ARRIVES)
+PUSHED = way("ImagePushed", image=IMAGE, gpuState=ARRIVES)
 
 
 def pod(attempt: int = 0, *, carry: str = "", carried: bool = False, **how: Any) -> SeenPod:
     payload = pod_payload(attempt=attempt, node=f"node-{attempt + 1}", **{**WORKS, **how})
-    named = {"podium.dev/carry": carry, "podium.dev/carried": "node-1" if carried else ""}
+    named = {"podium.dev/migrate": carry, "podium.dev/migrated": "node-1" if carried else ""}
     payload["metadata"]["annotations"] = {name: value for name, value in named.items() if value}
     return parse_pod(payload)
 
@@ -62,7 +69,7 @@ def world(*pods: SeenPod, draining: bool = True, target: bool = True, now: float
     return make_world(make_job(**ALIVE), trial, *nodes, *pods, now=now)
 
 
-def after(seen: World, *actions: Carry, refused: str | None = None) -> Carrying | None:
+def after(seen: World, *actions: Carry, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
     said = {} if refused is None else {key: refused}
     return carryings(seen, observe(seen), {action.trial: action for action in actions}, said).get(key)

@@ -12,22 +12,22 @@ from typing import Any
 from model_api import Object, Server, View, moment
 from model_node import Node, Process
 
-from podium.curves.growing import Line, extend
-from podium.curves.readings import Seen
-from podium.curves.thinning import Grid
-from podium.schema.gpunode import GPUNode, TrialOnGpu, TrialState
-from podium.schema.trial import HyperParamTrial
-from podium_agent.account import taken_over
-from podium_agent.arbiter import Grant, Orders, Resume, Suspend, Wait, decide, newer
-from podium_agent.book import Book
-from podium_agent.conductor import orders_of
-from podium_agent.losses import Mark, Said
-from podium_agent.pods import TrialPod, parse
-from podium_agent.states import derive
-from podium_agent.trials import Acting, Gate, LocalTrial, Work
-from podium_agent.trialstatus import account_from, curve_from, position_from, reached, to_status
+from podium_agent.observe.pods import TrialPod, parse
+from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.trial_record import Book
+from podium_agent.report.trial_status import account_from, curve_from, position_from, reached, to_status
+from podium_agent.report.usage_ledger import taken_over
+from podium_agent.schedule.local_scheduler import Grant, Orders, Resume, Suspend, Wait, decide, newer
+from podium_agent.schedule.node_reconciler import orders_of
+from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
+from podium_core.curves.growing_curve import Line, extend
+from podium_core.curves.line_readers import Seen
+from podium_core.curves.thinning import Grid
+from podium_core.schema.gpunode import GPUNode, TrialOnGpu, TrialState
+from podium_core.schema.trial import HyperParamTrial
 
 MANAGER = "podium-agent"
 
@@ -91,8 +91,8 @@ class Agent:
             else:
                 record.acting, record.ends = Acting.RESUMING, step
                 record.process.frozen = False
-                if step.reason == "LastCall":
-                    record.process.last_call = True
+                if step.reason == "FinalCheckpoint":
+                    record.process.final_checkpoint = True
         return begun
 
     def finish(self) -> None:
@@ -219,7 +219,7 @@ class Agent:
         assert found is not None
         status = HyperParamTrial.model_validate(found).status
         record.version = found["metadata"]["resourceVersion"]
-        mine = status.reader is not None and status.reader.pod_uid == book.pod.uid
+        mine = status.log_cursor is not None and status.log_cursor.pod_uid == book.pod.uid
         if mine and book.account is not None:
             book.own()
             return
@@ -261,7 +261,7 @@ class Agent:
             }
             for record in here
         ]
-        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "shares": self._node.shares}
+        gpu: dict[str, Any] = {"uuid": self._node.gpu, "index": 0, "health": "Healthy", "slots": self._node.shares}
         holder = next((r for r in sorted(here, key=lambda r: r.since) if _works(r)), None)
         if holder is not None:
             entry = entries[here.index(holder)]

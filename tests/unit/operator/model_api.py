@@ -64,7 +64,7 @@ class Server:
     async def create(self, resource: Resource, manifest: Mapping[str, Any], **_: Any) -> None:
         self._burn()
         if resource is EVENTS:
-            self.losses_told += manifest["reason"] == "StepsLost"
+            self.losses_told += manifest["reason"] == "WorkLost"
             return self._answer(None)
         meta = manifest["metadata"]
         if self.find(resource, meta["name"], meta.get("namespace", "")) is not None:
@@ -174,7 +174,7 @@ class Server:
 
 
 def _places(spec: Object) -> list[tuple[str, list[str]]]:
-    return [(gpu["uuid"], [entry["uid"] for entry in gpu["order"]]) for gpu in spec.get("gpus", [])]
+    return [(gpu["uuid"], [entry["uid"] for entry in gpu["runQueue"]]) for gpu in spec.get("gpus", [])]
 
 
 class View(Generic[T]):

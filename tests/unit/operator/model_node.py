@@ -11,7 +11,7 @@ from typing import Any
 
 from model_api import Object, Server, moment
 
-from podium_agent.pods import TrialPod
+from podium_agent.observe.pods import TrialPod
 from podium_cluster.resources import PODS
 
 MAX_STEPS = 12
@@ -35,7 +35,7 @@ class Process:
     begun_at: int = 0  # step of the save that it went on from
     step: int = 0
     term: bool = False  # SIGTERM is pending
-    last_call: bool = False  # thawed beside another, for what was left of its grace
+    final_checkpoint: bool = False  # thawed beside another, for what was left of its grace
     forced: bool = False  # its pod was taken from the API while it ran
     told: int | None = None  # step that an agent wrote of it; None: nothing was written of this attempt
     followed: bool = True  # the same agent was there from its start to its last words

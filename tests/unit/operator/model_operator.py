@@ -9,30 +9,30 @@ from typing import Any, cast
 
 from model_api import KilledError, Server, View
 
-from podium.schema.gpunode import GPUNode
-from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
-from podium_operator import actuator as actuator_module
-from podium_operator import mirror as mirror_module
-from podium_operator import pauses as pauses_module
-from podium_operator.actuator import Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_operator.act import actuator as actuator_module
+from podium_operator.act import back_off as pauses_module
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
-from podium_operator.seen import parse_pod
-from podium_operator.seen_trial import SeenTrial
+from podium_operator.observe import watch_caches as mirror_module
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.pod_state import parse_pod
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
 
 _METRICS = Metrics()
 _SETTINGS = OperatorSettings()
-_LEVELS = OperatorSettings(levelling=True, levelling_stay_seconds=5.0)
+_LEVELS = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
 
 
 class Clock:

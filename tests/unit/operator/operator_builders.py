@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from podium.domain.actions import Action, EndTrial
-from podium.schema.gpunode import GPUNode
-from podium.schema.job import HyperParamJob
-from podium_operator.actuator import Actuator
-from podium_operator.seen import SeenPod, parse_pod
-from podium_operator.seen_trial import SeenTrial
-from podium_operator.world import World
+from podium_core.domain.actions import Action, EndTrial
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_operator.act.actuator import Actuator
+from podium_operator.observe.cluster_state import World
+from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.observe.trial_state import SeenTrial
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
@@ -27,7 +27,7 @@ def accepted(status: str = "True", generation: int = 1) -> dict[str, Any]:
     return {
         "type": "Accepted",
         "status": status,
-        "reason": "Valid" if status == "True" else "BadFilter",
+        "reason": "Valid" if status == "True" else "InvalidFilter",
         "message": "said so",
         "observedGeneration": generation,
         "lastTransitionTime": moment(),
@@ -159,14 +159,14 @@ def make_node(
         }
         for trial, state in (trials or {}).items()
     ]
-    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "shares": shares, "trials": there}
+    gpu: dict[str, Any] = {"uuid": uuid, "index": 0, "health": health, "slots": shares, "trials": there}
     if holder is not None:
         gpu["holder"] = {"namespace": "lab", "trial": holder, "uid": f"uid-{holder}", "since": moment()}
     entries = [{"namespace": "lab", "trial": trial, "uid": f"uid-{trial}"} for trial in order]
     return GPUNode.model_validate(
         {
             "metadata": {"name": name, "uid": f"uid-{name}"},
-            "spec": {"epoch": epoch, "gpus": [{"uuid": uuid, "order": entries}]},
+            "spec": {"epoch": epoch, "gpus": [{"uuid": uuid, "runQueue": entries}]},
             "status": {"gpus": [gpu]},
         }
     )

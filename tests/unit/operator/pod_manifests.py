@@ -7,7 +7,7 @@ from typing import Any
 from operator_builders import make_job
 from operator_builders import make_trial as trial_of
 
-from podium_operator.pods import PodRules, make_pod
+from podium_operator.act.pod_manifest import PodRules, make_pod
 
 RULES = PodRules("podium", "podium.dev/gpu")
 

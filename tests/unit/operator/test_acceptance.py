@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from operator_builders import accepted, job_manifest, moment
 
-from podium_operator.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
 
 CASES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("policy setting", {"policy": {"name": "hermes", "settings": {"speed": 3}}}, ["spec.policy.settings", "speed"]),
@@ -62,7 +62,7 @@ MEMORY = {"perTrial": 1, "memory": "1Gi"}
 def test_who_keeps_memory_on_a_leased_gpu_is_refused_by_name(spec: dict[str, Any], refused: bool) -> None:
     manifest = job_manifest(**spec)
     said = condition(manifest, moment(), leases=True)
-    assert (said["reason"] == "MemoryStays") is refused, said["message"]
+    assert (said["reason"] == "GPUMemoryNotMovable") is refused, said["message"]
     assert not refused or "spec.suspension.methods" in said["message"]
     owned = condition(manifest, moment())
     assert owned["status"] == "True", owned["message"]

@@ -11,7 +11,7 @@ from operator_builders import make_job, make_trial, moment
 
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_operator.announcements import Announcements
+from podium_operator.jobs.events import Announcements
 
 
 class Wire:
@@ -41,7 +41,7 @@ CASES: list[tuple[Resource, str, str, str, list[tuple[str, str]]]] = [
     (TRIALS, "Running", "Suspended", "R", []),
     (TRIALS, "Running", "Failed", "OOMKilled", [("TrialFailed", "Warning")]),
     (TRIALS, "Running", "Requeued", "PodDisrupted", [("TrialRequeued", "Warning")]),
-    (TRIALS, "Running", "Requeued", "MakesRoom", [("TrialRequeued", "Normal")]),
+    (TRIALS, "Running", "Requeued", "Preempted", [("TrialRequeued", "Normal")]),
 ]
 
 
@@ -61,16 +61,16 @@ def test_a_loss_is_told_once_with_what_was_lost() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
-        asyncio.run(announcements.losses(make_trial(losses=losses)))
+        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
     text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
-    assert wire.told == [("StepsLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
+    assert wire.told == [("WorkLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
 
 def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
     wire = Wire()
     announcements = Announcements(cast(Api, wire))
     for losses in (loss(1), loss(1)):
-        asyncio.run(announcements.losses(make_trial(losses=losses)))
+        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
     assert wire.told == []
 
 

@@ -29,15 +29,15 @@ from carrying_builders import (
 )
 from operator_builders import NOW, make_job, make_node, make_world
 
-from podium.domain.actions import Carry, CreatePod
-from podium.domain.carrying import METHOD, CarryPhase
-from podium.planning.planner import plan
-from podium.planning.promises import promises
-from podium_operator.carrying import arrival, asks, carryings
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules, make_pod
-from podium_operator.snapshot import build_snapshot
-from podium_operator.world import World, trial_key
+from podium_core.domain.actions import Carry, CreatePod
+from podium_core.domain.migration import METHOD, CarryPhase
+from podium_core.planning.planner import plan
+from podium_core.planning.promised_slots import promises
+from podium_operator.act.migration import arrival, asks, carryings
+from podium_operator.act.pod_manifest import PodRules, make_pod
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
 
 NEW_POD = pod(1, carried=True)
 ENDED = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
@@ -53,139 +53,164 @@ def drained(seen: World) -> World:
 
 
 STEPS: list[tuple[str, World, str | None, str]] = [
-    ("asked, no answer", world(pod(), **way("Asked")), "Asked", ""),
-    ("the answer is of an earlier pod", world(pod(), departure=MADE | {"podUid": "x"}, **way("Asked")), "Asked", ""),
-    ("the image is there", world(pod(), departure=MADE, **way("Asked")), "Pushed", ""),
-    ("the registry is away", world(pod(), departure=REFUSED, **way("Asked")), "FellBack", "RegistryUnreachable"),
-    ("the agent says nothing", world(pod(), now=NOW + 1200, **way("Asked")), "FellBack", "NoAnswer"),
-    ("its node is gone", world(**way("Asked")), "FellBack", "PodGone"),
-    ("its node is gone, its image was told", world(departure=MADE, **way("Asked")), "Pushed", ""),
-    ("its pod is told to go", world(pod(deleting=True), **way("Asked")), "FellBack", "PodGone"),
-    ("the drain is undone", world(pod(), draining=False, **way("Asked")), "FellBack", "DrainUndone"),
-    ("the trial is over", world(pod(), **way("Asked"), phase="EarlyStopped"), "FellBack", "TrialEnded"),
-    ("no new pod yet", world(pod(), **PUSHED), "Pushed", ""),
-    ("its node is gone, the image is not", world(**PUSHED), "Pushed", ""),
-    ("the new pod is there", world(pod(), NEW_POD, **PUSHED), "Created", ""),
-    ("the new pod is restored", world(NEW_POD, **way("Created")), "Created", ""),
-    ("it has printed a value", world(NEW_POD, reader=READS, **way("Created")), "Arrived", ""),
-    ("the old pod printed it", world(NEW_POD, reader=READS | {"podUid": OLD}, **way("Created")), "Created", ""),
-    ("it printed none yet", world(NEW_POD, reader=READS | {"first": True}, **way("Created")), "Created", ""),
-    ("the new node is gone", world(**way("Created")), "FellBack", "RestoreFailed"),
-    ("the restore failed", world(pod(1, carried=True, phase="Failed"), **way("Created")), "FellBack", "RestoreFailed"),
-    ("its kubelet rejected it", world(REJECTED, **way("Created")), "Pushed", ""),
-    ("no restore yet", world(pod(1, carried=True, **STUCK), **way("Created")), "Created", ""),
+    ("asked, no answer", world(pod(), **way("Requested")), "Requested", ""),
+    (
+        "the answer is of an earlier pod",
+        world(pod(), containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")),
+        "Requested",
+        "",
+    ),
+    ("the image is there", world(pod(), containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
+    (
+        "the registry is away",
+        world(pod(), containerCheckpoint=REFUSED, **way("Requested")),
+        "Failed",
+        "RegistryUnreachable",
+    ),
+    ("the agent says nothing", world(pod(), now=NOW + 1200, **way("Requested")), "Failed", "AgentTimeout"),
+    ("its node is gone", world(**way("Requested")), "Failed", "PodDeleted"),
+    ("its node is gone, its image was told", world(containerCheckpoint=MADE, **way("Requested")), "ImagePushed", ""),
+    ("its pod is told to go", world(pod(deleting=True), **way("Requested")), "Failed", "PodDeleted"),
+    ("the drain is undone", world(pod(), draining=False, **way("Requested")), "Failed", "DrainCancelled"),
+    ("the trial is over", world(pod(), **way("Requested"), phase="EarlyStopped"), "Failed", "TrialEnded"),
+    ("no new pod yet", world(pod(), **PUSHED), "ImagePushed", ""),
+    ("its node is gone, the image is not", world(**PUSHED), "ImagePushed", ""),
+    ("the new pod is there", world(pod(), NEW_POD, **PUSHED), "PodCreated", ""),
+    ("the new pod is restored", world(NEW_POD, **way("PodCreated")), "PodCreated", ""),
+    ("it has printed a value", world(NEW_POD, logCursor=READS, **way("PodCreated")), "Restored", ""),
+    (
+        "the old pod printed it",
+        world(NEW_POD, logCursor=READS | {"podUid": OLD}, **way("PodCreated")),
+        "PodCreated",
+        "",
+    ),
+    (
+        "it printed none yet",
+        world(NEW_POD, logCursor=READS | {"awaitingFirstValue": True}, **way("PodCreated")),
+        "PodCreated",
+        "",
+    ),
+    ("the new node is gone", world(**way("PodCreated")), "Failed", "RestoreFailed"),
+    ("the restore failed", world(pod(1, carried=True, phase="Failed"), **way("PodCreated")), "Failed", "RestoreFailed"),
+    ("its kubelet rejected it", world(REJECTED, **way("PodCreated")), "ImagePushed", ""),
+    ("no restore yet", world(pod(1, carried=True, **STUCK), **way("PodCreated")), "PodCreated", ""),
     (
         "no restore for long",
-        world(pod(1, carried=True, **STUCK), now=NOW + 60, **way("Created")),
-        "FellBack",
+        world(pod(1, carried=True, **STUCK), now=NOW + 60, **way("PodCreated")),
+        "Failed",
         "RestoreFailed",
     ),
     (
         "no restore for a moment, after an hour at its gate",
-        world(pod(1, carried=True, **STUCK | let_in(3590)), now=NOW + 3600, **way("Created")),
-        "Created",
+        world(pod(1, carried=True, **STUCK | let_in(3590)), now=NOW + 3600, **way("PodCreated")),
+        "PodCreated",
         "",
     ),
     (
         "no restore for long, after an hour at its gate",
-        world(pod(1, carried=True, **STUCK | let_in(3540)), now=NOW + 3600, **way("Created")),
-        "FellBack",
+        world(pod(1, carried=True, **STUCK | let_in(3540)), now=NOW + 3600, **way("PodCreated")),
+        "Failed",
         "RestoreFailed",
     ),
-    ("its target drains", drained(world(pod(), **PUSHED)), "FellBack", "TargetGone"),
-    ("its target drains, the image is all that is left", drained(world(**PUSHED)), "Pushed", "TargetDrains"),
-    ("its target is gone", world(pod(), target=False, **PUSHED), "FellBack", "TargetGone"),
-    ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "Created", ""),
-    ("its node is not heard of", world(NEW_POD, target=False, **way("Created")), "Created", ""),
-    ("it waits for a node", world(HOMELESS, **way("Created")), "Created", ""),
-    ("it waits for a node that is gone", world(HOMELESS, target=False, **way("Created")), "FellBack", "RestoreFailed"),
-    ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("Created")), "Created", ""),
-    ("fell back, drains still", world(pod(), **way("FellBack", code="RestoreOff")), "FellBack", "RestoreOff"),
-    ("fell back, another drain", world(pod(), draining=False, **way("FellBack", code="RestoreOff")), None, ""),
+    ("its target drains", drained(world(pod(), **PUSHED)), "Failed", "TargetUnavailable"),
+    ("its target drains, the image is all that is left", drained(world(**PUSHED)), "ImagePushed", "TargetDraining"),
+    ("its target is gone", world(pod(), target=False, **PUSHED), "Failed", "TargetUnavailable"),
+    ("its target is gone, its new pod is there", world(NEW_POD, target=False, **PUSHED), "PodCreated", ""),
+    ("its node is not heard of", world(NEW_POD, target=False, **way("PodCreated")), "PodCreated", ""),
+    ("it waits for a node", world(HOMELESS, **way("PodCreated")), "PodCreated", ""),
+    ("it waits for a node that is gone", world(HOMELESS, target=False, **way("PodCreated")), "Failed", "RestoreFailed"),
+    ("a pull goes on", world(pod(1, carried=True, **PULLS), now=NOW + 60, **way("PodCreated")), "PodCreated", ""),
+    ("fell back, drains still", world(pod(), **way("Failed", code="RestoreDisabled")), "Failed", "RestoreDisabled"),
+    ("fell back, another drain", world(pod(), draining=False, **way("Failed", code="RestoreDisabled")), None, ""),
     (
         "fell back and the drain is undone, its image is still to be removed",
-        world(pod(), draining=False, departure=MADE, **way("FellBack", code="RegistryUnreachable")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="RegistryUnreachable")),
+        "Failed",
+        "DrainCancelled",
     ),
     (
         "undone and drained again, its agent may not have seen it yet",
-        world(pod(), now=NOW + 4, **way("FellBack", code="DrainUndone")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(), now=NOW + 4, **way("Failed", code="DrainCancelled")),
+        "Failed",
+        "DrainCancelled",
     ),
-    ("undone and drained again", world(pod(), now=NOW + 5, **way("FellBack", code="DrainUndone")), None, ""),
-    ("the shares were taken", world(pod(), now=NOW + 5, **way("FellBack", code="TargetFull")), None, ""),
+    ("undone and drained again", world(pod(), now=NOW + 5, **way("Failed", code="DrainCancelled")), None, ""),
+    ("the shares were taken", world(pod(), now=NOW + 5, **way("Failed", code="TargetFull")), None, ""),
     (
         "undone and drained again, its image is still to be removed",
-        world(pod(), now=NOW + 5, departure=MADE, **way("FellBack", code="DrainUndone")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(), now=NOW + 5, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
+        "Failed",
+        "DrainCancelled",
     ),
     (
         "undone and drained again, its agent is still asked",
-        world(pod(carry="node-2"), now=NOW + 5, **way("FellBack", code="DrainUndone")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(carry="node-2"), now=NOW + 5, **way("Failed", code="DrainCancelled")),
+        "Failed",
+        "DrainCancelled",
     ),
     (
         "fell back for long, drains still",
-        world(pod(), now=NOW + 3600, **way("FellBack", code="RestoreOff")),
-        "FellBack",
-        "RestoreOff",
+        world(pod(), now=NOW + 3600, **way("Failed", code="RestoreDisabled")),
+        "Failed",
+        "RestoreDisabled",
     ),
     (
         "fell back, its image is still to be removed",
-        world(pod(), draining=False, departure=MADE, **way("FellBack", code="DrainUndone")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(), draining=False, containerCheckpoint=MADE, **way("Failed", code="DrainCancelled")),
+        "Failed",
+        "DrainCancelled",
     ),
     (
         "fell back, its agent is still asked",
-        world(pod(carry="node-2"), draining=False, **way("FellBack", code="DrainUndone")),
-        "FellBack",
-        "DrainUndone",
+        world(pod(carry="node-2"), draining=False, **way("Failed", code="DrainCancelled")),
+        "Failed",
+        "DrainCancelled",
     ),
-    ("goes to a GPU with fewer trials", world(pod(), draining=False, **levels("Asked")), "Asked", ""),
-    ("the image for that is there", world(pod(), draining=False, departure=MADE, **levels("Asked")), "Pushed", ""),
-    ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("FellBack")), "FellBack", ""),
-    ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("FellBack")), None, ""),
-    ("fell back from that, its node drains", world(pod(), **levels("FellBack")), None, ""),
+    ("goes to a GPU with fewer trials", world(pod(), draining=False, **levels("Requested")), "Requested", ""),
+    (
+        "the image for that is there",
+        world(pod(), draining=False, containerCheckpoint=MADE, **levels("Requested")),
+        "ImagePushed",
+        "",
+    ),
+    ("fell back from that", world(pod(), draining=False, now=NOW + 599, **levels("Failed")), "Failed", ""),
+    ("fell back from that long ago", world(pod(), draining=False, now=NOW + 600, **levels("Failed")), None, ""),
+    ("fell back from that, its node drains", world(pod(), **levels("Failed")), None, ""),
     (
         "fell back from that, its node drains, its agent is still asked",
-        world(pod(carry="node-2"), **levels("FellBack", code="RestoreOff")),
-        "FellBack",
-        "RestoreOff",
+        world(pod(carry="node-2"), **levels("Failed", code="RestoreDisabled")),
+        "Failed",
+        "RestoreDisabled",
     ),
     (
         "fell back from that since its share was taken",
-        world(pod(), draining=False, now=NOW + 599, **levels("FellBack", code="TargetFull")),
-        "FellBack",
+        world(pod(), draining=False, now=NOW + 599, **levels("Failed", code="TargetFull")),
+        "Failed",
         "TargetFull",
     ),
     (
         "fell back there, and goes on in a pod like any other",
-        world(pod(2), draining=False, **way("FellBack", code="RestoreFailed")),
-        "FellBack",
+        world(pod(2), draining=False, **way("Failed", code="RestoreFailed")),
+        "Failed",
         "RestoreFailed",
     ),
-    ("arrived for good", world(NEW_POD, draining=False, **way("Arrived")), "Arrived", ""),
+    ("arrived for good", world(NEW_POD, draining=False, **way("Restored")), "Restored", ""),
 ]
 
 
 def test_a_pod_that_its_kubelet_rejected_is_followed_by_another_from_the_same_image() -> None:
     """The agent of its node was being started anew, say; its answer may be gone from the status by then."""
-    created = way("Created", image=IMAGE, arrives=ARRIVES)
+    created = way("PodCreated", image=IMAGE, gpuState=ARRIVES)
     rejected = world(REJECTED, attempt=1, **created)
     stored = after(rejected)
     assert stored is not None
-    assert (stored.phase, stored.attempt, stored.image) == (CarryPhase.PUSHED, 2, IMAGE)
+    assert (stored.phase, stored.attempt, stored.image) == (CarryPhase.IMAGE_PUSHED, 2, IMAGE)
     (made,) = (one for one in plan(build_snapshot(rejected, observe(rejected))).actions if isinstance(one, CreatePod))
     assert (came := arrival(rejected, rejected.trials[0], made.attempt)) is not None
-    assert (came.attempt, came.image, came.arrives) == (2, IMAGE, ARRIVES)
+    assert (came.attempt, came.image, came.gpu_state) == (2, IMAGE, ARRIVES)
     then = world(pod(2, carried=True), REJECTED, attempt=1, **created)
     (trial,) = build_snapshot(then, observe(then)).trials
-    assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.CREATED, True, "node-2")
+    assert (trial.carrying, trial.carried, trial.carried_to) == (CarryPhase.POD_CREATED, True, "node-2")
 
 
 def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
@@ -196,9 +221,16 @@ def test_an_image_waits_for_half_an_hour_from_when_its_target_drains() -> None:
         seen = world(**waits, now=NOW + seconds)
         stored = after(drained(seen) if drains else seen)
         assert stored is not None
-        waits = {"carrying": stored.model_dump(mode="json", by_alias=True)}
+        waits = {"migration": stored.model_dump(mode="json", by_alias=True)}
         told.append(stored.code or stored.phase.value)
-    assert told == ["TargetDrains", "TargetDrains", "Pushed", "TargetDrains", "TargetDrains", "TargetGone"]
+    assert told == [
+        "TargetDraining",
+        "TargetDraining",
+        "ImagePushed",
+        "TargetDraining",
+        "TargetDraining",
+        "TargetUnavailable",
+    ]
 
 
 def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> None:
@@ -207,14 +239,14 @@ def test_its_old_pod_that_no_kubelet_ends_keeps_the_new_one_from_nothing() -> No
     assert (came := arrival(seen, seen.trials[0], made.attempt)) is not None
     assert (came.attempt, came.image) == (1, IMAGE)
     assert (stored := after(seen)) is not None
-    assert stored.phase is CarryPhase.PUSHED, "until the new one is there"
+    assert stored.phase is CarryPhase.IMAGE_PUSHED, "until the new one is there"
 
 
 def test_with_its_share_given_to_another_it_goes_on_where_it_was() -> None:
     """The scheduler knows nothing of what is promised. As an operator sees it that has just started."""
     seen = world(pod(), **PUSHED)
     full = make_node("node-2", uuid="GPU-2", shares=1, trials={"stranger-0": "Running"})
-    for there, phase, code in ((seen.nodes[1], "Pushed", ""), (full, "FellBack", "TargetFull")):
+    for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
         now = replace(seen, nodes=(seen.nodes[0], there))
         snapshot = build_snapshot(now, observe(now))
         crowded_out = promises(snapshot).broken
@@ -236,11 +268,11 @@ def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says()
     key = trial_key(seen.trials[0])
     begun = after(seen, Carry(key, "node-2", "NodeDraining", "it drains"))
     assert begun is not None
-    assert (begun.pod_uid, begun.attempt, begun.node, begun.target) == (OLD, 1, "node-1", "node-2")
+    assert (begun.pod_uid, begun.attempt, begun.source_node, begun.target_node) == (OLD, 1, "node-1", "node-2")
     assert begun.reason == "NodeDraining"
-    pushed = after(world(pod(), departure=MADE, **way("Asked")))
+    pushed = after(world(pod(), containerCheckpoint=MADE, **way("Requested")))
     assert pushed is not None
-    assert (pushed.image, pushed.arrives) == (IMAGE, ARRIVES)
+    assert (pushed.image, pushed.gpu_state) == (IMAGE, ARRIVES)
     assert after(seen, refused="quota") is None
     refused = after(world(pod(), **PUSHED), refused="exceeded quota")
     assert refused is not None
@@ -249,12 +281,12 @@ def test_the_way_begins_with_the_pod_that_leaves_and_keeps_what_the_agent_says()
 
 ASKS: list[tuple[str, World, list[tuple[str, str]]]] = [
     ("nobody is carried", world(pod()), []),
-    ("asked", world(pod(), **way("Asked")), [("sweep-0-0", "node-2")]),
-    ("asked already", world(pod(carry="node-2"), **way("Asked")), []),
-    ("its new pod is there", world(pod(carry="node-2"), NEW_POD, **way("Created")), []),
-    ("fell back", world(pod(carry="node-2"), **way("FellBack")), [("sweep-0-0", "")]),
-    ("fell back and goes", world(pod(carry="node-2", deleting=True), **way("FellBack")), [("sweep-0-0", "")]),
-    ("is over", world(pod(carry="node-2", phase="Failed"), **way("FellBack")), []),
+    ("asked", world(pod(), **way("Requested")), [("sweep-0-0", "node-2")]),
+    ("asked already", world(pod(carry="node-2"), **way("Requested")), []),
+    ("its new pod is there", world(pod(carry="node-2"), NEW_POD, **way("PodCreated")), []),
+    ("fell back", world(pod(carry="node-2"), **way("Failed")), [("sweep-0-0", "")]),
+    ("fell back and goes", world(pod(carry="node-2", deleting=True), **way("Failed")), [("sweep-0-0", "")]),
+    ("is over", world(pod(carry="node-2", phase="Failed"), **way("Failed")), []),
 ]
 
 
@@ -264,13 +296,13 @@ def test_what_agents_are_asked(seen: World, expected: list[tuple[str, str]]) -> 
 
 
 VIEWS: list[tuple[str, World, tuple[CarryPhase | None, bool, bool]]] = [
-    ("asked", world(pod(), **way("Asked")), (CarryPhase.ASKED, False, True)),
-    ("pushed", world(pod(), **PUSHED), (CarryPhase.PUSHED, False, True)),
-    ("created", world(pod(), NEW_POD, **PUSHED), (CarryPhase.PUSHED, True, False)),
-    ("fell back there", world(NEW_POD, **way("FellBack")), (CarryPhase.FELL_BACK, True, False)),
-    ("fell back here", world(pod(), **way("FellBack")), (CarryPhase.FELL_BACK, False, False)),
-    ("a pod like any other", world(pod(1), **way("FellBack")), (None, False, False)),
-    ("arrived", world(NEW_POD, **way("Arrived")), (None, False, False)),
+    ("asked", world(pod(), **way("Requested")), (CarryPhase.REQUESTED, False, True)),
+    ("pushed", world(pod(), **PUSHED), (CarryPhase.IMAGE_PUSHED, False, True)),
+    ("created", world(pod(), NEW_POD, **PUSHED), (CarryPhase.IMAGE_PUSHED, True, False)),
+    ("fell back there", world(NEW_POD, **way("Failed")), (CarryPhase.FAILED, True, False)),
+    ("fell back here", world(pod(), **way("Failed")), (CarryPhase.FAILED, False, False)),
+    ("a pod like any other", world(pod(1), **way("Failed")), (None, False, False)),
+    ("arrived", world(NEW_POD, **way("Restored")), (None, False, False)),
 ]
 
 
@@ -292,28 +324,28 @@ def test_a_node_that_only_carries_keeps_nobody_in_place() -> None:
 
 def test_the_pod_that_it_goes_on_in() -> None:
     seen = world(pod(), **PUSHED)
-    stored = seen.trials[0].status.carrying
+    stored = seen.trials[0].status.migration
     made = make_pod(seen.jobs[0], seen.trials[0], 1, PodRules("podium", "podium.dev/gpu"), arrival=stored)
     main, gate = made["spec"]["containers"][0], made["spec"]["initContainers"][-1]
     assert (main["image"], gate["image"]) == (IMAGE, "localhost/busybox:1")
     required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required["nodeSelectorTerms"][0]["matchFields"][0]["values"] == ["node-2"]
     notes = made["metadata"]["annotations"]
-    assert (notes["podium.dev/arrives"], notes["podium.dev/carried"]) == (ARRIVES, "node-1")
+    assert (notes["podium.dev/gpu-state"], notes["podium.dev/migrated"]) == (ARRIVES, "node-1")
 
 
 ARRIVALS: list[tuple[str, World, int, str | None]] = [
     ("its image is there", world(pod(), **PUSHED), 1, IMAGE),
-    ("that was just told, and its old pod is gone", world(departure=MADE, **way("Asked")), 1, IMAGE),
-    ("another attempt", world(departure=MADE, **way("Asked")), 2, None),
-    ("refused, and its old pod is gone", world(departure=REFUSED, **way("Asked")), 1, None),
-    ("told of an earlier pod", world(departure=MADE | {"podUid": "x"}, **way("Asked")), 1, None),
-    ("fell back", world(departure=MADE, **way("FellBack", image=IMAGE)), 1, None),
-    ("it was used", world(**way("Created", image=IMAGE)), 1, None),
-    ("its pod was rejected", world(REJECTED, **way("Created", image=IMAGE, arrives=ARRIVES)), 2, IMAGE),
+    ("that was just told, and its old pod is gone", world(containerCheckpoint=MADE, **way("Requested")), 1, IMAGE),
+    ("another attempt", world(containerCheckpoint=MADE, **way("Requested")), 2, None),
+    ("refused, and its old pod is gone", world(containerCheckpoint=REFUSED, **way("Requested")), 1, None),
+    ("told of an earlier pod", world(containerCheckpoint=MADE | {"podUid": "x"}, **way("Requested")), 1, None),
+    ("fell back", world(containerCheckpoint=MADE, **way("Failed", image=IMAGE)), 1, None),
+    ("it was used", world(**way("PodCreated", image=IMAGE)), 1, None),
+    ("its pod was rejected", world(REJECTED, **way("PodCreated", image=IMAGE, gpuState=ARRIVES)), 2, IMAGE),
     ("its pod was rejected at once", world(REJECTED, **PUSHED), 2, IMAGE),
-    ("its pod ran", world(pod(1, carried=True, phase="Failed", main=ENDED), **way("Created", image=IMAGE)), 2, None),
-    ("its pod is there", world(NEW_POD, **way("Created", image=IMAGE)), 2, None),
+    ("its pod ran", world(pod(1, carried=True, phase="Failed", main=ENDED), **way("PodCreated", image=IMAGE)), 2, None),
+    ("its pod is there", world(NEW_POD, **way("PodCreated", image=IMAGE)), 2, None),
 ]
 
 
@@ -321,4 +353,4 @@ ARRIVALS: list[tuple[str, World, int, str | None]] = [
 def test_what_the_next_attempt_goes_on_from(seen: World, attempt: int, image: str | None) -> None:
     came = arrival(seen, seen.trials[0], attempt)
     assert (came and came.image) == image
-    assert came is None or came.arrives == ARRIVES
+    assert came is None or came.gpu_state == ARRIVES

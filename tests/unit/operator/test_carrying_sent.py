@@ -16,23 +16,23 @@ from carrying_builders import (
 )
 from operator_builders import NOW, carry_out
 
-from podium.domain.actions import CreatePod, Order
-from podium.domain.carrying import CarryPhase
-from podium.domain.phase import TrialPhase
-from podium.schema.trial import Carrying
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
-from podium_operator.announcements import Announcements
-from podium_operator.carrying import carryings
+from podium_core.domain.actions import CreatePod, Order
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.phase import TrialPhase
+from podium_core.schema.trial import Migration
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.migration import carryings
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.jobs.events import Announcements
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
-from podium_operator.seen import SeenPod
+from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.trial_status import trial_status
 from podium_operator.settings import OperatorSettings
-from podium_operator.trial_status import trial_status
-from podium_operator.world import trial_key
 
 NEW_POD = pod(1, carried=True)
 
@@ -88,9 +88,9 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
     wire, seen = Wire(ApiError(status, "No", "exceeded quota")), world(pod(), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")])) == ()
+    assert asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")])) == ()
     assert [name for name, _ in wire.calls] == ["sweep-0-0", "sweep-0-1"]
-    assert wire.calls[0][1] == {"podium.dev/carry": "node-2"}
+    assert wire.calls[0][1] == {"podium.dev/migrate": "node-2"}
     assert wire.calls[1][1]["spec"]["containers"][0]["image"] == IMAGE
     assert actuator.uncarried() == {key: "exceeded quota"}
     assert actuator.refused() == {}
@@ -101,28 +101,28 @@ def test_a_new_pod_that_is_refused_ends_no_trial(status: int) -> None:
 @pytest.mark.parametrize("status", [0, 429, 500, 504])
 def test_a_new_pod_that_may_be_there_after_all_ends_no_carrying(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its trial must not fall back: both pods would be ended, and the image with them."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(ApiError(status, "Timeout", "no answer")), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
     assert actuator.uncarried() == {}
     assert key in actuator.refused(), "after a pause"
     nowhere = world(pod(), target=False, **PUSHED)
     stored = carryings(nowhere, observe(nowhere), {}, {}, actuator.sent()).get(key)
     assert stored is not None
-    assert stored.phase is CarryPhase.PUSHED, "it falls back when it is sure that the pod is not there"
+    assert stored.phase is CarryPhase.IMAGE_PUSHED, "it falls back when it is sure that the pod is not there"
 
 
 def test_a_new_pod_that_does_not_show_yet_is_not_made_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota that it fills itself would refuse the second one, and the trial fall back with both pods there."""
-    monkeypatch.setattr("podium_operator.actuator.ECHO_SECONDS", 3600.0)
+    monkeypatch.setattr("podium_operator.act.actuator.ECHO_SECONDS", 3600.0)
     wire, seen = Wire(), world(pod(carry="node-2"), **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     for _ in range(2):
-        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+        asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert [name for name, _ in wire.calls] == ["sweep-0-1"]
 
 
@@ -130,43 +130,43 @@ def test_no_pod_is_made_for_a_node_that_takes_none() -> None:
     wire, seen = Wire(), world(pod(carry="node-2"), target=False, **PUSHED)
     api, key = cast(Api, wire), trial_key(seen.trials[0])
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
-    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Carried", "")]))
+    asyncio.run(carry_out(actuator, seen, [CreatePod(key, 1, "Migrated", "")]))
     assert (wire.calls, list(actuator.sent())) == ([], [])
 
 
 def test_a_restore_that_fails_is_no_failure_of_the_trial() -> None:
     end = {"terminated": {"exitCode": 128, "reason": "StartError", "message": "criu: no"}}
-    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("Created"), phase="Pending")
+    seen = world(pod(1, carried=True, phase="Failed", main=end), attempt=1, **way("PodCreated"), phase="Pending")
     (sight,) = observe(seen).values()
-    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "CarryFailed", 0)
+    assert (sight.phase, sight.reason, sight.failures) == (TrialPhase.REQUEUED, "MigrationFailed", 0)
 
 
 @pytest.mark.parametrize(
     ("before", "now", "told"),
     [
-        (None, "Asked", ["CarryBegun"]),
-        ("Asked", "Asked", []),
-        ("Asked", "Pushed", []),
-        ("Asked", "FellBack", ["CarryFailed"]),
-        ("Created", "Arrived", ["Carried"]),
+        (None, "Requested", ["MigrationStarted"]),
+        ("Requested", "Requested", []),
+        ("Requested", "ImagePushed", []),
+        ("Requested", "Failed", ["MigrationFailed"]),
+        ("PodCreated", "Restored", ["Migrated"]),
     ],
 )
 def test_it_is_stored_and_told_once(before: str | None, now: str, told: list[str]) -> None:
     wire = Wire()
     seen = world(pod(), **(way(before) if before else {}))
-    stored = Carrying.model_validate(way(now, code="RestoreOff", message="no")["carrying"])
+    stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
     status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), now=NOW, carrying=stored)
-    assert Carrying.model_validate(status["carrying"]) == stored
+    assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("RestoreOff", "Warning"), ("TrialEnded", "Normal"), ("DrainUndone", "Normal")]
+    ("code", "kind"), [("RestoreDisabled", "Warning"), ("TrialEnded", "Normal"), ("DrainCancelled", "Normal")]
 )
 def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -> None:
-    wire, seen = Wire(), world(pod(), **way("Asked"))
-    status = way("FellBack", code=code, message="no")
+    wire, seen = Wire(), world(pod(), **way("Requested"))
+    status = way("Failed", code=code, message="no")
     asyncio.run(Announcements(cast(Api, wire)).carrying(seen.trials[0], status))
     assert [body["type"] for _, body in wire.calls] == [kind]
 
@@ -175,10 +175,10 @@ def test_what_need_not_be_carried_any_more_is_no_trouble(code: str, kind: str) -
     ("reason", "told"),
     [
         ("NodeDraining", "NodeDraining: the trial is carried from node-1 to node-2, alive."),
-        ("Levelling", "Levelling: the trial is carried from node-1 to node-2, alive."),
+        ("Rebalancing", "Levelling: the trial is carried from node-1 to node-2, alive."),
     ],
 )
 def test_it_is_told_why_it_is_carried(reason: str, told: str) -> None:
     wire = Wire()
-    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Asked", reason=reason)))
+    asyncio.run(Announcements(cast(Api, wire)).carrying(world(pod()).trials[0], way("Requested", reason=reason)))
     assert [body["message"] for _, body in wire.calls] == [told]

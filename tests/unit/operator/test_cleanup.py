@@ -12,15 +12,16 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.schema.job import HyperParamJob
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import JOBS, PODS, TRIALS, Resource
-from podium_operator import cleanup, removal
-from podium_operator.cleanup import Cleanup
-from podium_operator.cleanup_pod import make_cleanup_pod
-from podium_operator.finalizers import FINALIZER, wanted
-from podium_operator.remove_folder import main as remove_main
-from podium_operator.world import World
+from podium_core.schema.job import HyperParamJob
+from podium_operator.cleanup import deleted_jobs as cleanup
+from podium_operator.cleanup import removal
+from podium_operator.cleanup.cleanup_pod import make_cleanup_pod
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.cleanup.remove_folder import main as remove_main
+from podium_operator.jobs.finalizers import FINALIZER, wanted
+from podium_operator.observe.cluster_state import World
 
 CLAIM = {"path": "/c", "volume": {"claimName": "runs"}}
 ON_NODE = {"path": "/c", "volume": {"hostPath": {"path": "/srv"}}}
@@ -177,7 +178,7 @@ def test_a_job_goes_even_if_its_folder_stays(server: dict[str, Any], how: dict[s
     done = run(Server(make_world(deleted()), **server), **how)
     assert done.calls[-1] == "release"
     (event,) = done.events
-    assert event.startswith("CheckpointsLeft: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
+    assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert says in event
 
 
@@ -237,7 +238,7 @@ def test_other_jobs_are_left_alone(job: HyperParamJob) -> None:
 
 def test_folders_of_nodes_are_removed_where_trials_were() -> None:
     hold = {"gpus": ["g"], "node": "node-2", "start": moment(), "end": moment()}
-    trial = make_trial(node="node-1", holds=[hold], saved={"step": 1, "at": moment(), "node": "node-3"})
+    trial = make_trial(node="node-1", allocations=[hold], checkpoint={"step": 1, "at": moment(), "node": "node-3"})
     nodes = [make_node(f"node-{n}") for n in range(5)]
     server = run(Server(make_world(deleted(ON_NODE), trial, *nodes)))
     assert [pod["spec"]["nodeName"] for pod in server.made] == ["node-1", "node-2", "node-3"]

@@ -8,20 +8,20 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_trial, make_world
 
-import podium_operator.deciding
-from podium.domain.actions import Place, Places
+import podium_operator.guarded_plan
 from podium_cluster.client import Api
-from podium_operator.actuator import Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_core.domain.actions import Place, Places
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
 
 
 class Server:
@@ -55,7 +55,7 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
             under_way.append("")
 
     read: list[str] = []
-    real = podium_operator.deciding.plan
+    real = podium_operator.guarded_plan.plan
 
     def plan(snapshot: Any) -> Any:
         decided = real(snapshot)
@@ -67,12 +67,12 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
 
         return type(decided)(decided.actions, Places(ranks), decided.wake_at)
 
-    monkeypatch.setattr(podium_operator.deciding, "plan", plan)
+    monkeypatch.setattr(podium_operator.guarded_plan, "plan", plan)
     metrics.cycle = cast(Any, Parts())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
     cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
     asyncio.run(Cycle(settings, mirror, actuator, statuses, LastWords(api), cleanup, metrics, leasing, leveller).once())
     assert read
-    assert set(read) == {"tell"}
-    assert [part for part in under_way if part] == ["plan", "order", "act", "tell", "report"]
+    assert set(read) == {"describe"}
+    assert [part for part in under_way if part] == ["plan", "run_queues", "act", "describe", "report"]

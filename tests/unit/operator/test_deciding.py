@@ -10,26 +10,26 @@ from operator_builders import make_job as stored_job
 from operator_builders import make_trial as stored_trial
 from operator_builders import make_world
 
-from podium.domain.actions import CreateTrial
-from podium.domain.snapshot import JobView, Snapshot
-from podium.policies.slaq import Slaq
-from podium.testing.builders import make_gpu, make_job, make_snapshot, make_trial
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, Resource
-from podium_operator import deciding
-from podium_operator.actuator import Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.deciding import decide, predict
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_core.domain.actions import CreateTrial
+from podium_core.domain.snapshot import JobView, Snapshot
+from podium_core.policies.slaq import Slaq
+from podium_core.testing.builders import make_gpu, make_job, make_snapshot, make_trial
+from podium_operator import guarded_plan as deciding
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
+from podium_operator.guarded_plan import decide, predict
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.cluster_state import World
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
-from podium_operator.world import World
 
 
 def test_the_others_are_planned_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

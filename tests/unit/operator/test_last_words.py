@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_job, make_pod, make_trial, make_world
 
-from podium.schema.trial import TrialStatus
 from podium_cluster.client import Api
-from podium_operator.last_words import LastWords
+from podium_core.schema.trial import TrialStatus
+from podium_operator.observe.final_log_read import LastWords
 
 DONE = {"phase": "Succeeded", "gated": False, "main": ended(0)}
 
@@ -60,11 +60,11 @@ def test_the_objective_and_additional_metrics(metrics: dict[str, str], log: str)
     objective = {"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]}
     written, status = status_after(log, objective=objective, metrics=metrics)
     assert [(point.step, point.value) for point in status.curve.points] == [(1, 0.5), (2, 0.75)]
-    assert written["observations"] == [
+    assert written["additionalMetrics"] == [
         {"metric": "loss", "step": 2.0, "latest": "nan", "min": 2.0, "minStep": 2.0, "max": 3.0, "maxStep": 1.0}
     ]
 
 
 def test_without_additional_metrics_the_field_is_not_written() -> None:
     written, status = status_after('{"step": 1, "acc": 0.5, "loss": 3}')
-    assert (status.last_value, "observations" in written) == (0.5, False)
+    assert (status.last_value, "additionalMetrics" in written) == (0.5, False)

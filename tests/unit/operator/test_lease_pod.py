@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from podium.planning.gpu_leases import Pool
-from podium_operator.lease_pod import LEASE_LABEL, Manifest, make_lease_pod
+from podium_core.planning.gpu_reservations import Pool
+from podium_operator.reservations.reservation_pod import LEASE_LABEL, Manifest, make_lease_pod
 
 
 def made(pool: Pool, grace: int = 60) -> Manifest:
     return make_lease_pod(
-        "podium-lease-1", pool, image="i", priority_class="podium-lease", owner_uid="u", grace_seconds=grace
+        "podium-reservation-1", pool, image="i", priority_class="podium-reservation", owner_uid="u", grace_seconds=grace
     )
 
 
@@ -18,15 +18,15 @@ def test_it_asks_for_one_gpu_of_the_clusters_own_scheduler() -> None:
     pod = made(Pool("lab"))
     meta = pod["metadata"]
     assert (meta["name"], meta["namespace"], meta["labels"]) == (
-        "podium-lease-1",
+        "podium-reservation-1",
         "lab",
-        {LEASE_LABEL: "podium-lease-1"},
+        {LEASE_LABEL: "podium-reservation-1"},
     )
     assert [owner["kind"] for owner in meta["ownerReferences"]] == ["PriorityClass"]
     spec = pod["spec"]
     assert "schedulerName" not in spec
     assert "affinity" not in spec
-    assert spec["priorityClassName"] == "podium-lease"
+    assert spec["priorityClassName"] == "podium-reservation"
     assert spec["terminationGracePeriodSeconds"] == 60
     resources = spec["containers"][0]["resources"]
     assert resources["requests"]["nvidia.com/gpu"] == resources["limits"]["nvidia.com/gpu"] == "1"

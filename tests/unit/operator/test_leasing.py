@@ -10,25 +10,25 @@ from typing import Any, cast
 import pytest
 from operator_builders import NOW, make_job, make_node, make_trial, make_world, moment
 
-from podium.domain.carrying import CarryPhase
-from podium.domain.gpu_lease import LeaseState
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import GpuView, JobKey
-from podium.planning.gpu_leases import LINGER, Demand, Lease, Pool
-from podium.schema.gpunode import GPUNode
-from podium.testing import builders as views
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.demand import Wish, leases_of, wishes
-from podium_operator.lease_condition import Leased, leased
-from podium_operator.lease_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
-from podium_operator.leasing import Leasing
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.migration import CarryPhase
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, JobKey
+from podium_core.planning.gpu_reservations import LINGER, Demand, Lease, Pool
+from podium_core.schema.gpunode import GPUNode
+from podium_core.testing import builders as views
 from podium_operator.metrics import Metrics
-from podium_operator.observed import observe
-from podium_operator.seen_lease import SeenLease, parse_lease
+from podium_operator.observe.cluster_state import World
+from podium_operator.observe.observation import observe
+from podium_operator.observe.reservation_state import SeenLease, parse_lease
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.reservations.condition import Leased, leased
+from podium_operator.reservations.controller import Leasing
+from podium_operator.reservations.demand import Wish, leases_of, wishes
+from podium_operator.reservations.reservation_pod import LEASE_LABEL, PRODUCTS_ANNOTATION, UNNEEDED_ANNOTATION
 from podium_operator.settings import OperatorSettings
-from podium_operator.snapshot import build_snapshot
-from podium_operator.world import World
 
 POOL, JOB = Pool("lab"), JobKey("lab", "sweep")
 QUOTA = ApiError(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: gpus')
@@ -38,7 +38,7 @@ PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "Preemption
 def seen(
     number: int = 0, *, bound: bool = True, deleting: bool = False, conditions: Any = (), **more: str
 ) -> SeenLease:
-    name = f"podium-lease-x-{number}"
+    name = f"podium-reservation-x-{number}"
     meta = {"name": name, "namespace": "lab", "uid": f"u{number}", "labels": {LEASE_LABEL: name}, "annotations": more}
     if deleting:
         meta["deletionTimestamp"] = moment()
@@ -48,8 +48,8 @@ def seen(
 
 def leasing_node(lease: str | None = None, **how: Any) -> GPUNode:
     node = make_node(shares=4 if lease else 0, **how)
-    gpus = [gpu.model_copy(update={"lease": lease}) for gpu in node.status.gpus]
-    return node.model_copy(update={"status": node.status.model_copy(update={"source": "leases", "gpus": gpus})})
+    gpus = [gpu.model_copy(update={"reservation": lease}) for gpu in node.status.gpus]
+    return node.model_copy(update={"status": node.status.model_copy(update={"mode": "reservations", "gpus": gpus})})
 
 
 def test_a_placeholder_is_read_as_it_was_made() -> None:
@@ -100,7 +100,7 @@ PLACED: list[tuple[str, int, list[TrialPhase], list[GpuView], Wish]] = [
 
 
 def test_a_trial_that_came_alive_waits_for_its_own_gpu_at_its_gate_too() -> None:
-    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.CREATED, carried=True)
+    trial = views.make_trial(0, phase=GATED, gpus=["gpu-0"], carrying=CarryPhase.POD_CREATED, carried=True)
     snapshot = views.make_snapshot(
         jobs=[views.make_job(parallel=1, max_trials=1)], trials=[trial], gpus=[replace(TAKEN, trials=(trial.key,))]
     )
@@ -118,7 +118,7 @@ def test_a_gpu_is_of_use_where_the_trials_are(
 
 
 def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
-    node = leasing_node("lab/podium-lease-x-0", trials={"sweep-0": "Running"})
+    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     found = leases_of([seen(0), seen(1), seen(2, bound=False), seen(3, deleting=True)], [node], NOW)
     assert [one.state for one in found] == [LeaseState.HELD, LeaseState.STARTING, LeaseState.ASKED, LeaseState.LEAVING]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
@@ -126,7 +126,7 @@ def test_a_lease_is_held_when_an_agent_names_its_gpu() -> None:
 
 def test_a_node_that_speaks_of_an_older_lease_of_that_name_holds_nothing() -> None:
     """Names come again: the placeholder of this name is on its way to node-1, and node-2 has not heard of the end."""
-    old = leasing_node("lab/podium-lease-x-0", name="node-2", trials={"sweep-0": "Running"})
+    old = leasing_node("lab/podium-reservation-x-0", name="node-2", trials={"sweep-0": "Running"})
     (found,) = leases_of([seen(0)], [old, leasing_node(name="node-1")], NOW)
     assert (found.state, found.in_use) == (LeaseState.STARTING, False)
 
@@ -138,15 +138,15 @@ def lease(state: LeaseState) -> Lease:
 HELD, ASKED, STARTING = (lease(state) for state in (LeaseState.HELD, LeaseState.ASKED, LeaseState.STARTING))
 WORDS: list[tuple[Demand, list[Lease], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
-    (Demand(0, 8), [], {}, True, "NothingNeeded", "0 of 0"),
+    (Demand(0, 8), [], {}, True, "NoDemand", "0 of 0"),
     (Demand(9, 1), [HELD], {"refusal": "old"}, True, "Held", "(9 could be used, 1 are allowed)"),
     (Demand(2, 8), [HELD], {"refusal": "exceeded quota: gpus"}, False, "QuotaExceeded", "exceeded quota: gpus"),
-    (Demand(2, 8), [], {"refusal": "no class"}, False, "LeaseRefused", "no class"),
-    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGpu", "1 asked for. 0/3 nodes"),
-    (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGpu", "exceeded quota"),
+    (Demand(2, 8), [], {"refusal": "no class"}, False, "ReservationRefused", "no class"),
+    (Demand(2, 8), [HELD, ASKED], {"unscheduled": "0/3 nodes"}, False, "WaitingForGPU", "1 asked for. 0/3 nodes"),
+    (Demand(3, 8), [HELD, ASKED], {"refusal": "exceeded quota"}, False, "WaitingForGPU", "exceeded quota"),
     (Demand(2, 8), [HELD, STARTING], {}, False, "Starting", "1 starting"),
-    (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "LeaseTaken", "PreemptionByScheduler"),
-    (Demand(1, 8), [], {}, False, "Asking", "0 of 1"),
+    (Demand(1, 8), [], {"evicted": "PreemptionByScheduler"}, False, "ReservationPreempted", "PreemptionByScheduler"),
+    (Demand(1, 8), [], {}, False, "Requesting", "0 of 1"),
 ]
 
 
@@ -189,7 +189,7 @@ class Wire:
 class Desk:
     def __init__(self, **settings: Any) -> None:
         self.wire = Wire()
-        given = {"gpu_source": "leases", "image": "i", **settings}
+        given = {"gpu_mode": "reservations", "image": "i", **settings}
         self.leasing = Leasing(cast(Api, self.wire), OperatorSettings(**given), Metrics())
         self.wake: float | None = None
         self.silent: frozenset[str] = frozenset()
@@ -206,12 +206,12 @@ TWO = make_job(trials={"max": 2, "parallel": 2, "maxSteps": 10}, status={"phase"
 
 
 def test_it_asks_for_what_the_trials_can_use_and_owns_it_by_the_priority_class() -> None:
-    desk = Desk(lease_grace_seconds=5)
+    desk = Desk(reservation_grace_seconds=5)
     said = desk.cycle(TWO, leasing_node())
     assert desk.wire.calls == ["create 0", "create 1"]
-    assert said == Leased(False, "Asking", "0 of 2 GPUs that the trials can use are held.")
+    assert said == Leased(False, "Requesting", "0 of 2 GPUs that the trials can use are held.")
     body = desk.wire.bodies[0]
-    assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-lease"
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "uid-podium-reservation"
     assert body["spec"]["terminationGracePeriodSeconds"] == 40, "a trial's own 30 s and a margin"
 
 
@@ -227,7 +227,7 @@ def test_a_quota_is_asked_ever_more_seldom() -> None:
     assert (desk.wire.calls, desk.wake) == (["create 0"], NOW + 6)
     desk.wire.refusal = None
     said = desk.cycle(TWO, now=6.0)
-    assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Asking")
+    assert (desk.wire.calls, said and said.reason) == (["create 0", "create 1"], "Requesting")
 
 
 def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
@@ -236,7 +236,7 @@ def test_a_refusal_wakes_nobody_once_no_more_is_wanted() -> None:
     desk.cycle(TWO, leasing_node(), leases=(seen(0),))
     assert desk.wake == NOW + 2
     said = desk.cycle(make_job(suspend=True), leasing_node(), now=3.0)
-    assert (said and said.reason, desk.wake) == ("NothingNeeded", None)
+    assert (said and said.reason, desk.wake) == ("NoDemand", None)
 
 
 def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was_made() -> None:
@@ -244,12 +244,12 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
     taken = seen(0, deleting=True, conditions=[PREEMPTED])
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,))
-    assert desk.wire.calls == ["create LeaseTaken"]
-    assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 2)
+    assert desk.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 2)
     said = desk.cycle(job, node, make_trial(lastStep=3), leases=(taken,), now=2.0)
     assert desk.wire.calls == ["create 0"], "told once"
     assert said
-    assert said.reason == "Asking"
+    assert said.reason == "Requesting"
     again = replace(taken, uid="other")
     desk.cycle(job, node, make_trial(lastStep=3), leases=(again,), now=3.0)
     assert desk.wake == NOW + 7, "the second in a row"
@@ -259,7 +259,7 @@ def test_a_lease_that_others_take_is_asked_for_again_ever_later_until_a_step_was
 
 
 def test_what_is_not_needed_is_marked_then_given_back_and_counts_as_no_loss() -> None:
-    desk, node = Desk(), leasing_node("lab/podium-lease-x-0")
+    desk, node = Desk(), leasing_node("lab/podium-reservation-x-0")
     idle = make_job(suspend=True)
     desk.cycle(idle, node, leases=(seen(0),))
     assert desk.wire.calls == ["mark 0"]
@@ -277,7 +277,7 @@ def test_several_that_are_lost_at_once_are_one_loss() -> None:
     desk, node = Desk(), leasing_node()
     taken = [seen(number, deleting=True, conditions=[PREEMPTED]) for number in range(3)]
     desk.cycle(TWO, node, leases=tuple(taken[:2]))
-    assert desk.wire.calls == ["create LeaseTaken"] * 2
+    assert desk.wire.calls == ["create ReservationPreempted"] * 2
     assert desk.wake == NOW + 2
     desk.cycle(TWO, node, leases=tuple(taken), now=1.0)
     assert desk.wake == NOW + 3, "for one pod with several GPUs"
@@ -286,17 +286,17 @@ def test_several_that_are_lost_at_once_are_one_loss() -> None:
 def test_one_that_came_and_went_between_two_looks_was_taken_too() -> None:
     desk = Desk()
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    desk.cycle(job, leasing_node("lab/podium-lease-x-0"), leases=(seen(0),))
+    desk.cycle(job, leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),))
     said = desk.cycle(job, leasing_node(), now=1.0)
-    assert desk.wire.calls == ["create LeaseTaken"]
-    assert (said and said.reason, desk.wake) == ("LeaseTaken", NOW + 3)
+    assert desk.wire.calls == ["create ReservationPreempted"]
+    assert (said and said.reason, desk.wake) == ("ReservationPreempted", NOW + 3)
     desk.cycle(job, leasing_node(), now=1.5)
     assert desk.wire.calls == [], "told once"
 
 
 def test_what_the_operator_before_gave_back_is_no_loss_and_what_others_took_is() -> None:
     job = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10}, status={"phase": "Running"})
-    for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create LeaseTaken"])):
+    for conditions, calls in (([], ["create 0"]), ([PREEMPTED], ["create ReservationPreempted"])):
         desk = Desk()
         desk.cycle(job, leasing_node(), leases=(seen(0, deleting=True, conditions=conditions),))
         assert desk.wire.calls == calls
@@ -309,7 +309,7 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     namespace: str, silent: bool, calls: list[str]
 ) -> None:
     desk = Desk()
-    node = leasing_node("lab/podium-lease-x-0", trials={"sweep-0": "Running"})
+    node = leasing_node("lab/podium-reservation-x-0", trials={"sweep-0": "Running"})
     (gpu,) = node.status.gpus
     there = [gpu.trials[0].model_copy(update={"namespace": namespace})]
     gpus = [gpu.model_copy(update={"trials": there})]
@@ -317,7 +317,7 @@ def test_with_the_last_search_it_goes_once_the_pods_on_it_have_ended(
     desk.silent = frozenset({node.metadata.name}) if silent else frozenset()
     desk.cycle(node, leases=(seen(0),))
     assert desk.wire.calls == calls
-    desk.cycle(leasing_node("lab/podium-lease-x-0"), leases=(seen(0),), now=1.0)
+    desk.cycle(leasing_node("lab/podium-reservation-x-0"), leases=(seen(0),), now=1.0)
     assert desk.wire.calls == ["delete 0"]
 
 
@@ -332,7 +332,7 @@ def test_each_namespace_has_its_own_of_the_same_name() -> None:
     mine, theirs = seen(0), replace(seen(0), uid="their", pool=Pool("other"))
     one = make_job(trials={"max": 1, "parallel": 1, "maxSteps": 10})
     for leases in ((mine, theirs), (theirs, mine)):
-        desk.cycle(one, leasing_node("lab/podium-lease-x-0"), leases=leases)
+        desk.cycle(one, leasing_node("lab/podium-reservation-x-0"), leases=leases)
         assert desk.wire.calls == ["delete 0 of other"], "no search is left there"
 
 
@@ -343,7 +343,7 @@ def test_a_placeholder_that_has_ended_is_taken_away() -> None:
 
 
 def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() -> None:
-    desk = Desk(gpu_source="owned")
+    desk = Desk(gpu_mode="dedicated")
     assert desk.cycle(TWO, make_node()) is None
     assert desk.wire.calls == []
     desk.cycle(TWO, make_node(), leases=(seen(0),))
@@ -351,7 +351,7 @@ def test_where_gpus_are_owned_nothing_is_asked_and_what_is_left_is_given_back() 
 
 
 def test_the_planner_sees_whose_a_gpu_is() -> None:
-    held, lost, owned = leasing_node("lab/podium-lease-x-0"), leasing_node(), make_node()
+    held, lost, owned = leasing_node("lab/podium-reservation-x-0"), leasing_node(), make_node()
     for node, expected in ((held, "lab"), (lost, ""), (owned, None)):
         world = make_world(TWO, node)
         (gpu,) = build_snapshot(world, observe(world)).gpus

@@ -10,22 +10,22 @@ from typing import Any, cast
 import pytest
 from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
 
-from podium.domain.actions import Action, Carry, DeletePod, Requeue
-from podium.domain.levelling import LEVELLING
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import NODES, PODS, Resource
-from podium_operator.actuator import Actuator
-from podium_operator.leveller import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
+from podium_core.domain.actions import Action, Carry, DeletePod, Requeue
+from podium_core.domain.rebalancing import REBALANCING
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.pod_manifest import make_pod as new_pod
+from podium_operator.act.rebalancing import AGAIN_SECONDS, ECHO_SECONDS, Leveller, bound_for
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
-from podium_operator.pods import make_pod as new_pod
-from podium_operator.seen_trial import SeenTrial
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.trial_status import trial_status
 from podium_operator.settings import OperatorSettings
-from podium_operator.snapshot import build_snapshot
-from podium_operator.trial_status import trial_status
-from podium_operator.world import World, trial_key
 
 WORKS: dict[str, Any] = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "9"}
@@ -57,7 +57,7 @@ class Cluster:
 
 
 def leveller(cluster: Cluster, **settings: Any) -> Leveller:
-    return Leveller(cast(Api, cluster), OperatorSettings(levelling=True, **settings))
+    return Leveller(cast(Api, cluster), OperatorSettings(rebalancing=True, **settings))
 
 
 def suspended(**status: Any) -> World:
@@ -67,7 +67,7 @@ def suspended(**status: Any) -> World:
 
 
 def move(world: World, target: str = "node-2") -> Requeue:
-    return Requeue(trial_key(world.trials[0]), LEVELLING, "fewer there", target)
+    return Requeue(trial_key(world.trials[0]), REBALANCING, "fewer there", target)
 
 
 def admit(one: Leveller, world: World, *actions: Action) -> tuple[Action, ...]:
@@ -90,7 +90,7 @@ def test_only_a_node_with_room_is_gone_to(cluster: Cluster, goes: bool, alive: b
     world, one = suspended(), leveller(cluster)
     asked: Action = move(world)
     if alive:
-        asked = Carry(trial_key(world.trials[0]), "node-2", LEVELLING, "fewer there")
+        asked = Carry(trial_key(world.trials[0]), "node-2", REBALANCING, "fewer there")
     others: tuple[Action, ...] = (
         DeletePod(asked.trial, "TrialEnded", "over"),
         Requeue(asked.trial, "NodeDraining", "it drains"),
@@ -109,9 +109,9 @@ def test_nobody_goes_in_place_of_one_whose_move_the_cache_does_not_show_yet(aliv
     nodes = make_node(trials={"sweep-0": "Suspended", "sweep-1": "Suspended"}), make_node("node-2", uuid="GPU-2")
     world, one = make_world(JOB, first, second, *pods, *nodes), leveller(Cluster(ROOM))
     moves: list[Action] = [
-        Carry(trial_key(trial), "node-2", LEVELLING, "fewer")
+        Carry(trial_key(trial), "node-2", REBALANCING, "fewer")
         if alive
-        else Requeue(trial_key(trial), LEVELLING, "fewer", "node-2")
+        else Requeue(trial_key(trial), REBALANCING, "fewer", "node-2")
         for trial in world.trials
     ]
     assert admit(one, world, moves[0]) == (moves[0],)
@@ -139,15 +139,15 @@ def test_a_move_is_told_until_the_status_shows_it_and_counted_once() -> None:
     world, one = suspended(), leveller(Cluster(ROOM))
     admit(one, world, move(world))
     told = one.levelled(world)[trial_key(world.trials[0])]
-    assert (told.node, told.target, told.attempt, told.count) == ("node-1", "node-2", 1, 1)
+    assert (told.source_node, told.target_node, told.attempt, told.count) == ("node-1", "node-2", 1, 1)
     assert one.levelled(world) == {trial_key(world.trials[0]): told}, "the write was refused: once more"
     written = trial_status(world.trials[0], JOB, observe(world)[trial_key(world.trials[0])], now=NOW, levelled=told)
-    shown = suspended(levelled=written["levelled"])
+    shown = suspended(rebalanced=written["rebalanced"])
     assert one.levelled(shown) == {trial_key(shown.trials[0]): told}
     admit(one, shown, move(shown, "node-3"))
     again = one.levelled(shown)[trial_key(shown.trials[0])]
-    assert (again.target, again.attempt, again.count) == ("node-3", 1, 1), "its pod was not deleted the first time"
-    later = suspended(levelled=written["levelled"] | {"attempt": 0})
+    assert (again.target_node, again.attempt, again.count) == ("node-3", 1, 1), "its pod was not deleted the first time"
+    later = suspended(rebalanced=written["rebalanced"] | {"attempt": 0})
     admit(one, later, move(later))
     assert one.levelled(later)[trial_key(later.trials[0])].count == 2
     assert one.levelled(make_world(JOB)) == {}
@@ -191,35 +191,35 @@ def test_for_a_pod_that_is_kept_no_room_is_asked_and_it_is_still_told() -> None:
 
 
 def way(attempt: int = 1) -> dict[str, Any]:
-    return {"at": moment(), "node": "node-1", "target": "node-2", "attempt": attempt, "count": 1}
+    return {"at": moment(), "sourceNode": "node-1", "targetNode": "node-2", "attempt": attempt, "count": 1}
 
 
-CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "node": "node-1", "target": "node-3"}
+CARRY = {"since": moment(), "podUid": "uid-sweep-0-0", "attempt": 1, "sourceNode": "node-1", "targetNode": "node-3"}
 LEAVES = make_pod(**WORKS, deleting=True)
 ON_ITS_WAY: list[tuple[str, World, str | None]] = [
     ("it stays", suspended(), None),
-    ("told, not yet leaving", suspended(levelled=way()), None),
-    ("it leaves", make_world(JOB, make_trial(phase="Running", pod="p", levelled=way()), LEAVES), "node-2"),
-    ("it waits for a pod", make_world(JOB, make_trial(phase="Requeued", pod="p", levelled=way())), "node-2"),
+    ("told, not yet leaving", suspended(rebalanced=way()), None),
+    ("it leaves", make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way()), LEAVES), "node-2"),
+    ("it waits for a pod", make_world(JOB, make_trial(phase="Requeued", pod="p", rebalanced=way())), "node-2"),
     (
         "its pod starts",
-        make_world(JOB, make_trial(phase="Pending", attempt=1, levelled=way()), make_pod(attempt=1)),
+        make_world(JOB, make_trial(phase="Pending", attempt=1, rebalanced=way()), make_pod(attempt=1)),
         "node-2",
     ),
     (
         "it has come",
         make_world(
-            JOB, make_trial(phase="Gated", attempt=1, levelled=way()), make_pod(attempt=1, gate={"running": {}})
+            JOB, make_trial(phase="Gated", attempt=1, rebalanced=way()), make_pod(attempt=1, gate={"running": {}})
         ),
         None,
     ),
     (
         "it leaves later for another reason",
-        make_world(JOB, make_trial(phase="Running", pod="p", levelled=way(0)), LEAVES),
+        make_world(JOB, make_trial(phase="Running", pod="p", rebalanced=way(0)), LEAVES),
         None,
     ),
-    ("it is carried", suspended(carrying=CARRY | {"phase": "Asked"}), "node-3"),
-    ("it was carried", suspended(carrying=CARRY | {"phase": "Arrived"}), None),
+    ("it is carried", suspended(migration=CARRY | {"phase": "Requested"}), "node-3"),
+    ("it was carried", suspended(migration=CARRY | {"phase": "Restored"}), None),
 ]
 
 
@@ -229,12 +229,12 @@ def test_where_it_is_on_its_way_to(world: World, node: str | None) -> None:
     assert bound_for(trial, observe(world)[trial_key(trial)]) == node
     (seen,) = build_snapshot(world, observe(world)).trials
     assert seen.bound_for == node
-    assert seen.moves == (1 if trial.status.levelled else 0)
+    assert seen.moves == (1 if trial.status.rebalanced else 0)
 
 
 @pytest.mark.parametrize(("attempt", "there"), [(0, False), (1, True), (2, False)])
 def test_the_new_pod_would_like_to_be_there(attempt: int, there: bool) -> None:
-    trial = SeenTrial.model_validate(make_trial(levelled=way()).model_dump(by_alias=True))
+    trial = SeenTrial.model_validate(make_trial(rebalanced=way()).model_dump(by_alias=True))
     made = new_pod(JOB, trial, attempt, PodRules("podium", "podium.dev/gpu"))
     wish = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-2"]}]}
     field = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -244,6 +244,6 @@ def test_the_new_pod_would_like_to_be_there(attempt: int, there: bool) -> None:
 
 def test_off_unless_it_is_asked_for() -> None:
     assert Leveller(cast(Api, Cluster(ROOM)), OperatorSettings()).rules is None
-    rules = leveller(Cluster(ROOM), levelling_stay_seconds=60.0).rules
+    rules = leveller(Cluster(ROOM), rebalancing_min_stay_seconds=60.0).rules
     assert rules is not None
     assert [rules.stays(moves) for moves in (0, 1, 2)] == [60.0, 120.0, 240.0]

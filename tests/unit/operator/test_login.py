@@ -8,7 +8,7 @@ from pathlib import Path
 import kopf
 import pytest
 
-from podium_operator import handlers
+from podium_operator.jobs import handlers
 
 
 def test_in_a_pod_by_its_account_unless_a_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,17 +10,17 @@ from model_api import Server
 from model_operator import Clock, ModelMirror
 from operator_builders import NOW, ended, make_node, make_pod, make_trial, moment, pod_payload
 
-from podium.domain.actions import Order
-from podium.schema.gpunode import GpuNodeSpec, GpuOrder
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS
-from podium_operator import mirror as mirror_module
-from podium_operator.actuator import Actuator
+from podium_core.domain.actions import Order
+from podium_core.schema.gpunode import GpuNodeSpec, GpuRunQueue
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe import watch_caches as mirror_module
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
 from podium_operator.settings import OperatorSettings
-from podium_operator.snapshot import build_snapshot
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def ordered(clock: Clock) -> tuple[Server, ModelMirror]:
     server = Server(clock.time)
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4}, "status": {}})
     mirror = ModelMirror(server, ())
-    mirror.ordered("node-0", GpuNodeSpec(epoch=5, gpus=[GpuOrder(uuid="GPU-0")]))
+    mirror.ordered("node-0", GpuNodeSpec(epoch=5, gpus=[GpuRunQueue(uuid="GPU-0")]))
     return server, mirror
 
 
@@ -62,7 +62,7 @@ def test_an_order_without_an_answer_shares_its_epoch_with_none(clock: Clock, sta
             raise ApiError(status, "Timeout", "no answer")
 
     server = Server(clock.time)
-    gpus = [{"uuid": "GPU-0", "order": []}]
+    gpus = [{"uuid": "GPU-0", "runQueue": []}]
     server.put(GPUNODES, {"metadata": {"name": "node-0", "uid": "u"}, "spec": {"epoch": 4, "gpus": gpus}, "status": {}})
     mirror = ModelMirror(server, ())
     actuator = Actuator(cast(Api, Mute()), mirror, PodRules("podium", "podium.dev/gpu"), Metrics())

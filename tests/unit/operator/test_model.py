@@ -29,10 +29,10 @@ from model_node import MAX_STEPS, Folders, Node, Process
 from model_operator import Clock, Operator
 from operator_builders import NOW, accepted, job_manifest
 
-from podium.domain.phase import FINAL
-from podium.schema.trial import HyperParamTrial
 from podium_cluster.resources import GPUNODES, JOBS, PODS, TRIALS
 from podium_cluster.resources import NODES as KUBE_NODES
+from podium_core.domain.phase import FINAL
+from podium_core.schema.trial import HyperParamTrial
 
 EXAMPLES = int(os.environ.get("PODIUM_MODEL_EXAMPLES", "300"))
 NODES = ("node-0", "node-1")
@@ -226,7 +226,9 @@ class PodiumModel(RuleBasedStateMachine):
     def one_holder_each(self) -> None:
         self.note_attempts()
         for node in self.nodes.values():
-            rivals = [process.pod for process in node.processes.values() if process.works and not process.last_call]
+            rivals = [
+                process.pod for process in node.processes.values() if process.works and not process.final_checkpoint
+            ]
             assert len(rivals) <= 1, f"{rivals} work on {node.gpu}"
 
     @invariant()
@@ -276,7 +278,7 @@ class PodiumModel(RuleBasedStateMachine):
                 assert process.told == process.step or not process.followed, f"{process.pod}: its end is not told"
             known = [(process.told, process.begun_at) for process in mine if process.told is not None]
             lost = sum(max(0, before[0] - after[1]) for before, after in pairwise(known))
-            told = trial.status.losses.steps
+            told = trial.status.lost_work.steps
             if not any(process.forced for process in mine):
                 assert told == lost, f"{trial.metadata.name}: {told} steps told, {lost} lost"
 

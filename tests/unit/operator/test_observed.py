@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world, moment, pod_payload
 
-from podium.domain.observe import retry_delay
-from podium.domain.phase import TrialPhase
-from podium_operator.observed import STUCK_SECONDS, Sight, observe
-from podium_operator.seen import parse_pod
-from podium_operator.world import trial_key
+from podium_core.domain.observe import retry_delay
+from podium_core.domain.phase import TrialPhase
+from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import STUCK_SECONDS, Sight, observe
+from podium_operator.observe.pod_state import parse_pod
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
@@ -79,7 +79,7 @@ TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 
 
 @pytest.mark.parametrize(
-    ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodGone", "was deleted")]
+    ("attempt", "reason", "said"), [(1, "PodDisrupted", "(PreemptionByScheduler)"), (0, "PodDeleted", "was deleted")]
 )
 def test_who_took_a_pod_that_is_gone(attempt: int, reason: str, said: str) -> None:
     """It ended and went between two looks. What took a pod of an earlier attempt is an old story."""
@@ -93,15 +93,15 @@ def test_who_took_a_pod_that_is_gone(attempt: int, reason: str, said: str) -> No
 
 SAVED_AND_WENT = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-1), "deleting": True}
 OPEN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}
-READ = {"holds": [OPEN | {"end": moment(-1)}], "reader": {"podUid": "uid-sweep-0-0"}}
+READ = {"allocations": [OPEN | {"end": moment(-1)}], "logCursor": {"podUid": "uid-sweep-0-0"}}
 
 
 @pytest.mark.parametrize(
     ("status", "age", "phase"),
     [
-        ({"holds": [OPEN]}, 0.0, PHASE.RUNNING),
+        ({"allocations": [OPEN]}, 0.0, PHASE.RUNNING),
         (READ, 0.0, PHASE.REQUEUED),
-        ({"holds": [OPEN]}, 60.0, PHASE.REQUEUED),
+        ({"allocations": [OPEN]}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 9}, 60.0, PHASE.REQUEUED),
         ({"lastStep": 10}, 0.0, PHASE.SUCCEEDED),
     ],
@@ -125,24 +125,24 @@ def test_a_pod_that_was_told_to_go_and_ended_well(status: dict[str, Any], age: f
 )
 def test_the_last_step_of_an_earlier_attempt_is_not_its_own(reader: dict[str, Any] | None, phase: TrialPhase) -> None:
     """The first one printed the last step and was evicted before it ended."""
-    stored = {"phase": "Running", "pod": "sweep-0-1", "attempt": 1, "lastStep": 10, "reader": reader}
+    stored = {"phase": "Running", "pod": "sweep-0-1", "attempt": 1, "lastStep": 10, "logCursor": reader}
     assert look(stored, SAVED_AND_WENT | {"attempt": 1}, now=NOW + 60.0).phase is phase
 
 
 BEGUN = {"gpus": ["GPU-1"], "node": "node-1", "start": moment(-700)}
-THIS_POD = {"reader": {"podUid": "uid-sweep-0-0"}}
+THIS_POD = {"logCursor": {"podUid": "uid-sweep-0-0"}}
 
 
 @pytest.mark.parametrize(
     ("status", "seen", "phase"),
     [
-        ({"holds": [BEGUN]}, 0, PHASE.RUNNING),
+        ({"allocations": [BEGUN]}, 0, PHASE.RUNNING),
         ({}, 0, PHASE.RUNNING),
-        ({"holds": [BEGUN | {"end": moment(-600)}], **THIS_POD}, 0, PHASE.SUCCEEDED),
-        ({"holds": [BEGUN | {"end": moment(-630)}], **THIS_POD}, 0, PHASE.RUNNING),
-        ({"holds": [BEGUN | {"end": moment(-600)}], "reader": {"podUid": "uid-sweep-0-9"}}, 0, PHASE.RUNNING),
-        ({"holds": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
-        ({"holds": [BEGUN]}, -60, PHASE.SUCCEEDED),
+        ({"allocations": [BEGUN | {"end": moment(-600)}], **THIS_POD}, 0, PHASE.SUCCEEDED),
+        ({"allocations": [BEGUN | {"end": moment(-630)}], **THIS_POD}, 0, PHASE.RUNNING),
+        ({"allocations": [BEGUN | {"end": moment(-600)}], "logCursor": {"podUid": "uid-sweep-0-9"}}, 0, PHASE.RUNNING),
+        ({"allocations": [BEGUN], "lastStep": 10}, 0, PHASE.SUCCEEDED),
+        ({"allocations": [BEGUN]}, -60, PHASE.SUCCEEDED),
     ],
     ids=["being read", "no word yet", "read", "read before its last turn", "another pod's", "its last step", "never"],
 )
@@ -209,9 +209,9 @@ def test_pods_that_the_cluster_takes_away_before_a_step_come_ever_more_seldom() 
     )
 
 
-@pytest.mark.parametrize("reason", ["NodeDraining", "MakesRoom"])
+@pytest.mark.parametrize("reason", ["NodeDraining", "Preempted"])
 def test_what_podium_takes_away_itself_comes_at_once(reason: str) -> None:
-    before = {"inARow": 3, "retryAt": moment()}
+    before = {"consecutive": 3, "retryAt": moment()}
     trial = make_trial(phase="Gated", attempt=3, pod="sweep-0-3", reason=reason, disruptions=before)
     sight = observe(make_world(make_job(), trial))[trial_key(trial)]
     assert (sight.phase, sight.disruptions) == (PHASE.REQUEUED, trial.status.disruptions)

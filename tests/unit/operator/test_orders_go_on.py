@@ -9,21 +9,21 @@ from typing import Any, cast
 import pytest
 from operator_builders import UUID, make_job, make_node, make_pod, make_trial, make_world
 
-from podium.domain.actions import CreateTrial, Order
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, Resource
-from podium_operator.actuator import PARALLEL_CALLS, Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_core.domain.actions import CreateTrial, Order
+from podium_operator.act.actuator import PARALLEL_CALLS, Actuator
+from podium_operator.act.pod_manifest import PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.cluster_state import World
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
-from podium_operator.world import World
 
 LIMIT = 5.0  # seconds after which a test gives up
 AT_GATE = {"running": {}}
@@ -40,7 +40,7 @@ class SlowServer:
 
     async def apply(self, resource: Resource, body: Mapping[str, Any], **_: Any) -> dict[str, Any]:
         assert resource is GPUNODES
-        self.orders.append([entry["trial"] for entry in body["spec"]["gpus"][0]["order"]])
+        self.orders.append([entry["trial"] for entry in body["spec"]["gpus"][0]["runQueue"]])
         self.ordered.set()
         return {}
 

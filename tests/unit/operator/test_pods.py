@@ -10,9 +10,9 @@ from operator_builders import make_job, make_node
 from operator_builders import make_trial as trial_of
 from pod_manifests import RULES, pod, template, variables
 
-from podium.schema.reading import READING_ANNOTATION, MetricsReading
-from podium_operator.alone import whole_gpu
-from podium_operator.pods import PodRules, WholeGpu, make_pod, make_trial
+from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_operator.act.memory_retry import whole_gpu
+from podium_operator.act.pod_manifest import PodRules, WholeGpu, make_pod, make_trial
 
 
 def test_names_labels_and_owner_are_deterministic() -> None:
@@ -82,14 +82,14 @@ def test_the_retry_after_too_little_gpu_memory_declares_a_whole_gpu_and_stays_on
     job = make_job(gpus={"memory": "8Gi"}, suspension={"methods": ["cuda-checkpoint", "freeze"]})
     made = make_pod(job, trial_of(), 1, RULES, alone=WholeGpu(24 << 30, ("A10", "L4")))
     annotations = made["metadata"]["annotations"]
-    assert annotations["podium.dev/alone"] == "true"
+    assert annotations["podium.dev/whole-gpu"] == "true"
     assert annotations["podium.dev/gpu-memory"] == variables(made)["PODIUM_GPU_MEMORY_BYTES"] == str(24 << 30)
     assert annotations["podium.dev/gpu-products"] == "A10,L4"
     assert annotations["podium.dev/methods"] == "freeze"
     main = made["spec"]["containers"][0]
     assert "memory" not in main["resources"]["requests"]
     assert main["terminationMessagePolicy"] == "FallbackToLogsOnError"
-    assert "podium.dev/alone" not in pod(gpus={"memory": "8Gi"})["metadata"]["annotations"]
+    assert "podium.dev/whole-gpu" not in pod(gpus={"memory": "8Gi"})["metadata"]["annotations"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_a_trial_is_owned_by_its_very_job() -> None:
 )
 def test_cpus_are_parked(resources: dict[str, Any], made: dict[str, Any], taken: int | None) -> None:
     """The gate's too: a pod requests the larger of the two."""
-    parked = pod(template=template(resources=resources), suspension={"parkCpu": True})
+    parked = pod(template=template(resources=resources), suspension={"downsizeCpu": True})
     for container in (parked["spec"]["containers"][0], parked["spec"]["initContainers"][-1]):
         requests = {name: value for name, value in container["resources"]["requests"].items() if "gpu" not in name}
         assert requests == made

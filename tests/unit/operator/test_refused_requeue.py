@@ -9,25 +9,25 @@ from typing import Any, cast
 import pytest
 from operator_builders import ended, make_job, make_node, make_pod, make_trial, make_world, pod_payload
 
-import podium_operator.deciding
-from podium.domain.actions import Place, Places, Plan, Requeue
+import podium_operator.guarded_plan
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS, Resource
-from podium_operator.actuator import Actuator
-from podium_operator.cleanup import Cleanup
-from podium_operator.cycle import Cycle
-from podium_operator.last_words import LastWords
-from podium_operator.leasing import Leasing
-from podium_operator.leveller import Leveller
+from podium_core.domain.actions import Place, Places, Plan, Requeue
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import REQUEUE_ANNOTATION, PodRules
+from podium_operator.act.rebalancing import Leveller
+from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import REQUEUE_ANNOTATION, PodRules
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.reconciler import Cycle
+from podium_operator.report.status_writer import Statuses
+from podium_operator.reservations.controller import Leasing
 from podium_operator.settings import OperatorSettings
-from podium_operator.statuses import Statuses
-from podium_operator.world import World, trial_key
 
 
-@pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodKept")])
+@pytest.mark.parametrize(("refused", "told"), [(False, "NodeDraining"), (True, "PodDeletionRefused")])
 def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, refused: bool, told: str) -> None:
     """Stored, that reason would make the pod's end, whoever ends it some day, one of Podium's own."""
     reasons: list[str] = []
@@ -53,8 +53,10 @@ def test_a_pod_that_stays_is_not_said_to_go(monkeypatch: pytest.MonkeyPatch, ref
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
     mirror, key = Mirror(api, settings), trial_key(trial)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), trial, pod, make_node()))
-    go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "KeepsGpu", "It keeps its GPU.")
-    monkeypatch.setattr(podium_operator.deciding, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None))
+    go, stand = Requeue(key, "NodeDraining", "The node drains."), Place(key, 1, "GPURetained", "It keeps its GPU.")
+    monkeypatch.setattr(
+        podium_operator.guarded_plan, "plan", lambda _: Plan((go,), Places(lambda: iter((stand,))), None)
+    )
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), metrics)
     statuses, leasing = Statuses(api, 2.0, metrics), Leasing(api, settings, metrics)
     cleanup, leveller = Cleanup(api, mirror.world, None), Leveller(api, settings)
@@ -124,7 +126,7 @@ def test_after_trouble_of_the_server_itself_the_pod_says_whether_it_goes(api: Po
 def test_what_is_refused_is_not_tried_again_at_once_and_counted_as_what_it_is(
     monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
-    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"), refuses=verb)
     actuator, metrics, world = requeue(api, cycles=3)
     assert api.calls.count(verb) == 1
@@ -136,13 +138,13 @@ def test_what_is_refused_is_not_tried_again_at_once_and_counted_as_what_it_is(
 
 def test_a_pause_that_ends_within_a_cycle_lasts_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """The leveller was told that it rests, so it asked for no room and noted no move."""
-    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     api = Pods(ApiError(403, "Forbidden", "a webhook keeps it"))
     actuator, _, world = requeue(api)
-    go = Requeue(trial_key(world.trials[0]), "Levelling", "The GPUs are to be level.", "node-2")
+    go = Requeue(trial_key(world.trials[0]), "Rebalancing", "The GPUs are to be level.", "node-2")
     for ends, calls in ((False, 1), (True, 2)):
         rests = actuator.rests()
         assert rests == (set() if ends else {world.pods[0].uid})
-        monkeypatch.setattr("podium_operator.pauses.Refusal.lasts", False)
+        monkeypatch.setattr("podium_operator.act.back_off.Refusal.lasts", False)
         asyncio.run(actuator.order(world, [go]))
         assert api.calls.count("delete") == calls

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_job, make_node, make_pod, make_trial, make_world
 
-from podium_operator.observed import observe
-from podium_operator.requeue_costs import RequeueCosts
+from podium_operator.observe.observation import observe
+from podium_operator.observe.requeue_costs import RequeueCosts
 
 WORKS = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 GATED = {"gate": {"running": {}}}

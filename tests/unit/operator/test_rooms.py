@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podium.schema.pod import Pod
-from podium_operator.rooms import Node, no_room
+from podium_core.schema.pod import Pod
+from podium_operator.observe.node_fit import Node, no_room
 
 FREE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}

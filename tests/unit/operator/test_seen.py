@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from operator_builders import NOW, ended, make_pod, pod_payload
 
-from podium.domain.observe import PodFacts
-from podium_operator.seen import parse_pod
+from podium_core.domain.observe import PodFacts
+from podium_operator.observe.pod_state import parse_pod
 
 PULL = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
 QUIET = {"waiting": {"reason": "PodInitializing"}}
@@ -74,7 +74,7 @@ def test_why_podium_deletes_it_is_read_off_the_pod() -> None:
 def test_that_it_waits_for_memory_is_read_off_its_conditions() -> None:
     condition = {"type": "podium.dev/holds-gpu", "status": "False", "reason": "Gated", "message": "its turn"}
     assert parse_pod(pod_payload(conditions=[condition])).facts.short == ""
-    short = {**condition, "reason": "NoMemory", "message": "GPU x has 1 bytes free"}
+    short = {**condition, "reason": "InsufficientGPUMemory", "message": "GPU x has 1 bytes free"}
     assert parse_pod(pod_payload(conditions=[short])).facts.short == "GPU x has 1 bytes free"
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from operator_builders import NOW, UUID, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import CreatePod, CreateTrial
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import Costs, JobView, Snapshot, TrialKey
-from podium.planning.planner import plan
-from podium.schema.gpunode import GpuStatus
-from podium.schema.job import HyperParamJob
-from podium_operator.observed import observe
-from podium_operator.snapshot import build_snapshot
+from podium_core.domain.actions import CreatePod, CreateTrial
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import Costs, JobView, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.schema.gpunode import GpuStatus
+from podium_core.schema.job import HyperParamJob
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
 
 RUNNING = {"phase": "Running", "gate": ended(0), "main": {"running": {}}}
 
@@ -88,7 +88,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
     there = {
         name: make_node(name, trials={"sweep-0": "Running"} if name == place else {}) for name in ("owned", "leased")
     }
-    leased = there["leased"].status.model_copy(update={"source": "leases", "methods": ["cuda-checkpoint"]})
+    leased = there["leased"].status.model_copy(update={"mode": "reservations", "methods": ["cuda-checkpoint"]})
     nodes = there["owned"], there["leased"].model_copy(update={"status": leased})
     assert snap(make_job(), make_trial(phase="Running"), *nodes).jobs[0].freezes is freezes
 
@@ -105,7 +105,7 @@ def test_a_node_that_leases_its_gpus_takes_freezing_from_those_that_are_there_al
 def test_what_a_switch_of_a_trial_takes_is_measured_on_itself(
     recent: tuple[tuple[str, float, float | None], ...], switch: float | None
 ) -> None:
-    records = [{"method": m, "at": moment(), "secondsOut": out, "secondsIn": back} for m, out, back in recent]
+    records = [{"method": m, "at": moment(), "suspendSeconds": out, "resumeSeconds": back} for m, out, back in recent]
     seen = snap(make_job(), make_trial(suspensions={"count": len(records), "recent": records})).trials[0]
     assert seen.switch == (None if switch is None else pytest.approx(switch))
 
@@ -143,7 +143,7 @@ def test_a_silent_node_is_unknown_not_lost() -> None:
 
 
 def test_costs_are_what_was_measured() -> None:
-    slow = make_trial(suspensions={"count": 4, "secondsOut": 2.0, "secondsIn": 1.0})
+    slow = make_trial(suspensions={"count": 4, "suspendSeconds": 2.0, "resumeSeconds": 1.0})
     assert snap(make_job(), slow).costs == Costs(0.5, 0.25)
     assert snap(make_job(), make_trial()).costs == Costs()
     there = make_world(make_job(), slow)
@@ -154,8 +154,10 @@ def test_costs_are_what_was_measured() -> None:
 def test_who_is_suspended_still_has_no_way_back_to_count(back: int) -> None:
     trials = []
     for number in range(10):
-        past = {"method": "freeze", "at": moment(), "secondsOut": 30.0} | ({"secondsIn": 30.0} if number < back else {})
-        of_all = {"count": 1, "secondsOut": 30.0, "secondsIn": past.get("secondsIn", 0.0), "recent": [past]}
+        past = {"method": "freeze", "at": moment(), "suspendSeconds": 30.0} | (
+            {"resumeSeconds": 30.0} if number < back else {}
+        )
+        of_all = {"count": 1, "suspendSeconds": 30.0, "resumeSeconds": past.get("resumeSeconds", 0.0), "recent": [past]}
         trials.append(make_trial(number, suspensions=of_all))
     assert snap(make_job(), *trials).costs == Costs(30.0, 30.0)
 
@@ -164,7 +166,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
     node = make_node(trials={"sweep-0": "Running"})
     drains = node.model_copy(update={"spec": node.spec.model_copy(update={"draining": True})})
     saved = {"step": 4, "at": NOW}
-    trial = make_trial(phase="Running", pod="sweep-0-0", saved=saved)
+    trial = make_trial(phase="Running", pod="sweep-0-0", checkpoint=saved)
     snapshot = snap(make_job(), trial, make_pod(**RUNNING, deleting=True, created=-9.0), drains)
     (seen,) = snapshot.trials
     assert (seen.leaving, seen.overdue, seen.saved, seen.pod_since) == (True, False, 4.0, NOW - 9.0)
@@ -173,7 +175,7 @@ def test_a_trial_that_leaves_a_node_that_drains() -> None:
 
 def test_the_urgent_pod_that_has_a_gpu_for_itself_is_seen() -> None:
     node = make_node()
-    gpus = [gpu.model_copy(update={"exclusive": "prod/urgent"}) for gpu in node.status.gpus]
+    gpus = [gpu.model_copy(update={"exclusive_pod": "prod/urgent"}) for gpu in node.status.gpus]
     taken = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     assert [gpu.exclusive for one in (node, taken) for gpu in snap(one).gpus] == [None, "prod/urgent"]
 
@@ -183,7 +185,7 @@ def test_shares_and_memory_that_guests_have_are_not_free(guests: tuple[int, ...]
     """Else a pod would be made that finds no share, or one would be moved to where its memory does not fit."""
     there = [{"namespace": "prod", "pod": f"g{i}", "podUID": f"g{i}", "memory": m} for i, m in enumerate(guests)]
     node = make_node(trials={"other-0": "Running"})
-    gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"guests": there}) for gpu in node.status.gpus]
+    gpus = [GpuStatus.model_validate(gpu.model_dump(by_alias=True) | {"otherPods": there}) for gpu in node.status.gpus]
     crowded = node.model_copy(update={"status": node.status.model_copy(update={"gpus": gpus})})
     snapshot = snap(make_job(trials={"max": 9, "parallel": 9, "maxSteps": 10}), *map(make_trial, range(9)), crowded)
     assert [(gpu.free_shares, gpu.memory_reserved) for gpu in snapshot.gpus] == [(free, sum(guests))]
@@ -235,7 +237,11 @@ def unplaced(message: str) -> list[dict[str, str]]:
     [
         ("0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", 61.0, True),
         ("0/2 nodes are available: 2 Insufficient podium.dev/gpu.", 61.0, True),
-        ("0/2 nodes are available: 2 MemoryReserved: 0 of 1 GPUs have 2.0 GiB beside what they declared", 61.0, True),
+        (
+            "0/2 nodes are available: 2 GPUMemoryReserved: 0 of 1 GPUs have 2.0 GiB beside what they declared",
+            61.0,
+            True,
+        ),
         ("0/2 nodes are available: 2 Insufficient cpu.", 59.0, False),
         ("0/2 nodes are available: 2 node(s) were unschedulable.", 61.0, False),
         ("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.", 61.0, False),

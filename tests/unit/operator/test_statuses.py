@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from operator_builders import NOW, accepted, ended, make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.curves.final_value import Forecast
-from podium.domain.actions import EndJob, EndTrial, Place
-from podium.domain.phase import TrialPhase
-from podium.domain.snapshot import JobKey, TrialKey
-from podium.planning.eta import Eta
-from podium.schema.job import HyperParamJob
-from podium_operator.job_status import job_status
-from podium_operator.observed import observe
-from podium_operator.seen_trial import SeenTrial
-from podium_operator.trial_status import trial_status
-from podium_operator.world import trial_key
+from podium_core.curves.final_value import Forecast
+from podium_core.domain.actions import EndJob, EndTrial, Place
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import JobKey, TrialKey
+from podium_core.planning.eta import Eta
+from podium_core.schema.job import HyperParamJob
+from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.job_status import job_status
+from podium_operator.report.trial_status import trial_status
 
 KEY = TrialKey("lab", "sweep-0", "uid-sweep-0")
 PLACE = Place(KEY, 2, "Rank", "Second of two.")
@@ -130,7 +130,11 @@ def test_the_end_of_a_trial_is_when_its_process_ended() -> None:
 def test_a_trial_that_never_printed_its_metric_says_so() -> None:
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     (condition,) = shown({"phase": "Running", "pod": "sweep-0-0"}, done)["conditions"]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("MetricsUnavailable", "True", "NoValues")
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        "MetricsUnavailable",
+        "True",
+        "ObjectiveMissing",
+    )
     assert "'acc'" in condition["message"]
 
 
@@ -142,9 +146,9 @@ def test_a_trial_that_never_printed_an_additional_metric_says_so(printed: tuple[
     done = {"phase": "Succeeded", "gate": ended(0), "main": ended(0, after=-60)}
     job = make_job(objective={"metric": "acc", "direction": "maximize", "additionalMetrics": ["loss", "f1"]})
     told = [{"metric": name, "step": 1, "latest": "nan"} for name in printed]
-    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "observations": told}
+    stored = {"phase": "Running", "pod": "sweep-0-0", "curve": POINTS, "additionalMetrics": told}
     found = shown(stored, done, job=job).get("conditions", [])
-    assert [condition["reason"] for condition in found] == ([] if missing is None else ["SomeMissing"])
+    assert [condition["reason"] for condition in found] == ([] if missing is None else ["MetricsMissing"])
     assert all(f"never printed {missing} (format json)" in condition["message"] for condition in found)
 
 
@@ -159,7 +163,7 @@ def test_a_trial_without_gpu_is_not_ranked() -> None:
     status = shown(
         {"phase": "Pending", "pod": "sweep-0-0"},
         {"gated": False, "phase": "Running", "main": {"running": {}}},
-        place=Place(KEY, 1, "NoGpuYet", "no share"),
+        place=Place(KEY, 1, "NoGPUAssigned", "no share"),
         job=make_job(gpus={"perTrial": 0}),
     )
     assert (status["phase"], status["reason"]) == ("Running", "NotRanked")
@@ -181,7 +185,7 @@ def test_a_prediction_is_shown_until_the_trial_has_ended() -> None:
 
 def test_counts_best_and_figures_of_a_job() -> None:
     first = make_trial(0, phase="Succeeded", curve=POINTS, gpuSeconds=1800, parameters={"lr": 0.1})
-    second = make_trial(1, phase="Failed", suspensions={"count": 2, "secondsOut": 0.5, "secondsIn": 0.25})
+    second = make_trial(1, phase="Failed", suspensions={"count": 2, "suspendSeconds": 0.5, "resumeSeconds": 0.25})
     third = make_trial(2)
     status = of_job(make_job(), first, second, third)
     assert status["trials"] == {"created": 3, "pending": 1, "running": 0, "suspended": 0, "succeeded": 1, "failed": 1}
@@ -204,8 +208,8 @@ def test_a_job_that_is_left_out_says_why_until_it_is_over() -> None:
 
 def test_what_ended_pods_lost_is_summed() -> None:
     lost = [{"count": 1, "steps": 3, "gpuSeconds": 4.5}, {"count": 2, "steps": 2.5, "gpuSeconds": 1}]
-    trials = [make_trial(number, losses=one) for number, one in enumerate(lost)]
-    assert of_job(make_job(), *trials, make_trial(2))["lost"] == {"steps": 5.5, "gpuSeconds": 5.5}
+    trials = [make_trial(number, lostWork=one) for number, one in enumerate(lost)]
+    assert of_job(make_job(), *trials, make_trial(2))["lostWork"] == {"steps": 5.5, "gpuSeconds": 5.5}
 
 
 def test_the_first_of_equally_good_trials_is_the_best() -> None:
@@ -219,11 +223,11 @@ def test_a_minimising_job_takes_the_lowest() -> None:
 
 
 PHASES: list[tuple[str, dict[str, Any], list[SeenTrial], str, str]] = [
-    ("new", {"status": {"conditions": []}}, [], "Pending", "NotCheckedYet"),
-    ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "BadFilter"),
-    ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "BadFilter"),
-    ("no trial yet", {}, [], "Pending", "WaitingForGpu"),
-    ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGpu"),
+    ("new", {"status": {"conditions": []}}, [], "Pending", "ValidationPending"),
+    ("refused", {"status": {"conditions": [accepted("False")]}}, [], "Refused", "InvalidFilter"),
+    ("its volume is missing", {"status": {"conditions": [accepted("Unknown")]}}, [], "Pending", "InvalidFilter"),
+    ("no trial yet", {}, [], "Pending", "WaitingForGPU"),
+    ("waits for a GPU", {}, [make_trial()], "Pending", "WaitingForGPU"),
     ("some ended", {}, [make_trial(phase="Succeeded"), make_trial(1)], "Running", "TrialsRunning"),
     ("suspended", {"suspend": True}, [make_trial()], "Suspended", "SuspendedByUser"),
     ("over", {"status": {"phase": "Failed", "reason": "JobWas", "observedGeneration": 1}}, [], "Failed", "JobWas"),

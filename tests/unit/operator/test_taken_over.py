@@ -9,18 +9,18 @@ from typing import Any, cast
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world
 
-from podium.domain.actions import Order, Place
-from podium.domain.snapshot import TrialKey
-from podium.schema.gpunode import GPUNode
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
+from podium_core.domain.actions import Order, Place
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.gpunode import GPUNode
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
 from podium_operator.settings import OperatorSettings
-from podium_operator.snapshot import build_snapshot
 
 
 class Server:
@@ -45,22 +45,24 @@ def test_only_the_gpu_that_is_taken_over_says_so() -> None:
     world = make_world(make_node(epoch=1))
     asyncio.run(actuator.order(world, (order,)))
     (body,) = server.written
-    assert [gpu.get("takenOver") for gpu in body["spec"]["gpus"]] == [None, True]
-    assert "takenOver" not in body["spec"]["gpus"][0]
+    (first,), (second,) = (gpu["runQueue"] for gpu in body["spec"]["gpus"])
+    assert (first.get("preempts"), second.get("preempts")) == (None, True)
+    assert "preempts" not in first
     read = GPUNode.model_validate(body)
-    assert [gpu.taken_over for gpu in read.spec.gpus] == [None, True]
+    assert [gpu.preempts for gpu in read.spec.gpus] == [None, True]
 
 
 @pytest.mark.parametrize(
-    ("taken_over", "observed", "ousts_nobody"),
+    ("preempts", "observed", "ousts_nobody"),
     [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last is still on its way to the agent
 )
 def test_an_order_ousts_nobody_once_its_agent_knows_it(
-    taken_over: bool | None, observed: int, ousts_nobody: bool
+    preempts: bool | None, observed: int, ousts_nobody: bool
 ) -> None:
     node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=("sweep-0",), epoch=2)
     (gpu,) = node.spec.gpus
-    spec = node.spec.model_copy(update={"gpus": [gpu.model_copy(update={"taken_over": taken_over})]})
+    entry = gpu.run_queue[0].model_copy(update={"preempts": preempts})
+    spec = node.spec.model_copy(update={"gpus": [gpu.model_copy(update={"run_queue": [entry]})]})
     status = node.status.model_copy(update={"observed_epoch": observed})
     world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
     (seen,) = build_snapshot(world, observe(world)).gpus
@@ -68,5 +70,8 @@ def test_an_order_ousts_nobody_once_its_agent_knows_it(
 
 
 def test_fields_of_a_newer_operator_are_left_out() -> None:
-    raw = {"metadata": {"name": "n"}, "spec": {"epoch": 1, "gpus": [{"uuid": "g", "order": [], "later": 1}], "new": {}}}
+    raw = {
+        "metadata": {"name": "n"},
+        "spec": {"epoch": 1, "gpus": [{"uuid": "g", "runQueue": [], "later": 1}], "new": {}},
+    }
     assert GPUNode.model_validate(raw).spec.gpus[0].uuid == "g"

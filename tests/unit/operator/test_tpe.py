@@ -11,16 +11,16 @@ from unittest.mock import AsyncMock
 import pytest
 from operator_builders import make_job, make_trial, make_world
 
-from podium.domain.actions import CreateTrial
-from podium.schema.job import HyperParamJob
-from podium_operator.actuator import Actuator
+from podium_core.domain.actions import CreateTrial
+from podium_core.schema.job import HyperParamJob
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.pods import PodRules
+from podium_operator.observe.watch_caches import Mirror
 from podium_operator.searchers.base import Proposal, Tried
 from podium_operator.searchers.random import RandomSearcher
 from podium_operator.searchers.registry import SEARCHERS
-from podium_operator.searchers.shown import shown
+from podium_operator.searchers.results import shown
 from podium_operator.settings import OperatorSettings
 
 LR = {"name": "lr", "min": 1e-4, "max": 1.0, "scale": "log"}
@@ -163,7 +163,9 @@ def test_trials_that_one_cycle_makes_differ() -> None:
     actuator = Actuator(api, Mirror(api, OperatorSettings()), PodRules("podium", "podium.dev/gpu"), Metrics())
     (key,) = world.job_by_key
     for _ in range(2):  # as after a restart: nothing of a cycle is kept
-        asyncio.run(actuator.create(world, [CreateTrial(key, number, "RoomForTrial", "") for number in range(20, 28)]))
+        asyncio.run(
+            actuator.create(world, [CreateTrial(key, number, "CapacityAvailable", "") for number in range(20, 28)])
+        )
         made.append(tuple(tuple(call.args[1]["spec"]["parameters"].values()) for call in api.create.call_args_list))
         api.create.reset_mock()
     assert len(set(made[0])) > 1

@@ -12,9 +12,9 @@ from operator_builders import job_manifest, moment
 
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import CLAIMS, EVENTS, JOBS, Resource
-from podium_operator.finalizers import FINALIZER
-from podium_operator.handlers import _accept
-from podium_operator.unreadable import release_unreadable
+from podium_operator.jobs.finalizers import FINALIZER
+from podium_operator.jobs.handlers import _accept
+from podium_operator.jobs.unreadable import release_unreadable
 
 CHECKPOINT = {"path": "/c", "volume": {"claimName": "runs"}}
 
@@ -68,7 +68,7 @@ def release(server: Server, job: Mapping[str, Any]) -> Sequence[str]:
 def test_it_is_released_and_an_event_says_what_is_left() -> None:
     released, event = release(Server(fails=[AWAY, AWAY]), manifest(FINALIZER, **ODD))
     assert released == "finalizers []"
-    assert event.startswith("CheckpointsLeft: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
+    assert event.startswith("CheckpointsNotRemoved: Folder lab-sweep-uid-swee of the checkpoint volume was not removed")
     assert "spec.suspension.methods" in event
 
 

@@ -13,11 +13,11 @@ from operator_builders import ended, make_job, make_pod, make_trial, make_world
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
 from podium_operator.metrics import Metrics
-from podium_operator.observed import Sight, observe
-from podium_operator.snapshot import build_snapshot
-from podium_operator.statuses import Statuses
-from podium_operator.unwritten import unwritten
-from podium_operator.world import World, trial_key
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import Sight, observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.unreported_ends import unwritten
+from podium_operator.report.status_writer import Statuses
 
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -60,9 +60,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any] | None, bool, list[tuple[s
     ("and gone", {"phase": "Running"}, SAVED, True, [("PodDisrupted", "(EvictionByEvictionAPI), and its")]),
     ("gone before it ended", {"phase": "Running"}, {**LEAVES, "conditions": TAKEN}, True,
      [("PodDisrupted", "(EvictionByEvictionAPI); a new one")]),
-    ("deleted", {"phase": "Running"}, LEAVES, True, [("PodGone", "was deleted")]),
-    ("Podium's doing", {"phase": "Running", "reason": "MakesRoom"}, LEAVES, True, [("MakesRoom", "was deleted")]),
-    ("nobody knows", {"phase": "Suspended"}, None, True, [("PodGone", "was deleted")]),
+    ("deleted", {"phase": "Running"}, LEAVES, True, [("PodDeleted", "was deleted")]),
+    ("Podium's doing", {"phase": "Running", "reason": "Preempted"}, LEAVES, True, [("Preempted", "was deleted")]),
+    ("nobody knows", {"phase": "Suspended"}, None, True, [("PodDeleted", "was deleted")]),
     ("failed", {"phase": "Running"}, FAILED, True, [("ProcessFailed", "exit code 1")]),
     ("told", {"phase": "Requeued"}, SAVED, False, []),
     ("over", {"phase": "Succeeded"}, SAVED, False, []),
@@ -77,8 +77,8 @@ def test_the_end_of_an_attempt_that_no_status_told(
     _, sight = after(status, first, gone=gone)
     assert [end.reason for end in sight.unwritten] == [reason for reason, _ in told]
     assert all(words in end.message for end, (_, words) in zip(sight.unwritten, told, strict=True))
-    theirs = sum(reason in ("PodDisrupted", "PodGone") for reason, _ in told)
-    assert (sight.disruptions.in_a_row if sight.disruptions else 0) == theirs
+    theirs = sum(reason in ("PodDisrupted", "PodDeleted") for reason, _ in told)
+    assert (sight.disruptions.consecutive if sight.disruptions else 0) == theirs
 
 
 def test_who_is_carried_has_not_ended() -> None:

@@ -10,20 +10,20 @@ import operator_builders
 import pytest
 from operator_builders import make_job, make_node, make_pod, make_trial, make_world, moment
 
-from podium.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
-from podium.domain.snapshot import JobKey
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import Resource
-from podium_operator.actuator import Actuator
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, Order, Requeue
+from podium_core.domain.snapshot import JobKey
+from podium_operator.act.actuator import Actuator
+from podium_operator.act.awaiting_final_report import Settling
+from podium_operator.act.pod_manifest import PodRules
 from podium_operator.metrics import Metrics
-from podium_operator.mirror import Mirror
-from podium_operator.observed import observe
-from podium_operator.pods import PodRules
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import observe
+from podium_operator.observe.snapshot import build_snapshot
+from podium_operator.observe.watch_caches import Mirror
+from podium_operator.report.status_writer import Statuses
 from podium_operator.settings import OperatorSettings
-from podium_operator.settling import Settling
-from podium_operator.snapshot import build_snapshot
-from podium_operator.statuses import Statuses
-from podium_operator.world import World, trial_key
 
 
 class Wire:
@@ -113,7 +113,7 @@ def carry_out(wire: Wire, world: World, *actions: Action) -> Actuator:
 def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() -> None:
     wire = Wire()
     saved = {"step": 50, "at": moment(0), "gpuSeconds": 20.0}
-    trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, saved=saved)
+    trial = make_trial(phase="Running", lastStep=53, gpuSeconds=21.25, checkpoint=saved)
     world = make_world(make_job(), trial, make_pod())
     carry_out(wire, world, Requeue(trial_key(trial), "NodeDraining", "The node drains."))
     reason = {"uid": "uid-sweep-0-0", "annotations": {"podium.dev/requeue": "NodeDraining"}}
@@ -121,7 +121,7 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
     assert patched == ("patch", "Pod", {"metadata": reason})
     assert told[:2] == ("create", "Event")
     assert told[2]["involvedObject"]["name"] == "sweep-0"
-    assert told[2]["reason"] == "TrialLeaves"
+    assert told[2]["reason"] == "WorkAtRisk"
     assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
@@ -131,7 +131,7 @@ def test_a_requeue_says_why_and_what_it_may_cost_then_deletes_that_very_pod() ->
 def test_a_requeue_whose_reason_could_not_be_written_deletes_nothing(refusal: ApiError) -> None:
     wire = Wire(refusal)
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     assert [verb for verb, _, _ in wire.calls] == ["patch"]
 
 
@@ -139,7 +139,7 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
     """Ended by somebody else some day, it would call that Podium's doing."""
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
-    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room"))
     written = [(verb, kind) for verb, kind, _ in wire.calls if kind == "Pod"]
     assert written == [("patch", "Pod"), ("delete", "Pod"), ("patch", "Pod")]
     assert wire.calls[-1][2]["metadata"]["annotations"] == {"podium.dev/requeue": None}
@@ -147,10 +147,10 @@ def test_a_pod_that_could_not_be_deleted_does_not_keep_the_reason() -> None:
 
 def test_a_pod_that_could_not_be_deleted_is_left_alone_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write to a pod wakes the next cycle: without one it would be told to go twenty times a second."""
-    monkeypatch.setattr("podium_operator.pauses.FIRST_PAUSE", 3600.0)
+    monkeypatch.setattr("podium_operator.act.back_off.FIRST_PAUSE", 3600.0)
     wire = Wire(ApiError(403, "Forbidden", "a webhook keeps it"), "delete")
     trial = make_trial(phase="Running")
-    world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "MakesRoom", "room")
+    world, told = make_world(make_job(), trial, make_pod()), Requeue(trial_key(trial), "Preempted", "room")
     actuator = carry_out(wire, world, told)
     once = len(wire.calls)
     asyncio.run(operator_builders.carry_out(actuator, world, [told]))
@@ -164,7 +164,7 @@ def test_a_pod_that_goes_already_is_left_alone() -> None:
     wire = Wire()
     trial = make_trial(phase="Running")
     world = make_world(make_job(), trial, make_pod(deleting=True))
-    carry_out(wire, world, Requeue(trial_key(trial), "MakesRoom", "room"))
+    carry_out(wire, world, Requeue(trial_key(trial), "Preempted", "room"))
     assert wire.calls == []
 
 
@@ -181,7 +181,7 @@ def test_a_new_attempt_waits_for_the_last_words_of_the_one_before() -> None:
 
     def verbs(*holds: dict[str, Any], silent: tuple[str, ...] = ()) -> list[str]:
         wire = Wire()
-        trial = make_trial(phase="Requeued", holds=list(holds))
+        trial = make_trial(phase="Requeued", allocations=list(holds))
         world = make_world(make_job(), trial, make_node(), silent=silent)
         carry_out(wire, world, CreatePod(trial_key(trial), 1, "R", "m"))
         return [verb for verb, _, _ in wire.calls]
@@ -209,11 +209,11 @@ def test_who_ran_out_of_gpu_memory_is_retried_alone(stored: bool, last_words: st
     world = make_world(make_job(), trial, make_pod(phase="Failed", main=end), node)
     carry_out(wire, world, CreatePod(trial_key(trial), 1, "Requeued", "again"))
     ((_, _, made),) = wire.calls
-    assert ("podium.dev/alone" in made["metadata"]["annotations"]) is alone
+    assert ("podium.dev/whole-gpu" in made["metadata"]["annotations"]) is alone
 
 
 def test_nobody_waits_for_last_words_for_ever() -> None:
-    trial = make_trial(holds=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
+    trial = make_trial(allocations=[{"gpus": ["GPU-1"], "node": "node-1", "start": moment(-60)}])
     world = make_world(make_job(), trial, make_node())
     settling = Settling()
     assert [settling.settled(world, trial, now) for now in (10.0, 54.9, 55.0)] == [False, False, True]
@@ -225,7 +225,7 @@ def test_a_pod_is_deleted_before_an_order_leaves_it_out_and_the_new_come_last() 
     going, coming = make_trial(0, phase="Running"), make_trial(1)
     world = make_world(make_job(), going, coming, make_pod(), make_node())
     actions = [
-        CreatePod(trial_key(coming), 0, "ShareFree", "room"),
+        CreatePod(trial_key(coming), 0, "SlotAvailable", "room"),
         Order("node-1", 2, (("GPU-1", ()),)),
         DeletePod(trial_key(going), "StoppedByUser", "stopped"),
     ]

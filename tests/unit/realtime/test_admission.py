@@ -43,7 +43,7 @@ def test_demand(demands: list[Demand], fits: bool, code: str) -> None:
 def test_close_to_full_the_short_test_decides() -> None:
     # the demand test would have to look at millions of instants
     full = [Demand(1.0 + 0.001 * n, 1.0 + 0.001 * n, (1.0 + 0.001 * n) / 10.000001, 0.05) for n in range(10)]
-    assert examine(full).code == "TooCloseToFull"
+    assert examine(full).code == "UtilisationTooHigh"
 
 
 def gpu(contexts: int = 2) -> Gpu:

@@ -38,7 +38,7 @@ def test_resnet18_is_the_reference() -> None:
         (lambda: identical(2, NET, 0.0), "fps", "InvalidValue"),
         (lambda: Network("n", ()), "network n: stages", "NoStages"),
         (lambda: chain("n", [("a", 0.0, 1.0)]), "network n: stage a: work", "InvalidValue"),
-        (lambda: Network("n", (Stage("a", 1.0, 1.0, (0,)),)), "network n: stage a: after", "NotADag"),
+        (lambda: Network("n", (Stage("a", 1.0, 1.0, (0,)),)), "network n: stage a: after", "NotAcyclic"),
         (lambda: Profile((4, 2), (1.0, 1.0), (1.0, 1.0)), "profile: sms", "InvalidProfile"),
         (lambda: Profile((2, 4), (1.0,), (1.0, 1.0)), "profile: sms", "InvalidProfile"),
         (lambda: Profile((2,), (-1.0,), (1.0,)), "profile: alone", "InvalidValue"),
@@ -146,4 +146,4 @@ def test_a_task_file_with_a_graph_of_its_own() -> None:
     content["spec"]["networks"][0]["stages"][1]["after"] = ["a"]
     wrong = parse(content)
     assert not isinstance(wrong, TaskSet)
-    assert wrong[0].code == "NotADag"
+    assert wrong[0].code == "NotAcyclic"

@@ -114,7 +114,7 @@ def test_a_dead_worker_ends_the_run_with_a_sentence() -> None:
         process.wait()
         with pytest.raises(RealtimeError, match="a worker ended") as error:
             session.order(0, 0, 0, "a", 0)
-        assert error.value.code == "WorkerDied"
+        assert error.value.code == "WorkerFailed"
         with pytest.raises(RealtimeError, match="a worker ended"):
             session.wait(10.0)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podium.schema.manifests import read_manifests
+from podium_core.schema.manifests import read_manifests
 
 _TABLE = read_manifests([Path(__file__).with_suffix(".yaml")])[0]
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from podium.schema.crd import KINDS, Kind, crd, differences, files, main, open_api
-from podium.schema.openapi import PRESERVE, schema_of
-from podium.schema.rules import Rule
+from podium_core.schema.crd import KINDS, Kind, crd, differences, files, main, open_api
+from podium_core.schema.openapi import PRESERVE, schema_of
+from podium_core.schema.rules import Rule
 
 ROOT = Path(__file__).parents[3]
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

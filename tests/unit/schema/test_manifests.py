@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from podium.schema import manifests
-from podium.schema.manifests import ManifestError, parse_manifests, read_manifests
+from podium_core.schema import manifests
+from podium_core.schema.manifests import ManifestError, parse_manifests, read_manifests
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from script_modules import load
 
-from podium.schema.job import HyperParamJob, JobSpec
-from podium.schema.job_rules import JOB_RULES
-from podium.schema.manifests import read_manifests
-from podium.schema.rules import Refusal
-from podium.schema.space import COUNTED, env_name, grid_points
-from podium.schema.validation import check, notes, parse_job, problems
+from podium_core.schema.job import HyperParamJob, JobSpec
+from podium_core.schema.job_rules import JOB_RULES
+from podium_core.schema.manifests import read_manifests
+from podium_core.schema.rules import Refusal
+from podium_core.schema.search_space import COUNTED, env_name, grid_points
+from podium_core.schema.validation import check, notes, parse_job, problems
 
 ROOT = Path(__file__).parents[3]
 

@@ -22,18 +22,18 @@ TRACE = "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.0,
 @pytest.mark.parametrize(
     ("job", "code", "field"),
     [
-        (Job("bad", -1.0, 5.0), "BadValue", "arrival"),
-        (Job("bad", math.nan, 5.0), "BadValue", "arrival"),
-        (Job("bad", math.inf, 5.0), "BadValue", "arrival"),
-        (Job("bad", 0.0, -5.0), "BadValue", "duration"),
-        (Job("bad", 0.0, 0.0), "BadValue", "duration"),
-        (Job("bad", 0.0, math.nan), "BadValue", "duration"),
-        (Job("bad", 0.0, math.inf), "BadValue", "duration"),
-        (Job("bad", 0.0, 5.0, 0), "BadValue", "gpus"),
-        (Job("bad", 0.0, 5.0, 1.5), "BadValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, math.nan), "BadValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, math.inf), "BadValue", "gpus"),  # type: ignore[arg-type]
-        (Job("bad", 0.0, 5.0, 10**30), "BadValue", "gpus"),
+        (Job("bad", -1.0, 5.0), "InvalidValue", "arrival"),
+        (Job("bad", math.nan, 5.0), "InvalidValue", "arrival"),
+        (Job("bad", math.inf, 5.0), "InvalidValue", "arrival"),
+        (Job("bad", 0.0, -5.0), "InvalidValue", "duration"),
+        (Job("bad", 0.0, 0.0), "InvalidValue", "duration"),
+        (Job("bad", 0.0, math.nan), "InvalidValue", "duration"),
+        (Job("bad", 0.0, math.inf), "InvalidValue", "duration"),
+        (Job("bad", 0.0, 5.0, 0), "InvalidValue", "gpus"),
+        (Job("bad", 0.0, 5.0, 1.5), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, math.nan), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, math.inf), "InvalidValue", "gpus"),  # type: ignore[arg-type]
+        (Job("bad", 0.0, 5.0, 10**30), "InvalidValue", "gpus"),
     ],
 )
 def test_a_bad_job_is_named(job: Job, code: str, field: str) -> None:
@@ -46,13 +46,13 @@ def test_a_bad_job_is_named(job: Job, code: str, field: str) -> None:
 
 @pytest.mark.parametrize("width", [math.nan, math.inf, 1.5, 0.0])
 def test_widths_in_a_column_are_whole_numbers(width: float) -> None:
-    with pytest.raises(WorkloadError, match="BadValue: job 1, gpus"):
+    with pytest.raises(WorkloadError, match="InvalidValue: job 1, gpus"):
         Workload(np.zeros(2), np.ones(2), np.array([1.0, width]))  # type: ignore[arg-type]
 
 
 def test_a_job_wider_than_the_cluster_is_named() -> None:
     workload = Workload.of([GOOD, Job("wide", 1.0, 5.0, gpus=9)])
-    with pytest.raises(WorkloadError, match="JobTooWide: job wide, gpus: 9 GPUs are asked for and the cluster has 8"):
+    with pytest.raises(WorkloadError, match="JobTooLarge: job wide, gpus: 9 GPUs are asked for and the cluster has 8"):
         simulate(workload, Cluster(2, 4), Fifo())
 
 
@@ -130,7 +130,7 @@ def test_a_trace_without_its_columns_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_trace_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "philly.csv.gz"
     path.write_bytes(content)
-    with pytest.raises(WorkloadError, match=r"BadTrace: job \(all\), file: philly\.csv\.gz cannot be read"):
+    with pytest.raises(WorkloadError, match=r"InvalidTrace: job \(all\), file: philly\.csv\.gz cannot be read"):
         read_philly(path)
 
 

@@ -110,7 +110,7 @@ def test_actions_come_as_other_peoples_trainers_give_them(action: int) -> None:
 def test_what_is_no_action_is_refused(action: int) -> None:
     env = SchedulingEnv(Episodes(jobs=3))
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=f"BadAction: action is {action}; give a whole number from 0 to {WAIT}"):
+    with pytest.raises(ValueError, match=f"InvalidAction: action is {action}; give a whole number from 0 to {WAIT}"):
         env.step(action)
 
 
@@ -121,7 +121,7 @@ def test_bad_episodes_are_named(jobs: int, load: float, field: str) -> None:
 
 
 def test_a_job_too_wide_is_named() -> None:
-    with pytest.raises(WorkloadError, match="JobTooWide: job wide"):
+    with pytest.raises(WorkloadError, match="JobTooLarge: job wide"):
         SchedulingEnv().reset(options={"workload": Workload.of([Job("wide", 0, 1, 9)])})
 
 

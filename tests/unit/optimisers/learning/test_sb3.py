@@ -34,7 +34,8 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("trainer", "steps", "said"), [("sac", 1, "UnknownTrainer: trainer is 'sac'"), ("ppo", 0, "BadSetting: steps is 0")]
+    ("trainer", "steps", "said"),
+    [("sac", 1, "UnknownTrainer: trainer is 'sac'"), ("ppo", 0, "InvalidSetting: steps is 0")],
 )
 def test_wrong_settings_are_refused_before_anything_is_imported(trainer: str, steps: int, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -151,7 +151,7 @@ def bad_file(path: Path, kind: str) -> None:
 def test_files_that_are_no_network_are_refused_and_run_nothing(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "net.npz"
     bad_file(path, kind)
-    with pytest.raises(WeightsError, match=r"BadWeights: net\.npz.*train again"):
+    with pytest.raises(WeightsError, match=r"InvalidWeights: net\.npz.*train again"):
         Network.load(path, 3)
     assert not (tmp_path / "harmed").exists()
 
@@ -200,7 +200,7 @@ def test_the_command_writes_weights(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--seed", "-1"], "BadSeed: --seed: -1"),
+        (["--seed", "-1"], "InvalidSeed: --seed: -1"),
         (["--out", "/dev/null/ppo.npz"], "WeightsNotWritten: --out: /dev/null/ppo.npz"),
     ],
 )

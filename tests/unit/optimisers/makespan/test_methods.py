@@ -14,7 +14,7 @@ from scipy.optimize import linprog
 from podium_optimisers.makespan import annealing, generator, heteroprio, lists, local_search, milp, registry
 from podium_optimisers.makespan.bounds import area_bound
 from podium_optimisers.makespan.instance import Instance
-from podium_optimisers.makespan.schedule import NotFeasibleError, Plan, check, finish
+from podium_optimisers.makespan.schedule import InfeasibleError, Plan, check, finish
 from podium_optimisers.makespan.testing import MOST, optimum
 
 INF = math.inf
@@ -148,7 +148,7 @@ def test_unknown_methods_are_named_with_the_known() -> None:
 )
 def test_infeasible_schedules_are_refused(machine_of: list[int], starts: list[float], told: str) -> None:
     instance = Instance.of([3.0, 4.0], [1.0, INF], 1, 1)
-    with pytest.raises(NotFeasibleError, match=told):
+    with pytest.raises(InfeasibleError, match=told):
         check(instance, np.array(machine_of), np.array(starts))
 
 

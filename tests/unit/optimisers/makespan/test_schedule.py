@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from podium_optimisers.makespan.instance import Instance
-from podium_optimisers.makespan.schedule import FalseBoundError, Plan, Schedule, finish
+from podium_optimisers.makespan.schedule import BoundViolatedError, Plan, Schedule, finish
 
 ENDS = 3.0  # two tasks of 3 s on two CPUs
 
@@ -19,7 +19,7 @@ def finished(own: float, known: float) -> Schedule:
 @pytest.mark.parametrize("whose", ["the method's", "from elsewhere"])
 def test_a_bound_above_a_schedule_is_refused(factor: float, whose: str) -> None:
     bounds = (ENDS * factor, 1.0) if whose == "the method's" else (1.0, ENDS * factor)
-    with pytest.raises(FalseBoundError, match=r"bound: .* s is above the 3\.0 s .* the proof of dual is wrong"):
+    with pytest.raises(BoundViolatedError, match=r"bound: .* s is above the 3\.0 s .* the proof of dual is wrong"):
         finished(*bounds)
 
 

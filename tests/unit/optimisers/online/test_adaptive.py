@@ -134,10 +134,10 @@ def test_balanced_sides_end_by_twice_the_bound(stream: Stream) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
-        (MachineChange(1.0, 2, up=False), "NoSuchMachine", "machine 2.machine"),
+        (MachineChange(1.0, 2, up=False), "UnknownMachine", "machine 2.machine"),
         (MachineChange(math.nan, 0, up=False), "NotANumber", "machine 0.time"),
         (MachineChange(-1.0, 0, up=False), "TooSmall", "machine 0.time"),
-        (MachineChange(0.0, 1, up=False), "NeverRuns", "a.machine"),
+        (MachineChange(0.0, 1, up=False), "TaskNeverRuns", "a.machine"),
     ],
 )
 def test_wrong_changes_are_refused_by_machine_and_field(change: MachineChange, code: str, said: str) -> None:

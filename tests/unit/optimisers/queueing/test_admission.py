@@ -21,7 +21,7 @@ def job(gpus: int = 1, seconds: float = 10.0, name: str = "new") -> Request:
 @pytest.mark.parametrize(
     ("request_", "busy", "queue", "bound", "verdict", "code", "wait", "after"),
     [
-        (job(2), [0, 0, 9], [], 0, Verdict.ADMIT, "GpusFree", 0.0, None),
+        (job(2), [0, 0, 9], [], 0, Verdict.ADMIT, "GPUsAvailable", 0.0, None),
         (job(2), [0, 8, 9], [], 8, Verdict.QUEUE, "WaitWithinBound", 8.0, None),
         (job(2), [0, 8, 9], [], 5, Verdict.REJECT, "WaitBeyondBound", 8.0, 3.0),
         # one GPU is free, but the pair ahead takes it first: no back-filling
@@ -89,7 +89,7 @@ def test_whoever_is_let_in_waits_exactly_as_long_as_told(jobs: list[tuple[int, f
 @pytest.mark.parametrize(
     ("busy", "waiting", "wait", "verdict", "code"),
     [
-        (3, 0, 0.0, Verdict.ADMIT, "GpusFree"),
+        (3, 0, 0.0, Verdict.ADMIT, "GPUsAvailable"),
         (4, 0, 0.0, Verdict.REJECT, "WaitBeyondBound"),
         (4, 0, 10.0, Verdict.QUEUE, "WaitWithinBound"),
         (4, 400, 10.0, Verdict.REJECT, "WaitBeyondBound"),
@@ -129,7 +129,7 @@ def test_the_chance_to_wait_too_long_is_a_poisson_tail() -> None:
         (lambda: Bound(1.0, 1.0), "OutOfRange", "risk"),
         (lambda: by_schedule(job(), [], [], Bound(1.0)), "NoMachines", "busy"),
         (lambda: by_schedule(job(), [-1.0], [], Bound(1.0)), "TooSmall", "gpu 0.busy"),
-        (lambda: by_schedule(job(), [0.0], [job(2, 1.0, "wide")], Bound(1.0)), "FitsNowhere", "wide.gpus"),
+        (lambda: by_schedule(job(), [0.0], [job(2, 1.0, "wide")], Bound(1.0)), "NoFittingMachine", "wide.gpus"),
         (lambda: by_count(0, 0, 0, 1.0, Bound(1.0)), "TooSmall", "servers"),
         (lambda: by_count(2, 3, 0, 1.0, Bound(1.0)), "TooLarge", "busy"),
         (lambda: by_count(2, 1, 0, 0.0, Bound(1.0)), "TooSmall", "mean_service"),

@@ -145,8 +145,8 @@ def test_kinds_of_service() -> None:
         (lambda: MMc(math.nan, 1.0, 1), "NotANumber", "rate"),
         (lambda: MMc(1.0, -1.0, 1), "TooSmall", "service"),
         (lambda: MMc(1.0, 1.0, 0), "TooSmall", "servers"),
-        (lambda: MMc(1.0, 1.0, 1.5), "NotAWholeNumber", "servers"),  # type: ignore[arg-type]
-        (lambda: MMc(1.0, 1.0, True), "NotAWholeNumber", "servers"),
+        (lambda: MMc(1.0, 1.0, 1.5), "NotInteger", "servers"),  # type: ignore[arg-type]
+        (lambda: MMc(1.0, 1.0, True), "NotInteger", "servers"),
         (lambda: MMc(0.5, 1.0, 1).wait_beyond(-1.0), "TooSmall", "seconds"),
         (lambda: MMc(0.5, 1.0, 1).wait_quantile(1.0), "TooLarge", "share"),
         (lambda: erlang_b(math.inf, 1), "NotFinite", "offered"),

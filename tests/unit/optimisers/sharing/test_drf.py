@@ -116,9 +116,9 @@ def test_whole_tasks_are_feasible_and_leave_no_room_for_one_more(problem: DrfPro
     [
         ({"demand": [[1.0, -4.0], [3.0, 1.0]]}, "TooSmall", "a.demand"),
         ({"demand": [[1.0, 4.0], [math.nan, 1.0]]}, "NotANumber", "b.demand"),
-        ({"demand": [[1.0, 4.0], [0.0, 0.0]]}, "NeedsNothing", "b.demand"),
+        ({"demand": [[1.0, 4.0], [0.0, 0.0]]}, "ZeroDemand", "b.demand"),
         ({"demand": [[1.0, 4.0]]}, "ShapeMismatch", "demand"),
-        ({"capacity": [9.0, 0.0]}, "FitsNowhere", "a.demand: 4 of gb"),
+        ({"capacity": [9.0, 0.0]}, "NoFittingMachine", "a.demand: 4 of gb"),
         ({"capacity": [9.0, -1.0]}, "TooSmall", "gb.capacity"),
         ({"weight": [1.0, 0.0]}, "TooSmall", "b.weight"),
         ({"limit": [1.0, -1.0]}, "TooSmall", "b.limit"),

@@ -1,0 +1,125 @@
+"""What the API server and /proc say of a container and of nodes, parsed into what is judged. Used by `__main__`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from podium_agent.migration.eligibility import Place, Subject
+from podium_agent.migration.open_files import Opened
+from podium_core.schema.base import ObjectMeta, StatusModel
+
+
+class _Volume(StatusModel):
+    """`{"name": ..., KIND: {...}}`, as the API writes it."""
+
+    name: str
+    kind: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: dict[str, Any]) -> dict[str, str]:
+        return {"name": value["name"], "kind": next((key for key in value if key != "name"), "emptyDir")}
+
+
+class _Mount(StatusModel):
+    mount_path: str
+
+
+class _Container(StatusModel):
+    name: str
+    restart_policy: str = ""
+    volume_mounts: list[_Mount] = Field(default_factory=list)
+
+
+class _Spec(StatusModel):
+    node_name: str = ""
+    containers: list[_Container] = Field(default_factory=list)
+    init_containers: list[_Container] = Field(default_factory=list)
+    volumes: list[_Volume] = Field(default_factory=list)
+    host_network: bool = False
+    host_pid: bool = Field(False, alias="hostPID")
+    host_ipc: bool = Field(False, alias="hostIPC")
+
+
+class _Running(StatusModel):
+    name: str
+    container_id: str = Field("", alias="containerID")
+    image_id: str = Field("", alias="imageID")
+
+
+class _Status(StatusModel):
+    container_statuses: list[_Running] = Field(default_factory=list)
+
+
+class Pod(StatusModel):
+    """A pod of any kind."""
+
+    metadata: ObjectMeta
+    spec: _Spec
+    status: _Status = Field(default_factory=_Status)
+
+    def container_id(self, name: str) -> str:
+        """Empty if it never ran."""
+        found = (one.container_id for one in self.status.container_statuses if one.name == name)
+        return next(found, "").rpartition("/")[2]
+
+    def subject(self, name: str, opened: Opened, *, off_gpu: bool) -> Subject:
+        """An init container that goes on beside the others (a sidecar) counts as one of them."""
+        sidecars = (one.name for one in self.spec.init_containers if one.restart_policy == "Always")
+        images = (one.image_id for one in self.status.container_statuses if one.name == name)
+        mounts = (mount.mount_path for one in self.spec.containers if one.name == name for mount in one.volume_mounts)
+        return Subject(
+            (*(one.name for one in self.spec.containers), *sidecars),
+            tuple((volume.name, volume.kind) for volume in self.spec.volumes),
+            next(images, ""),
+            self.spec.host_network or self.spec.host_pid or self.spec.host_ipc,
+            tuple(mounts),
+            opened,
+            off_gpu,
+        )
+
+
+class _Info(StatusModel):
+    container_runtime_version: str = ""
+    architecture: str = ""
+
+
+class _Address(StatusModel):
+    type: str
+    address: str
+
+
+class _KubeletEndpoint(StatusModel):
+    port: int = Field(10250, alias="Port")  # the API spells it so
+
+
+class _Endpoints(StatusModel):
+    kubelet_endpoint: _KubeletEndpoint = Field(default_factory=_KubeletEndpoint)
+
+
+class _NodeStatus(StatusModel):
+    node_info: _Info = Field(default_factory=_Info)
+    addresses: list[_Address] = Field(default_factory=list)
+    daemon_endpoints: _Endpoints = Field(default_factory=_Endpoints)
+
+
+class Node(StatusModel):
+    """A node and where its kubelet answers."""
+
+    metadata: ObjectMeta
+    status: _NodeStatus = Field(default_factory=_NodeStatus)
+
+    @property
+    def address(self) -> str:
+        """Empty if the node has not said one."""
+        return next((one.address for one in self.status.addresses if one.type == "InternalIP"), "")
+
+    @property
+    def port(self) -> int:
+        return self.status.daemon_endpoints.kubelet_endpoint.port
+
+    def place(self, restore_switched_on: bool = False) -> Place:
+        info = self.status.node_info
+        return Place(self.metadata.name, info.container_runtime_version, info.architecture, restore_switched_on)

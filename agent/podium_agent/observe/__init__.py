@@ -1,0 +1,1 @@
+"""What the agent sees of its node: GPUs, pods, cgroups and logs."""

@@ -1,0 +1,163 @@
+"""Follows one container's log over rotation, from a cursor: nothing lost, nothing read twice.
+
+Used by the curve reader. The kubelet renames `0.log` to `0.log.<time>`, begins a new `0.log`, packs older ones (.gz).
+A file is known by the hash of its first line (its time in nanoseconds makes it unique), so a cursor finds its file
+under any name. The open file is kept: what was rotated or deleted under us is read to its end first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from podium_agent.observe.logs.cri import Assembler, LogLine
+
+CHUNK = 1 << 18
+LONGEST_FIRST_LINE = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a reader that starts anew goes on: file (by name for people, by fingerprint for us) and offset."""
+
+    file: str = ""
+    fingerprint: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    lines: tuple[LogLine, ...]
+    position: Position
+    more: bool  # there was more than one chunk: come again at once
+
+
+class Tail:
+    """`folder` is /var/log/pods/<namespace>_<pod>_<uid>/<container>; it need not exist yet."""
+
+    def __init__(self, folder: Path, position: Position) -> None:
+        self._folder = folder
+        self._position = position
+        self._open: BinaryIO | None = None
+        self._inode = 0
+        self._assembler = Assembler(0)
+        self.lost = 0  # times that the cursor's file was gone before it was read to its end
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def read(self) -> Batch:
+        """The next whole lines, at most one chunk."""
+        lines: tuple[LogLine, ...] = ()
+        if self._open is None and not self._begin():
+            return Batch((), self._position, False)
+        assert self._open is not None
+        data = self._open.read(CHUNK)
+        if data:
+            lines = tuple(self._assembler.feed(data))
+            self._position = Position(self._position.file, self._position.fingerprint, self._assembler.safe)
+            return Batch(lines, self._position, len(data) == CHUNK)
+        if self._advance():
+            return Batch((), self._position, True)
+        return Batch((), self._position, False)
+
+    def _begin(self) -> bool:
+        """Open the cursor's file, or the oldest one if there is no cursor or its file is gone."""
+        files = _files(self._folder)
+        if not files:
+            return False
+        if self._position.fingerprint:
+            for path in files:
+                if _fingerprint(path) == self._position.fingerprint:
+                    return self._enter(path, self._position.fingerprint, self._position.offset)
+            self.lost += 1
+        return self._enter_fresh(files[0])
+
+    def _advance(self) -> bool:
+        """At the end of a file: is there a newer one? The open file may have been renamed, packed or deleted."""
+        files = _files(self._folder)
+        for index, path in enumerate(files):
+            if _fingerprint(path) == self._position.fingerprint:
+                if index + 1 == len(files):
+                    return False
+                if path.suffix != ".gz" and _grew(path, self._inode, self._assembler.read):
+                    return True  # written between our last read and the rotation: read on
+                return self._enter_fresh(files[index + 1])
+        if files:
+            # deleted under us, but we hold it open and have read it to its end: nothing is lost
+            return self._enter_fresh(files[0])
+        return False
+
+    def _enter_fresh(self, path: Path) -> bool:
+        fingerprint = _fingerprint(path)
+        return fingerprint is not None and self._enter(path, fingerprint, 0)
+
+    def _enter(self, path: Path, fingerprint: str, offset: int) -> bool:
+        try:
+            opened = _opened(path)
+            opened.seek(offset)
+            inode = os.fstat(opened.fileno()).st_ino
+        except OSError:
+            return False  # renamed or packed at this moment: the next look finds it
+        self.close()
+        self._open, self._inode = opened, inode
+        self._assembler = Assembler(offset)
+        self._position = Position(path.name.removesuffix(".gz"), fingerprint, offset)
+        return True
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files of the log, oldest first: by restart, then the rotated ones by time, the live one last. Not those of
+    containers that never began (a kubelet restarted in between makes another): nothing comes into them any more.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    chosen: dict[tuple[int, str], str] = {}
+    for name in names:
+        number, _, rest = name.removesuffix(".gz").partition(".log")
+        if not number.isdigit() or ".log" not in name or name.endswith(".tmp"):
+            continue
+        key = (int(number), rest.lstrip(".") or "~")  # "~" sorts after every date
+        if key not in chosen or not name.endswith(".gz"):
+            chosen[key] = name  # while one is being packed both exist
+    found = [folder / chosen[key] for key in sorted(chosen)]
+    return [path for path in found if path == found[-1] or not _empty(path)]
+
+
+def _empty(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False  # renamed or packed at this moment
+
+
+def _fingerprint(path: Path) -> str | None:
+    """Hash of the first line; None while there is no whole line, or no such file."""
+    try:
+        with _opened(path) as file:
+            first = file.readline(LONGEST_FIRST_LINE)
+    except (OSError, EOFError):
+        return None
+    if not first.endswith(b"\n") and len(first) < LONGEST_FIRST_LINE:
+        return None
+    return hashlib.sha256(first).hexdigest()[:32]
+
+
+def _grew(path: Path, inode: int, read: int) -> bool:
+    try:
+        status = path.stat()
+    except OSError:
+        return False
+    return status.st_ino == inode and status.st_size > read
+
+
+def _opened(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")

@@ -1,0 +1,300 @@
+"""Puts together what is known of this node's trials: pods (API), devices (kubelet), gates (socket), cgroups (kernel).
+
+Called by the conductor before every decision; the answer is one tuple of frozen `LocalTrial`. States are derived
+from the facts each time, so an agent that starts anew has nothing to restore but what it cannot see.
+
+That a pod is over is believed only when the kernel says so too: a restarted kubelet fails pods whose processes run on
+for a while (UnexpectedAdmissionError), and a pod deleted by force, or whose node was given up, is gone from the API
+while it works. Until its processes are gone such a pod is an orphan, in everyone's way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from podium_agent.observe.cgroups import find_containers, find_leftovers, heeds_sigterm, sigterm_waits
+from podium_agent.observe.pod_records import Hint, Record, orphan
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName, gpus_of_pods
+from podium_agent.observe.pods import TrialPod
+from podium_agent.observe.prestop_hooks import hook_waits
+from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
+from podium_agent.schedule.admissions import Passages
+from podium_agent.schedule.gate import Gates
+from podium_agent.schedule.state_table import derive, reason
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.base import Standing
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_core.placement.needs import moves_memory
+from podium_core.schema.gpunode import TrialState
+
+log = logging.getLogger(__name__)
+LOOK_AGAIN_SECONDS = 0.5
+
+
+class Observer:
+    """`changed` wakes the conductor: a container's first process has ended."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        gates: Gates,
+        passages: Passages,
+        methods: Methods,
+        changed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._gates = gates
+        self._passages = passages
+        self._methods = methods
+        self._changed = changed
+        self._records: dict[str, Record] = {}
+        self._hints: Mapping[str, Hint] = {}
+        self._adopted = False
+        self._before: frozenset[str] = frozenset()  # pods that were there at the first look, or noted then
+        self._asking: asyncio.Future[None] | None = None
+        self._ask_after = 0.0
+        self.gone: tuple[Record, ...] = ()  # of which nothing is left since the last look
+
+    def hint(self, seen: Mapping[str, Hint]) -> None:
+        """The pods that an earlier agent saw, by uid: where they are, and which of them may have become orphans. Those
+        that it let in a moment before it died it has noted on this node.
+        """
+        self._hints = {**seen, **self._passages.read()}
+
+    def record(self, pod_uid: str) -> Record | None:
+        return self._records.get(pod_uid)
+
+    def records(self) -> tuple[Record, ...]:
+        return tuple(self._records.values())
+
+    def look(self, pods: Iterable[TrialPod], now: float) -> tuple[LocalTrial, ...]:
+        """All trials that are on this node's GPUs now. Pods that have ended, or never had a share, are left out."""
+        present = {pod.uid: pod for pod in pods}
+        for uid, pod in present.items():
+            record = self._records.setdefault(uid, Record(pod, since=now))
+            record.pod = pod
+            if pod.arrival_trouble and not record.arrived:
+                record.arrived = True
+                log.error("%s is taken for one that began here: %s", pod.name, pod.arrival_trouble)
+        if not self._adopted:
+            self._adopted = True
+            self._before = frozenset(present) | self._hints.keys()
+            for uid in self._hints.keys() - present.keys():
+                self._records[uid] = orphan(uid, self._hints[uid])
+        for uid, record in self._records.items():
+            record.absent = uid not in present
+            if not (record.absent or record.pod.ended):
+                record.over_since = None
+        self._gates.forget(frozenset(self._records))
+        self._learn_devices()
+        self._locate()
+        self._find_orphans(now)
+        trials = tuple(trial for record in self._records.values() if (trial := self._judge(record, now)) is not None)
+        self.gone = tuple(record for record in self._records.values() if record.absent and record.ended)
+        for record in self.gone:
+            self._drop(self._records.pop(record.pod.uid))
+            self._passages.forget(record.pod.uid)
+        return trials
+
+    def _learn_devices(self) -> None:
+        """Ask the kubelet, beside everything else, while a pod's GPUs are not known."""
+        missing = [one for one in self._records.values() if one.pod.gated and not one.gpus and not one.ended]
+        if missing and (self._asking is None or self._asking.done()) and time.monotonic() >= self._ask_after:
+            self._asking = asyncio.ensure_future(self._ask_kubelet())
+
+    async def _ask_kubelet(self) -> None:
+        found: Mapping[PodName, tuple[str, ...]] = {}
+        away = False
+        try:
+            found = await gpus_of_pods(self._settings.pod_resources_socket, self._settings.resource)
+        except KubeletAwayError as error:
+            log.warning("the GPUs of some pods are not known: %s", error)
+            away = True
+        # a pod that has just been bound is not listed yet: ask again soon, but politely
+        self._ask_after = time.monotonic() + (1.0 if away else 0.1)
+        for record in self._records.values():
+            if not record.gpus:
+                uuids = found.get((record.pod.key.namespace, record.pod.name), ())
+                hint = self._hints.get(record.pod.uid)
+                forgotten = away or record.over_since is not None  # the kubelet lists no pod that it has given up
+                record.gpus = uuids or (hint.gpus if forgotten and hint is not None else ())
+        self._changed()
+
+    def _locate(self) -> None:
+        """Find the cgroups of containers that run and are not found yet."""
+        now = time.monotonic()
+        wanted: set[str] = set()
+        for record in self._records.values():
+            unknown = record.pod.running - record.containers.keys() if _concerns_us(record.pod) else None
+            if unknown and not record.ended and now - record.searched >= LOOK_AGAIN_SECONDS:
+                record.searched = now
+                wanted |= unknown
+        if not wanted:
+            return
+        found = find_containers(self._settings.proc, self._settings.cgroup_root, frozenset(wanted))
+        for record in self._records.values():
+            for container in found.keys() & record.pod.running:
+                record.containers[container] = found[container]
+                self._watch_end(record, found[container].pid)
+
+    def _find_orphans(self, now: float) -> None:
+        """Look once, at the pods that the API says are over, for what still runs of them."""
+        fresh = {
+            uid: record
+            for uid, record in self._records.items()
+            if record.over_since is None and (record.absent or record.pod.ended)
+        }
+        for record in fresh.values():
+            record.over_since = now
+        gated = frozenset(uid for uid, record in fresh.items() if record.pod.gated and not record.ended)
+        for uid, containers in find_leftovers(self._settings.proc, self._settings.cgroup_root, gated).items():
+            record = fresh[uid]
+            log.warning("%s is over, as the API says, and still runs: waiting for its processes", record.pod.name)
+            record.whole = True
+            for container in containers:
+                record.containers.setdefault(container.id, container)
+                self._watch_end(record, container.pid)
+
+    def _judge(self, record: Record, now: float) -> LocalTrial | None:
+        pod = record.pod
+        if not pod.gated:
+            record.begun, record.ended = True, record.over_since is not None
+            return None  # a trial without a GPU: nothing to hand over
+        gate = self._gate(pod)
+        work = self._work(record)
+        if not record.begun and (pod.gate_passed or record.containers):
+            record.begun, record.said = True, self._gates.said(pod.uid)
+        state = derive(gate, work, record.acting)
+        changed = state is not record.state
+        if changed:
+            why = reason(record.state, state, record.done)
+            log.info("%s: %s > %s (%s)", pod.name, record.state or "-", state or "Ended", why)
+            record.state, record.since = state, now
+        record.done = Acting.NOTHING
+        if state is None:
+            return None
+        if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._told(record, changed):
+            log.info("%s was told to end while it was frozen, or just before", pod.name)
+            record.tell(now)
+        deleting = record.kill_at(now) is not None or record.over_since is not None
+        heeds = True
+        if deleting:  # one that goes on elsewhere is not to compute here what it computes there
+            elsewhere = pod.carry and record.imaged is not False
+            heeds = not elsewhere and any(
+                heeds_sigterm(self._settings.proc, one.pid) for one in record.containers.values()
+            )
+        hint = self._hints.get(pod.uid)
+        told = hint.gpus if hint is not None else ()
+        method = self._methods.best(pod.methods, len(record.gpus or told), record.failed)
+        return LocalTrial(
+            key=pod.key,
+            pod=pod.name,
+            pod_uid=pod.uid,
+            gpus=record.gpus,
+            state=state,
+            since=record.since,
+            gate=gate,
+            work=work,
+            deleting=deleting,
+            heeds_term=heeds,
+            deadline=record.kill_at(now),
+            grace=pod.grace,
+            retry_at=record.retry_at,
+            trouble=record.trouble,
+            short=record.short,
+            moved_off=state is TrialState.SUSPENDED and self._methods.moved_off(record.freezers),
+            admitting=record.acting is Acting.ADMITTING,
+            memory=pod.memory,
+            moves=method == CudaCheckpoint.name and moves_memory(pod.methods),
+            attempt=pod.attempt,
+            method=method,
+            torn=record.torn and state is TrialState.RUNNING,
+            over_since=record.over_since,
+            told=told,
+        )
+
+    def _told(self, record: Record, just_frozen: bool) -> bool:
+        """By a SIGTERM that waits, or by the hook before it, frozen with the trial: nothing enters what is frozen."""
+        proc, containers = self._settings.proc, record.containers.values()
+        caught = just_frozen and any(hook_waits(proc, one.freezer) for one in containers)
+        return caught or any(sigterm_waits(proc, one.pid) for one in containers)
+
+    def _gate(self, pod: TrialPod) -> Gate:
+        if self._gates.passed(pod.uid) or pod.gate_passed:
+            return Gate.PASSED
+        if self._gates.waiting(pod.uid):
+            return Gate.WAITING
+        # of one that came later its helper has only not connected yet: nobody can have let it through
+        return Gate.SILENT if pod.gate_running and pod.uid in self._before else Gate.ABSENT
+
+    def _work(self, record: Record) -> Work:
+        if record.ended:
+            return Work.ENDED
+        over = record.over_since is not None
+        if not record.containers:
+            record.ended = over
+            return Work.ENDED if over else Work.NOT_STARTED
+        try:
+            self._note_arrival(record)
+            standing = self._methods.standing(record.freezers)
+        except (OSError, ValueError) as error:
+            log.error("%s: taken to be %s, as before: its freezer is not read: %s", record.pod.name, record.work, error)
+            return record.work
+        if standing is Standing.GONE:
+            # every container that ran here is gone; another of the pod's may still be about to start
+            all_seen = record.pod.running <= record.containers.keys()
+            record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
+            return Work.ENDED if record.ended else Work.NOT_STARTED
+        record.torn = standing is Standing.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
+        if standing is not Standing.PARKED and not record.whole and self._incomplete(record):
+            # suspended now, the container that is still to come would work beside the next trial
+            return Work.NOT_STARTED
+        record.whole = True
+        record.work = Work.FROZEN if standing is Standing.PARKED else Work.THAWED
+        return record.work
+
+    def _note_arrival(self, record: Record) -> None:
+        """By its note it stands as torn until it is brought back onto GPUs here; one that has been is soon whole. One
+        container comes, the pod's first: others that run beside it here (a sidecar) began here."""
+        main = record.containers.get(record.pod.main)
+        if record.pod.arrival is None or record.arrived or not record.gpus or main is None:
+            return
+        self._methods.arrives(main.freezer, record.pod.arrival, record.gpus)
+        record.arrived = True
+
+    def _incomplete(self, record: Record) -> bool:
+        return record.pod.starting or not record.pod.running <= record.containers.keys()
+
+    def _watch_end(self, record: Record, pid: int) -> None:
+        """Hear at once when a container's first process has ended: the next trial need not wait for a tick."""
+        if pid in record.watched:
+            return
+        try:
+            descriptor = os.pidfd_open(pid)
+        except OSError:
+            return  # ended already: the next look sees it
+        record.watched[pid] = descriptor
+        loop = asyncio.get_running_loop()
+
+        def ended() -> None:
+            loop.remove_reader(descriptor)
+            self._changed()
+
+        loop.add_reader(descriptor, ended)
+
+    def _drop(self, record: Record) -> None:
+        loop = asyncio.get_running_loop()
+        for descriptor in record.watched.values():
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+        record.watched.clear()
+
+
+def _concerns_us(pod: TrialPod) -> bool:
+    """Its processes are handed over, or have saves to be seen."""
+    return pod.gated or bool(pod.checkpoint)

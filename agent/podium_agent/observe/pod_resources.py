@@ -1,0 +1,57 @@
+"""Which pod has which GPUs, asked of the kubelet itself (PodResources v1): the truth that orders are matched against.
+
+Used by the observer, the reservations and the leases. The kubelet may be away: then the caller keeps what it knew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import grpc
+
+from podium_agent.deviceplugin.plugin import CHANNEL_OPTIONS
+from podium_agent.deviceplugin.proto import podresources_pb2 as pb
+from podium_agent.deviceplugin.proto import podresources_pb2_grpc as rpc
+from podium_agent.deviceplugin.slots import uuid_of
+
+PodName = tuple[str, str]
+CALL_SECONDS = 3.0
+MESSAGE_BYTES = 16 * 2**20
+
+
+class KubeletAwayError(Exception):
+    """The kubelet did not answer."""
+
+
+async def gpus_of_pods(socket: Path, resource: str) -> Mapping[PodName, tuple[str, ...]]:
+    """(namespace, pod) to the uuids of its GPUs, sorted; pods without our resource are left out."""
+    (found,) = await devices_of_pods(socket, resource)
+    return {name: tuple(sorted({uuid_of(device) for device in devices})) for name, devices in found.items()}
+
+
+async def devices_of_pods(socket: Path, *resources: str) -> tuple[Mapping[PodName, frozenset[str]], ...]:
+    """For each resource: (namespace, pod) to the ids of its devices, of pods that have any."""
+    options = (*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", MESSAGE_BYTES))
+    try:
+        async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:
+            stub = rpc.PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+            answer = await stub.List(pb.ListPodResourcesRequest(), timeout=CALL_SECONDS)
+    except grpc.aio.AioRpcError as error:
+        raise KubeletAwayError(f"{socket}: {error.code().name}") from error
+    return tuple(_devices(answer, resource) for resource in resources)
+
+
+def _devices(answer: pb.ListPodResourcesResponse, resource: str) -> Mapping[PodName, frozenset[str]]:
+    found: dict[PodName, frozenset[str]] = {}
+    for pod in answer.pod_resources:
+        devices = {
+            device
+            for container in pod.containers
+            for entry in container.devices
+            if entry.resource_name == resource
+            for device in entry.device_ids
+        }
+        if devices:
+            found[pod.namespace, pod.name] = frozenset(devices)
+    return found

@@ -1,0 +1,258 @@
+"""The pods of trials on this node as the API server shows them, parsed into what the agent needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from podium_agent.suspension.parked_memory import Arrival
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, from_annotation
+from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.quantity import to_thousandths
+
+TRIAL_LABEL = "podium.dev/trial"
+ATTEMPT_LABEL = "podium.dev/attempt"
+GATE_CONTAINER = "podium-gate"
+METHODS_ANNOTATION = "podium.dev/methods"
+ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+INVALID_GPU_STATE = "InvalidGPUState"
+CARRY_ANNOTATION = "podium.dev/migrate"
+CARRIED_ANNOTATION = "podium.dev/migrated"
+CHECKPOINT_ANNOTATION = "podium.dev/checkpoint"
+FREEZE = "freeze"
+MEMORY_VARIABLE = "PODIUM_GPU_MEMORY_BYTES"
+ON_ITS_WAY = ("", "PodInitializing", "ContainerCreating")
+
+
+class _Owner(StatusModel):
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class _Meta(ObjectMeta):
+    owner_references: list[_Owner] = Field(default_factory=list)
+    deletion_grace_period_seconds: int | None = None
+
+
+class _Variable(StatusModel):
+    name: str
+    value: str = ""
+
+
+class _Resources(StatusModel):
+    requests: dict[str, str] = Field(default_factory=dict)
+
+
+class _Container(StatusModel):
+    name: str
+    image: str = ""
+    env: list[_Variable] = Field(default_factory=list)
+    resources: _Resources = Field(default_factory=_Resources)
+
+
+class _Spec(StatusModel):
+    termination_grace_period_seconds: float = 30.0
+    containers: list[_Container] = Field(default_factory=list)
+    init_containers: list[_Container] = Field(default_factory=list)
+
+
+class _Waiting(StatusModel):
+    reason: str = ""
+
+
+class _Terminated(StatusModel):
+    exit_code: int = 0
+
+
+class _Running(StatusModel):
+    started_at: datetime | None = None
+
+
+class _State(StatusModel):
+    waiting: _Waiting | None = None
+    running: _Running | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(StatusModel):
+    name: str
+    container_id: str = Field("", alias="containerID")
+    state: _State = Field(default_factory=_State)
+
+
+class _Condition(StatusModel):
+    type: str
+    status: str
+    reason: str = ""
+
+
+class _Status(StatusModel):
+    phase: str = "Pending"
+    conditions: list[_Condition] = Field(default_factory=list)
+    container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+    init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: _Meta
+    spec: _Spec = Field(default_factory=_Spec)
+    status: _Status = Field(default_factory=_Status)
+
+
+@dataclass(frozen=True, slots=True)
+class TrialPod:
+    """One trial's pod. `running`: ids of its own containers that run; `ended`: it is over, as the API says.
+
+    `gated`: it has a gate, as every pod with a share of a GPU; others only have their log read. `starting`: one of its
+    containers is still to come, and nothing keeps it from coming. `main`: id of its first container, whose log is read
+    and which saves at `checkpoint`. `methods`: its job's suspension.methods, in its order.
+    `arrival`: of one that was carried here from another node, what it held on GPUs there; `arrival_trouble`: why that
+    cannot be read, a code and a sentence. Such a pod is taken for one that began here.
+    `carry`: the node that it is to be carried to, empty: none. `carried`: it goes on from an image of a live trial,
+    its first container's `image`.
+    `cpu`: by container, what it requests while it is at work; `requests`: what it requests now; thousandths of a CPU.
+    """
+
+    key: TrialKey
+    name: str
+    uid: str
+    containers: tuple[str, ...]
+    running: frozenset[str]
+    ended: bool
+    gate_running: bool
+    gate_passed: bool
+    deadline: float | None  # not None: the pod is being deleted, and killed then
+    memory: int
+    reading: MetricsReading | None
+    reading_trouble: str = ""
+    conditions: Mapping[str, tuple[str, str]] | None = None
+    gated: bool = True
+    starting: bool = False
+    attempt: int = 0
+    grace: float = 30.0  # seconds that it has from SIGTERM to SIGKILL
+    main: str = ""
+    checkpoint: str = ""
+    methods: tuple[str, ...] = (FREEZE,)
+    cpu: Mapping[str, int] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    arrival: Arrival | None = None
+    arrival_trouble: str = ""
+    carry: str = ""
+    carried: bool = False
+    image: str = ""
+
+
+def parse(payload: Mapping[str, Any]) -> TrialPod:
+    """Raises ValueError for a pod that claims to be a trial's and is not."""
+    pod = _Pod.model_validate(payload)
+    meta, status = pod.metadata, pod.status
+    owner = next((owner for owner in meta.owner_references if owner.controller), None)
+    trial = meta.labels.get(TRIAL_LABEL, "")
+    if owner is None or owner.kind != "HyperParamTrial" or owner.name != trial:
+        raise ValueError(f"label {TRIAL_LABEL}={trial}, but its controller is no HyperParamTrial of that name")
+    main = status.container_statuses
+    gate = next((one for one in status.init_container_statuses if one.name == GATE_CONTAINER), None)
+    reading, trouble = _reading(meta.annotations.get(READING_ANNOTATION))
+    cpu = from_annotation(meta.annotations.get(CPU_ANNOTATION, "{}"))
+    arrival, arrival_trouble = _arrival(meta.annotations.get(ARRIVES_ANNOTATION))
+    return TrialPod(
+        key=TrialKey(meta.namespace, trial, owner.uid),
+        name=meta.name,
+        uid=meta.uid,
+        containers=tuple(container.name for container in pod.spec.containers),
+        running=frozenset(_id(one.container_id) for one in main if one.state.running is not None),
+        ended=status.phase in ("Succeeded", "Failed")
+        or (bool(main) and all(one.state.terminated is not None and one.container_id for one in main)),
+        gate_running=gate is not None and gate.state.running is not None,
+        gate_passed=gate is not None and gate.state.terminated is not None and gate.state.terminated.exit_code == 0,
+        deadline=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
+        memory=_memory(pod.spec),
+        reading=reading,
+        reading_trouble=trouble,
+        conditions={one.type: (one.status, one.reason) for one in status.conditions},
+        gated=any(container.name == GATE_CONTAINER for container in pod.spec.init_containers),
+        starting=_starting(pod),
+        attempt=_attempt(meta.labels.get(ATTEMPT_LABEL, "")),
+        grace=_grace(pod),
+        main=_main(pod),
+        checkpoint=meta.annotations.get(CHECKPOINT_ANNOTATION, ""),
+        methods=tuple(meta.annotations.get(METHODS_ANNOTATION, FREEZE).split(",")),
+        cpu=cpu,
+        requests={one.name: _thousandths(one) for one in pod.spec.containers if one.name in cpu},
+        arrival=arrival,
+        arrival_trouble=arrival_trouble,
+        carry=meta.annotations.get(CARRY_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in meta.annotations,
+        image=pod.spec.containers[0].image if pod.spec.containers else "",
+    )
+
+
+def _starting(pod: _Pod) -> bool:
+    """A container waits for its turn to be made; one that waits with an error (ImagePullBackOff) may never come."""
+    states = {one.name: one.state for one in pod.status.container_statuses}
+    for container in pod.spec.containers:
+        state = states.get(container.name, _State())
+        reason = state.waiting.reason if state.waiting is not None else ""
+        if state.running is None and state.terminated is None and reason in ON_ITS_WAY:
+            return True
+    return False
+
+
+def _grace(pod: _Pod) -> float:
+    given = pod.metadata.deletion_grace_period_seconds
+    return pod.spec.termination_grace_period_seconds if given is None else float(given)
+
+
+def _main(pod: _Pod) -> str:
+    first = pod.spec.containers[0].name if pod.spec.containers else ""
+    return next((_id(one.container_id) for one in pod.status.container_statuses if one.name == first), "")
+
+
+def _attempt(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _id(text: str) -> str:
+    """`containerd://<id>` to the id alone."""
+    return text.rpartition("/")[2]
+
+
+def _thousandths(container: _Container) -> int:
+    return to_thousandths(container.resources.requests.get("cpu", "0"))
+
+
+def _memory(spec: _Spec) -> int:
+    for container in spec.containers:
+        for variable in container.env:
+            if variable.name == MEMORY_VARIABLE and variable.value.isdigit():
+                return int(variable.value)
+    return 0
+
+
+def _reading(text: str | None) -> tuple[MetricsReading | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        return MetricsReading.model_validate_json(text), ""
+    except ValidationError as error:
+        return None, f"annotation {READING_ANNOTATION}: {error.errors()[0]['msg']}"
+
+
+def _arrival(text: str | None) -> tuple[Arrival | None, str]:
+    if text is None:
+        return None, ""
+    try:
+        return Arrival.model_validate_json(text), ""
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "it"
+        cure = "write what the command that carried it away printed as `arrives`, and make the pod anew"
+        return None, f"{INVALID_GPU_STATE}: annotation {ARRIVES_ANNOTATION}: {field}: {first['msg']}; {cure}"

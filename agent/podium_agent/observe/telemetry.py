@@ -1,0 +1,83 @@
+"""Samples the GPUs every second, in a thread with a time limit, so that a hung driver hangs nothing else.
+
+Runs as one task of the agent; whoever needs to know about changes subscribes. A missing driver is a state with a
+reason, not an end: it is looked for again with a growing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from podium_agent.observe.gpu_health import Reading, Sample, merge, unknown
+from podium_agent.observe.nvml import Driver, DriverTroubleError
+
+log = logging.getLogger(__name__)
+LONGEST_PAUSE = 10.0
+
+
+class Telemetry:
+    def __init__(self, seconds: float, timeout: float, open_driver: Callable[[], Driver] = Driver) -> None:
+        self._seconds = seconds
+        self._timeout = timeout
+        self._open_driver = open_driver
+        self._driver: Driver | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self.reading = Reading(trouble="DriverNotRead: the driver has not been asked yet")
+        self.asked = asyncio.Event()  # once: `reading` is what the driver said, or why it says nothing
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        self._listeners.append(listener)
+
+    async def run(self) -> None:
+        pause = self._seconds
+        pool = ThreadPoolExecutor(1, thread_name_prefix="nvml")
+        try:
+            while True:
+                trouble = await self._look(pool)
+                if trouble is None:
+                    pause = self._seconds
+                else:
+                    if trouble != self.reading.trouble:
+                        log.warning("telemetry: %s", trouble)
+                    self.reading = unknown(self.reading, trouble)
+                    pause = min(pause * 2, LONGEST_PAUSE)
+                self._tell()
+                await asyncio.sleep(pause)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _tell(self) -> None:
+        self.asked.set()
+        for listener in self._listeners:
+            listener()
+
+    async def _look(self, pool: ThreadPoolExecutor) -> str | None:
+        """One sample; None, or the sentence that says why there is none."""
+        job: Future[tuple[str, tuple[Sample, ...]]] = pool.submit(self._read)
+        try:
+            driver, samples = await asyncio.wait_for(asyncio.wrap_future(job), self._timeout)
+        except TimeoutError:
+            # the thread cannot be ended: wait for it, however long, before the driver is asked again
+            self.reading = unknown(self.reading, f"DriverUnresponsive: no answer within {self._timeout:g} s")
+            self._tell()
+            while not job.done():  # noqa: ASYNC110 - a thread sets it
+                await asyncio.sleep(self._seconds)
+            return f"DriverUnresponsive: the driver took longer than {self._timeout:g} s to answer"
+        except DriverTroubleError as error:
+            return f"DriverMissing: {error}"
+        self.reading = merge(self.reading, samples, time.time(), driver)
+        return None
+
+    def _read(self) -> tuple[str, tuple[Sample, ...]]:
+        if self._driver is None:
+            self._driver = self._open_driver()
+        try:
+            return self._driver.version, self._driver.sample()
+        except DriverTroubleError:
+            self._driver.close()
+            self._driver = None
+            raise

@@ -1,0 +1,1 @@
+"""Status of the node and its trials, as the agent writes it."""

@@ -1,0 +1,155 @@
+"""Reads the marker of a trial's newest save: as its gate said it, as the gate's log has it, or in the container itself.
+
+Used by the gate's server, by the save watch and by the trial writer. The folder belongs to a tenant and the agent is
+privileged: it looks at one name in one folder, follows no link on the way, opens nothing but a regular file (to open a
+device may do harm), and never writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import FileIO
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
+
+from podium_agent.observe.cgroups import Container, peer_of
+from podium_agent.observe.logs.tail import Position, Tail
+from podium_agent.report.lost_work import Mark, Said
+
+MARKER = "podium-checkpoint.json"
+MARKER_BYTES = 4096
+HELLO, HELLO_END = b'gate {"checkpoint": ', b"}"
+LOG_WORD = "saved: "
+FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+NAME = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_ONE_LINE = bytes.maketrans(b"\t\r\n", b"   ")  # as the gate says it
+
+
+class _Marker(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="ignore", frozen=True, strict=True)
+
+    step: float = Field(ge=0, allow_inf_nan=False)
+    path: str = "."
+    on_request: bool = False
+
+
+_MARKER: TypeAdapter[_Marker] = TypeAdapter(_Marker)
+_STEP: TypeAdapter[float] = TypeAdapter(float, config=ConfigDict(strict=True, allow_inf_nan=False))
+
+
+class UnsafePathError(ValueError):
+    """`checkpoint.path` leads through something that is no plain folder."""
+
+
+def parse_mark(text: bytes) -> Mark | None:
+    """A bare number (the step), or an object with it; anything else is no save."""
+    if not 0 < len(text) <= MARKER_BYTES:
+        return None
+    line = text.translate(_ONE_LINE)
+    try:
+        if not line.strip().startswith(b"{"):
+            step = _STEP.validate_json(line)
+            return Mark(step) if step >= 0 else None
+        marker = _MARKER.validate_json(line)
+    except ValidationError:
+        return None
+    path = PurePosixPath(marker.path)
+    if path.is_absolute() or ".." in path.parts or "\0" in marker.path:
+        return None
+    return Mark(marker.step, str(path), marker.on_request)
+
+
+def said_in_hello(line: bytes) -> Said | None:
+    """What a gate's first line says of its folder; None where it says nothing (no folder, or an older gate)."""
+    line = line.rstrip(b"\n")
+    if not (line.startswith(HELLO) and line.endswith(HELLO_END)):
+        return None
+    return Said(parse_mark(line[len(HELLO) : -len(HELLO_END)]))
+
+
+def said_in_log(folder: Path) -> Said | None:
+    """The same from the gate container's log, for an agent that was not there when its trial was let through."""
+    tail, said = Tail(folder, Position()), None
+    try:
+        while True:
+            batch = tail.read()
+            for line in batch.lines:
+                if line.stream == "stdout" and line.text.startswith(LOG_WORD):
+                    said = Said(parse_mark(line.text[len(LOG_WORD) :].encode()))
+            if not batch.more:
+                return said
+    finally:
+        tail.close()
+
+
+class Folder:
+    """The checkpoint folder of a running container, by descriptor: it is still there when the process has ended.
+
+    The descriptor keeps the volume mounted, so it is closed as soon as the end was read.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    @classmethod
+    def open(cls, proc: Path, container: Container, path: str) -> Folder:
+        """Raises OSError where there is none, UnsafePathError where a link is in the way."""
+        steps = PurePosixPath(path).parts
+        if not steps or steps[0] != "/" or ".." in steps:
+            raise UnsafePathError(f"checkpoint.path: {path!r} is not a path from / down; write one without ..")
+        here = os.open(proc / str(container.pid) / "root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            peer = peer_of(proc, container.pid)
+            if peer is None or peer.container != container.id:
+                raise ProcessLookupError(errno.ESRCH, "the container's first process has ended", str(container.pid))
+            for step in steps[1:]:
+                here = _descend(here, step, path)
+        except BaseException:
+            os.close(here)
+            raise
+        return cls(here)
+
+    def read(self) -> Mark | None:
+        """What the marker says now; None: no save. Raises OSError if that cannot be known."""
+        try:
+            name = os.open(MARKER, NAME, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+        try:
+            facts = os.fstat(name)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > MARKER_BYTES:
+                return None
+            with open(os.open(f"/proc/self/fd/{name}", FILE), "rb", buffering=0) as file:
+                return parse_mark(_whole(file))
+        finally:
+            os.close(name)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _descend(here: int, step: str, path: str) -> int:
+    try:
+        below = os.open(step, FOLDER, dir_fd=here)
+    except OSError as error:
+        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+            raise UnsafePathError(
+                f"checkpoint.path: {step!r} in {path!r} is a link or no folder in the container, so saves are not seen "
+                "while the trial runs; write the path that it leads to"
+            ) from error
+        raise
+    os.close(here)
+    return below
+
+
+def _whole(file: FileIO) -> bytes:
+    """At most a byte more than a marker has, however the file grows meanwhile."""
+    text = b""
+    while len(text) <= MARKER_BYTES and (piece := file.read(MARKER_BYTES + 1 - len(text))):
+        text += piece
+    return text

@@ -1,0 +1,152 @@
+"""Writes GPUNode.status: decisive changes at once, telemetry when it has moved or is half a minute old.
+
+One task of the agent. It writes only the newest state; with the API away it tries again with a growing pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from podium_agent.metrics import Metrics
+from podium_agent.observe.other_pods import Guest
+from podium_agent.observe.telemetry import Telemetry
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.report.node_status import build, decisive, moved, to_json
+from podium_agent.schedule.node_reconciler import Conductor, View
+from podium_agent.settings import AgentSettings
+from podium_agent.suspension.choice import Methods
+from podium_cluster.client import Api, ApiError, Manifest
+from podium_cluster.resources import GPUNODES, NODES
+from podium_core.schema.gpunode import GpuNodeStatus
+
+log = logging.getLogger(__name__)
+MANAGER = "podium-agent"
+TELEMETRY_PAUSE = 2.0  # between two patches that are only telemetry
+GATHER_SECONDS = 0.01  # changes that come together go together
+LONGEST_PAUSE = 30.0
+
+
+class Reporter:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        api: Api,
+        telemetry: Telemetry,
+        conductor: Conductor,
+        metrics: Metrics,
+        methods: Methods,
+        version: str,
+        guests: Callable[[], Sequence[Guest]] = tuple,
+    ) -> None:
+        self._settings = settings
+        self._api = api
+        self._telemetry = telemetry
+        self._conductor = conductor
+        self._metrics = metrics
+        self._methods = methods
+        self._version = version
+        self._guests = guests
+        self._event = asyncio.Event()
+        self._epochs: dict[str, int] = {}
+        self._written: GpuNodeStatus | None = None
+        self._last = 0.0
+        telemetry.subscribe(self._event.set)
+        conductor.subscribe(self._heed)
+
+    def wake(self) -> None:
+        """Something else than trials has changed."""
+        self._event.set()
+
+    def _heed(self, view: View) -> None:
+        """After every look: write soon if something decisive changed."""
+        for gpu in self._telemetry.reading.gpus:
+            if gpu.uuid not in view.unsettled:
+                self._epochs[gpu.uuid] = view.orders.epoch
+        if self._written is None or decisive(self.now()) != decisive(self._written):
+            self._event.set()
+
+    def now(self) -> GpuNodeStatus:
+        """What is to be told at this moment."""
+        view = self._conductor.view
+        return build(
+            self._telemetry.reading,
+            view.trials,
+            view.orders.epoch,
+            lambda uuid: self._epochs.get(uuid, 0),
+            self._held_since,
+            self._settings.slots_per_gpu,
+            self._methods.names,
+            self._version,
+            time.time(),
+            view.taken,
+            view.leased,
+            self._guests(),
+        )
+
+    def _held_since(self, trial: LocalTrial) -> float:
+        book = self._conductor.book_of(trial.pod_uid)
+        since = book.held_since() if book is not None else None
+        return trial.since if since is None else since
+
+    async def run(self) -> None:
+        """Nothing before the first look: what the agent before this one wrote tells it where the trials are. Nor before
+        the driver was asked, which takes seconds: a node without GPUs is one without trials on them.
+        """
+        await self._conductor.looked.wait()
+        await self._telemetry.asked.wait()
+        pause = 0.5
+        while True:
+            await self._event.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            self._event.clear()
+            status = self.now()
+            self._gauge(status)
+            if not self._due(status):
+                continue
+            try:
+                await self._write(status)
+                pause = 0.5
+            except ApiError as error:
+                self._metrics.failures.labels("node-status", error.reason).inc()
+                log.warning("GPUNode status not written, again in %.1f s: %s", pause, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+                self._event.set()
+
+    def _due(self, status: GpuNodeStatus) -> bool:
+        if self._written is None or decisive(status) != decisive(self._written):
+            return True
+        age = time.monotonic() - self._last
+        return age >= self._settings.report_seconds or (age >= TELEMETRY_PAUSE and moved(self._written, status))
+
+    async def _write(self, status: GpuNodeStatus) -> None:
+        manifest: Manifest = {"metadata": {"name": self._settings.node_name}, "status": to_json(status)}
+        try:
+            await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
+        except ApiError as error:
+            if not error.not_found:
+                raise
+            await self._create()
+            await self._api.apply_status(GPUNODES, manifest, manager=MANAGER)
+        self._written, self._last = status, time.monotonic()
+
+    async def _create(self) -> None:
+        """This node's GPUNode, owned by the Node: it goes when the node goes."""
+        name = self._settings.node_name
+        node = await self._api.get(NODES, name)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        await self._api.apply(GPUNODES, {"metadata": {"name": name, "ownerReferences": [owner]}}, manager=MANAGER)
+        log.info("made GPUNode %s", name)
+
+    def _gauge(self, status: GpuNodeStatus) -> None:
+        counts: dict[str, int] = {}
+        for trial in self._conductor.view.trials:
+            counts[trial.state] = counts.get(trial.state, 0) + 1
+        self._metrics.trials.clear()
+        for state, count in counts.items():
+            self._metrics.trials.labels(state).set(count)
+        for gpu in status.gpus:
+            self._metrics.healthy.labels(gpu.uuid).set({"Healthy": 1, "Unhealthy": 0}.get(gpu.health, -1))

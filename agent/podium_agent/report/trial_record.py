@@ -1,0 +1,121 @@
+"""The record of one trial that is written to its status: curve, log cursor, holds, suspensions, saves. One per pod.
+
+The conductor and the carrier note what happens; the trial writer loads what an earlier agent wrote, reads the log, and
+patches. What happens before the status is known to hold this pod's record is kept, so that nothing is lost when the API
+is away, or when the pod before this one had a last word to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from podium_agent.observe.cgroups import Container
+from podium_agent.observe.logs.tail import Batch, Position
+from podium_agent.observe.pods import TrialPod
+from podium_agent.report.lost_work import Mark, Said
+from podium_agent.report.usage_ledger import Account, Cost, fell_back, follow, resumed, saw, suspended
+from podium_core.curves.growing_curve import Curve, extend
+from podium_core.curves.line_readers import Reader
+from podium_core.curves.thinning import Grid
+from podium_core.schema.gpunode import TrialState
+from podium_core.schema.trial import ContainerCheckpoint
+
+
+@dataclass(eq=False, slots=True)
+class Book:
+    """`urgent` wakes the writer at once; `version` grows with everything that deserves a patch."""
+
+    pod: TrialPod
+    node: str
+    state: TrialState | None = None
+    gpus: tuple[str, ...] = ()
+    begun: bool = False  # its gate was passed (or it has none): what the pod before did is over
+    said: Said | None = None  # what its gate said of the checkpoint folder; None: this agent did not hear it
+    short: str = ""  # the GPU memory that it waits for
+    main: Container | None = None  # of its first container, once its processes were found
+    ending: bool = False  # it was told to end
+    ended: bool = False  # its processes are gone
+    left: bool = False  # it was gone before this agent began: its record is only to be brought to its end
+    closed: bool = False  # the pod has ended or is gone, as the API says: no more log will come
+    account: Account | None = None
+    curve: Curve = field(default_factory=Curve)
+    position: Position = field(default_factory=Position)
+    announced_at: Position = field(default_factory=Position)  # of the line that gave the step of a value to come
+    departure: ContainerCheckpoint | None = None  # what came of its being asked to leave alive
+    told: ContainerCheckpoint | None = None  # and what the next patch says of it
+    owned: bool = False  # the status holds this pod's record: no other agent writes there any more
+    version: int = 0
+    urgent: asyncio.Event = field(default_factory=asyncio.Event)
+    _changes: list[Callable[[Account], Account]] = field(default_factory=list)
+
+    def load(self, account: Account, curve: Curve, position: Position) -> None:
+        """Go on from what is written; again, with what has happened since, if another agent wrote it meanwhile."""
+        for change in self._changes:
+            account = change(account)
+        self.account, self.curve, self.position, self.announced_at = account, curve, position, position
+
+    def own(self) -> None:
+        self.owned = True
+        self._changes.clear()
+
+    def take(self, batch: Batch, read: Reader, grid: Grid) -> None:
+        """These further lines of the log."""
+        before, self.curve = self.curve, extend(self.curve, batch.lines, read, grid)
+        self.position = batch.position
+        announced = self.curve.announced
+        if announced is not None and announced is not before.announced:
+            start = next(line.start for line in batch.lines if line is announced.line)
+            self.announced_at = replace(batch.position, offset=start)
+        if self.account is not None and self.curve.back > before.back:
+            back = self.curve.back - before.back
+            self.account = fell_back(self.account, self.pod.attempt, before.at, back, batch.lines[-1].time)
+            self.touch()
+        if self.curve.taken != before.taken or self.curve.observed != before.observed:
+            self.touch()
+
+    def follow(self, state: TrialState | None, gpus: tuple[str, ...], now: float) -> None:
+        """Note the state; called after every look, so only changes count."""
+        if (state, gpus) == (self.state, self.gpus) and not (state is None and not self.ended):
+            return
+        self.state, self.gpus, self.ended = state, gpus, state is None
+        self._note(lambda account: follow(account, state, gpus, self.node, now))
+
+    def suspended(self, cost: Cost) -> None:
+        self._note(lambda account: suspended(account, cost))
+
+    def resumed(self, seconds: float) -> None:
+        self._note(lambda account: resumed(account, seconds))
+
+    def saw(self, mark: Mark, now: float) -> None:
+        self._note(lambda account: saw(account, mark, self.node, self.pod.attempt, now))
+
+    def depart(self, answer: ContainerCheckpoint | None) -> None:
+        """What the operator is to be told; None: it asks no more."""
+        self.departure = answer
+        self.urgent.set()
+
+    def hear(self) -> None:
+        """Before the log is read: the operator is told only with all that was printed until then."""
+        if self.told != self.departure:
+            self.told = self.departure
+            self.touch()
+
+    def held_since(self) -> float | None:
+        if self.account is None or not self.account.holds or self.account.holds[-1].end is not None:
+            return None
+        return self.account.holds[-1].start
+
+    def touch(self) -> None:
+        self.version += 1
+
+    def _note(self, change: Callable[[Account], Account]) -> None:
+        if not self.owned:
+            self._changes.append(change)
+        before = self.account
+        if before is not None:
+            self.account = change(before)
+        if before is None or self.account != before:
+            self.touch()
+        self.urgent.set()

@@ -1,0 +1,1 @@
+"""GPUs of this node that Podium holds by reservation pods."""

@@ -1,0 +1,156 @@
+"""Follows the placeholder pods of this node: which GPUs they hold for Podium, and their end once the trials are off.
+
+The conductor asks what is leased, the device plugin what to announce, the reporter shows it. Nothing is kept: an agent
+that starts anew asks the kubelet and the API, and until it has heard both nothing is decided and nothing announced. The
+rules are in `leased`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pydantic import Field
+
+from podium_agent.observe.cgroups import find_containers
+from podium_agent.observe.pod_resources import KubeletAwayError, PodName, devices_of_pods
+from podium_agent.reservations.reserved_gpus import Given, LeasedGpu, Placeholder, believed, evacuated, leased_gpus
+from podium_agent.schedule.exclusive_gpus import UrgentPod
+from podium_agent.schedule.node_reconciler import View
+from podium_agent.settings import AgentSettings
+from podium_cluster.watch import WatchCache
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.schema.base import ObjectMeta, StatusModel
+
+log = logging.getLogger(__name__)
+LEASE_LABEL = "podium.dev/gpu-reservation"
+LEASED_RESOURCE = "nvidia.com/gpu"
+SOON_SECONDS = 0.2  # between two questions to the kubelet while a placeholder comes or goes
+LATE_SECONDS = 5.0  # and while nothing is heard: the kubelet tells nobody of its own accord
+END_AGAIN_SECONDS = 1.0
+
+
+class _Container(StatusModel):
+    container_id: str = Field("", alias="containerID")
+
+
+class _PodStatus(StatusModel):
+    phase: str = ""
+    container_statuses: list[_Container] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: ObjectMeta
+    status: _PodStatus = _PodStatus()
+
+
+def parse_placeholder(payload: Mapping[str, Any]) -> Placeholder:
+    pod = _Pod.model_validate(payload)
+    leaving = pod.metadata.deletion_timestamp is not None
+    name = (pod.metadata.namespace, pod.metadata.name)
+    container = next((one.container_id.rpartition("/")[2] for one in pod.status.container_statuses), "")
+    return Placeholder(name, pod.metadata.uid, pod.status.phase in ("Succeeded", "Failed"), leaving, container)
+
+
+class Leases:
+    """`pods`: the placeholders of this node, `everyone`: all of its pods."""
+
+    def __init__(self, settings: AgentSettings, pods: WatchCache[Placeholder], everyone: WatchCache[UrgentPod]) -> None:
+        self._settings = settings
+        self._pods = pods
+        self._everyone = everyone
+        self._listeners: list[Callable[[], None]] = []
+        self.known = asyncio.Event()
+        self.given: frozenset[str] = frozenset()  # shares that pods have, by device id
+        self._holders: Mapping[PodName, Given] = {}  # of whole GPUs
+        self._sharers: Mapping[PodName, Given] = {}
+        self._gpus: Mapping[str, LeasedGpu] = {}
+        self._event = asyncio.Event()
+        self._ended: dict[str, float] = {}
+        pods.subscribe(self.look_soon)
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """GPU to the name of its placeholder, of those that trials may work on."""
+        return {uuid: one.name for uuid, one in self._gpus.items() if one.state is LeaseState.HELD}
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """To be called when a GPU comes or goes, or a share is given."""
+        self._listeners.append(listener)
+
+    def look_soon(self) -> None:
+        """Pods have changed."""
+        self._event.set()
+
+    async def run(self) -> None:
+        await self._pods.wait_synced()
+        await self._everyone.wait_synced()
+        while True:
+            self._event.clear()
+            await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SOON_SECONDS if self._unsettled() else LATE_SECONDS):
+                    await self._event.wait()
+
+    async def look(self) -> None:
+        """Ask the kubelet once; with it away, or just started, the devices stay as they were last known."""
+        before = (self.known.is_set(), self.held, self.given)
+        socket, share = self._settings.pod_resources_socket, self._settings.resource
+        try:
+            whole, shares = await devices_of_pods(socket, LEASED_RESOURCE, share)
+            alive = {name: pod.uid for name in self._names(whole, shares) if (pod := self._alive(name)) is not None}
+            self._holders = believed(self._holders, whole, alive)
+            self._sharers = believed(self._sharers, shares, alive)
+            self.given = frozenset(device for one in self._sharers.values() for device in one.devices)
+            self.known.set()
+        except KubeletAwayError as error:
+            log.warning("which GPUs are leased is not asked: %s", error)
+        listed = {name: one.devices for name, one in self._holders.items()}
+        self._gpus = leased_gpus(listed, self._pods.values())
+        if before != (self.known.is_set(), self.held, self.given):
+            log.info("leased: %s", ", ".join(f"GPU {gpu} by {name}" for gpu, name in self.held.items()) or "no GPU")
+            for listener in self._listeners:
+                listener()
+
+    def _names(self, *answers: Mapping[PodName, frozenset[str]]) -> set[PodName]:
+        return {name for named in (*answers, self._holders, self._sharers) for name in named}
+
+    def _alive(self, name: PodName) -> UrgentPod | None:
+        pod = self._everyone.get(*name)
+        return None if pod is None or pod.ended else pod
+
+    def heed(self, view: View) -> None:
+        """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""
+        for one in self._gpus.values():
+            leased = view.leased if view.leased is not None else ()
+            if one.state is LeaseState.LEAVING and evacuated(
+                one.gpu, leased, view.trials, released=view.orders.released
+            ):
+                self._end(one)
+
+    def _end(self, one: LeasedGpu) -> None:
+        """By force: as pid 1 of its container it ignores everything else. Its grace period would be waited for."""
+        now = time.monotonic()
+        if now - self._ended.get(one.uid, -END_AGAIN_SECONDS) < END_AGAIN_SECONDS:
+            return
+        there = {other.uid for other in self._gpus.values()}
+        self._ended = {uid: at for uid, at in self._ended.items() if uid in there} | {one.uid: now}
+        log.info("GPU %s is empty: its placeholder %s is ended", one.gpu, one.name)
+        wanted = frozenset({one.container} - {""})
+        found = find_containers(self._settings.proc, self._settings.cgroup_root, wanted)
+        for container in found.values():
+            for pid in container.freezer.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def _unsettled(self) -> bool:
+        """A placeholder without a device, or one that leaves; or the kubelet was never heard."""
+        there = {one.pod for one in self._gpus.values() if one.state is LeaseState.HELD}
+        waits = any(not pod.over and pod.name not in there for pod in self._pods.values())
+        return waits or not self.known.is_set()

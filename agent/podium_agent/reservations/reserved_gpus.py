@@ -1,0 +1,92 @@
+"""GPUs that Podium holds by placeholder pods (docs/leases.md): which they are, and what is announced of them. Pure;
+used by `leases`.
+
+A placeholder is an ordinary pod that requests `nvidia.com/gpu`. Its GPU is shared among trials from when the kubelet
+says which one it is until the pod is told to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from podium_agent.deviceplugin.slots import Device, devices, uuid_of
+from podium_agent.observe.gpu_health import Gpu
+from podium_agent.observe.pod_resources import PodName
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.exclusive_gpus import blocked
+from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """A pod of this node with the label `podium.dev/gpu-reservation`.
+
+    `over`: it has ended; `leaving`: it was told to end;
+    `container`: id of its one container, empty until it was started.
+    """
+
+    name: PodName
+    uid: str
+    over: bool = False
+    leaving: bool = False
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedGpu:
+    gpu: str
+    pod: PodName
+    uid: str
+    state: LeaseState
+    container: str = ""
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Devices that the kubelet has given a pod. `uid`: of that pod, empty: the API has not shown it yet."""
+
+    uid: str
+    devices: frozenset[str]
+
+
+def believed(
+    before: Mapping[PodName, Given], answer: Mapping[PodName, frozenset[str]], alive: Mapping[PodName, str]
+) -> Mapping[PodName, Given]:
+    """What pods have, after an answer of the kubelet's. `alive`: uids of this node's pods that are not over, as the API
+    server shows them.
+
+    A pod has its devices as long as it lives. A kubelet that has just started lists none of the pods that work on until
+    the API server has told it of them; what it leaves out of those that are there stands.
+    """
+    now = {name: Given(alive.get(name, ""), devices) for name, devices in answer.items()}
+    stand = {name: one for name, one in before.items() if one.uid and alive.get(name) == one.uid}
+    return {**stand, **now}
+
+
+def leased_gpus(listed: Mapping[PodName, Collection[str]], pods: Iterable[Placeholder]) -> Mapping[str, LeasedGpu]:
+    """By uuid. `listed`: devices of `nvidia.com/gpu` by pod, as the kubelet says; other pods than placeholders count
+    for nothing, nor do placeholders whose device the kubelet has not named.
+    """
+    found: dict[str, LeasedGpu] = {}
+    for pod in pods:
+        for device in listed.get(pod.name, ()):
+            facts = LeaseFacts(True, bound=True, device_known=True, deleting=pod.leaving, over=pod.over)
+            found[uuid_of(device)] = LeasedGpu(uuid_of(device), pod.name, pod.uid, derive(facts), pod.container)
+    return found
+
+
+def announced(gpus: Sequence[Gpu], shares: int, held: Collection[str], given: Collection[str]) -> tuple[Device, ...]:
+    """Every share of a GPU that is held; of others only those that a pod has (`given`), since the scheduler counts what
+    pods request against what is announced.
+    """
+    return tuple(one for one in devices(gpus, shares) if uuid_of(one.id) in held or one.id in given)
+
+
+def evacuated(gpu: str, leased: Collection[str], trials: Sequence[LocalTrial], *, released: bool) -> bool:
+    """No trial works on the GPU, nor can one come: `leased` is what `trials` were decided with."""
+    return gpu not in leased and blocked([gpu], [gpu], trials, released) is None

@@ -1,0 +1,139 @@
+"""GPUs that one urgent pod has for itself (`podium.dev/gpu-exclusive`): whose they are, which one is given, and what it
+still waits for. Pure; used by the device plugin, `reservations` and the arbiter's orders.
+
+Such a pod is nobody's trial and has no gate of ours: the kubelet gives it a GPU, and the trials on it are suspended
+before its container starts. They come back when it has ended. Nobody is killed for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from podium_agent.deviceplugin.slots import SEPARATOR, Device, uuid_of
+from podium_agent.observe.gpu_health import Gpu
+from podium_agent.observe.pod_resources import PodName
+from podium_agent.observe.trials import LocalTrial
+from podium_agent.schedule.local_scheduler import NOT_FREEZABLE
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_core.placement.views import PodNeed
+
+ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; it did so within 0.3 s
+
+
+@dataclass(frozen=True, slots=True)
+class UrgentPod:
+    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end; `need`: of
+    shares of GPUs, None: it wants none; `trial`: it is a trial's.
+    """
+
+    uid: str
+    ended: bool
+    leaving: bool = False
+    need: PodNeed | None = None
+    trial: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """One GPU. `pod` is None until the kubelet says whose it is; `uid` is empty until the API server does."""
+
+    gpu: str
+    at: float
+    pod: PodName | None = None
+    uid: str = ""
+
+    @property
+    def name(self) -> str:
+        return "" if self.pod is None else "/".join(self.pod)
+
+
+def whole(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
+    """What is announced to the kubelet: one device a GPU."""
+    return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
+
+
+def prefer(
+    available: Sequence[str],
+    must_include: Sequence[str],
+    size: int,
+    gpus: Sequence[Gpu],
+    trials: Sequence[LocalTrial],
+) -> tuple[str, ...]:
+    """`size` devices, those first whose trials are suspended at the least cost. O(GPUs * trials).
+
+    Health goes before all; then a GPU whose trial cannot be suspended comes last, an idle one first. Then: how many
+    GPUs stop working (a trial's other GPUs do as well), the bytes that have to be moved, how many trials wait, use.
+    """
+    known = {gpu.uuid: gpu for gpu in gpus}
+
+    def cost(device: str) -> tuple[int, bool, int, int, int, float, str]:
+        uuid = uuid_of(device)
+        gpu = known.get(uuid)
+        here = [trial for trial in trials if uuid in trial.gpus]
+        at_work = [trial for trial in here if trial.occupies]
+        health = {"Healthy": 0, "Unknown": 1, "Unhealthy": 2}[gpu.health if gpu else "Unknown"]
+        stuck = any(not trial.freezable for trial in at_work)
+        stops = sum(len(trial.gpus) for trial in at_work)
+        moved = sum(trial.memory for trial in at_work if trial.method == CudaCheckpoint.name)
+        return health, stuck, stops, moved, len(here), round(gpu.sm_utilization) if gpu else 0, uuid
+
+    chosen = list(must_include)
+    chosen += [device for device in sorted(available, key=cost) if device not in chosen]
+    return tuple(chosen[:size])
+
+
+def advance(
+    reservations: Mapping[str, Reservation],
+    listed: Mapping[str, PodName],
+    pods: Mapping[PodName, UrgentPod],
+    alive: Collection[str],
+    now: float,
+) -> dict[str, Reservation]:
+    """The reservations after an answer of the kubelet's. `listed`: whose each GPU is; `alive`: uids of pods of which a
+    process runs, as the kernel says.
+
+    A GPU is given back only when its pod is over for the API or unknown to the kubelet, and nothing of it runs: a
+    restarted kubelet forgets pods that work on, and so does the API of one that is deleted by force.
+    """
+    kept: dict[str, Reservation] = {}
+    for uuid in sorted(reservations.keys() | listed.keys()):
+        one = reservations.get(uuid, Reservation(uuid, now))
+        name = listed.get(uuid)
+        if name is not None:
+            pod = pods.get(name)
+            one = replace(one, pod=name, uid=pod.uid if pod is not None else one.uid if name == one.pod else "")
+            if pod is None or not pod.ended or one.uid in alive:
+                kept[uuid] = one
+        elif one.pod is None:
+            if now - one.at < ADMISSION_SECONDS:
+                kept[uuid] = one
+        elif one.uid in alive:
+            kept[uuid] = one
+    return kept
+
+
+def blocked(
+    uuids: Collection[str], taken: Collection[str], trials: Sequence[LocalTrial], released: bool
+) -> tuple[str, str] | None:
+    """Why the pod may not start on these GPUs yet: code and sentence; None: nobody else works there.
+
+    `taken`: the GPUs that were reserved when `trials` were looked at and decided about.
+    """
+    if released:
+        return "Released", "this node was released (podium thaw): its trials are not suspended"
+    missing = [uuid for uuid in uuids if uuid not in taken]
+    if missing:
+        return "SuspensionPending", f"the trials of GPU {missing[0]} are about to be suspended"
+    for trial in trials:
+        if not trial.occupies or (trial.gpus and not set(uuids).intersection(trial.gpus)):
+            continue
+        who = f"trial {trial.key.namespace}/{trial.key.name}"
+        if trial.deleting:
+            return "HolderTerminating", f"{who} was told to end and has not yet"
+        if not trial.freezable:
+            return "HolderNotFreezable", f"{who} is at work on the GPU, and {NOT_FREEZABLE}"
+        if trial.trouble:
+            return "SuspendFailed", f"{who} could not be suspended: {trial.trouble}"
+        return "SwitchInProgress", f"{who} is still {trial.state}"
+    return None

@@ -1,0 +1,148 @@
+"""The agent's end of the gate: trials' init containers connect to a unix socket and wait here for their turn.
+
+The conductor asks who waits, tells why, and opens. The kernel names the peer (SO_PEERCRED), its cgroup names pod and
+container: no token, and a tenant cannot speak for another pod. Protocol: see agent/helper/podium-gate.c.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from podium_agent.observe.cgroups import peer_of
+from podium_agent.report.checkpoints import said_in_hello
+from podium_agent.report.lost_work import Said
+
+log = logging.getLogger(__name__)
+SOCKET = "agent.sock"
+HELLO_BYTES = 8192  # a marker has at most 4096
+READ_SECONDS = 5.0
+WRITE_SECONDS = 5.0
+KEEPALIVE_SECONDS = 5.0
+
+
+@dataclass(eq=False, slots=True)
+class _Session:
+    """One helper that waits. `said` is the last reason it was given; `open` ends the wait."""
+
+    said: str = "AgentSyncing: the agent has only just heard of this pod"
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    open: bool = False
+
+
+class Gates:
+    """`changed` is called when a helper comes, goes, or has been let through."""
+
+    def __init__(self, proc: Path, changed: Callable[[], None]) -> None:
+        self._proc = proc
+        self._changed = changed
+        self._sessions: dict[str, _Session] = {}
+        self._passed: set[str] = set()
+        self._said: dict[str, Said] = {}
+
+    def waiting(self, pod_uid: str) -> bool:
+        return pod_uid in self._sessions and pod_uid not in self._passed
+
+    def passed(self, pod_uid: str) -> bool:
+        """We let this pod through; should its helper come again, because it never read that, it passes again."""
+        return pod_uid in self._passed
+
+    def said(self, pod_uid: str) -> Said | None:
+        """Which save its gate found last; None: it did not say, or not to this agent."""
+        return self._said.get(pod_uid)
+
+    def open(self, pod_uid: str) -> None:
+        self._passed.add(pod_uid)
+        session = self._sessions.get(pod_uid)
+        if session is not None:
+            session.open = True
+            session.news.set()
+
+    def tell(self, pod_uid: str, reason: str) -> None:
+        session = self._sessions.get(pod_uid)
+        if session is not None and session.said != reason:
+            session.said = reason
+            session.news.set()
+
+    def forget(self, keep: frozenset[str]) -> None:
+        """Pods that are gone will not ask again."""
+        self._passed &= keep
+        for pod_uid in self._said.keys() - keep:
+            del self._said[pod_uid]
+
+    @asynccontextmanager
+    async def serve(self, share: Path) -> AsyncIterator[None]:
+        path = share / SOCKET
+        path.unlink(missing_ok=True)
+        before = os.umask(0)  # trials run as any user
+        try:
+            server = await asyncio.start_unix_server(self._talk, path=str(path), limit=HELLO_BYTES, backlog=256)
+        finally:
+            os.umask(before)
+        log.info("gate: listening on %s", path)
+        try:
+            yield
+        finally:
+            server.close()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
+            peer = peer_of(self._proc, _pid(writer.get_extra_info("socket")))
+            said = said_in_hello(line)
+            if line != b"gate\n" and said is None:
+                return
+            if peer is None:
+                await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
+                return
+            if said is not None:
+                self._said[peer.pod_uid] = said
+            await self._hold(peer.pod_uid, reader, writer)
+        except (TimeoutError, ConnectionError, ValueError):
+            pass  # the helper went away, or was none; it connects anew
+        except asyncio.CancelledError:
+            pass  # the agent ends: nothing follows in this task, and asyncio would report it as an error
+        finally:
+            writer.close()
+
+    async def _hold(self, pod_uid: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Keep one helper until it may go. A second connection of the same pod replaces the first."""
+        session = _Session(open=pod_uid in self._passed)
+        self._sessions[pod_uid] = session
+        self._changed()
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            while not session.open:
+                session.news.clear()
+                await _say(writer, f"wait {session.said}")
+                news = asyncio.ensure_future(session.news.wait())
+                done, _ = await asyncio.wait(
+                    {gone, news}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                news.cancel()
+                if gone in done:
+                    return
+            await _say(writer, "go")
+        finally:
+            gone.cancel()
+            if self._sessions.get(pod_uid) is session:
+                del self._sessions[pod_uid]
+            self._changed()
+
+
+async def _say(writer: asyncio.StreamWriter, text: str) -> None:
+    writer.write(text.replace("\n", " ")[:2000].encode() + b"\n")
+    await asyncio.wait_for(writer.drain(), WRITE_SECONDS)
+
+
+def _pid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid

@@ -1,0 +1,119 @@
+"""Asks the memory ledger, one at a time, whether a trial may go onto its GPUs now: at its gate, and at a restore.
+
+Used by the carrier. The lock makes reading the driver, judging and promising one step: two trials that come at once
+cannot both be promised the same bytes, and of two that wait neither counts against the other, so they cannot block
+one another. Nothing is kept but a mark on the record: all else is read anew each time, so an agent that starts anew
+has nothing to restore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from podium_agent.observe.pod_records import Record
+from podium_agent.schedule.memory_ledger import Footprint, Shortfall, shortfall, shortfall_alone
+from podium_agent.suspension.choice import Methods
+from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
+from podium_agent.suspension.driver_calls import GivenUpError, give_up_after
+from podium_agent.suspension.memory import GpuMemory, GPUMemoryUnknownError, read_memory
+from podium_core.schema.gpunode import TrialState
+
+log = logging.getLogger(__name__)
+Judge = Callable[[Footprint, Iterable[Footprint], Mapping[str, int]], Shortfall | None]
+READ_SECONDS = 5.0
+STOPPED = (TrialState.SUSPENDED, TrialState.RESUMING)
+AT_WORK = (TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING)
+
+
+class Admission:
+    """`records`: of all trials of this node. `memory` is read in a thread, since a driver may hang."""
+
+    def __init__(
+        self,
+        records: Callable[[], Iterable[Record]],
+        methods: Methods,
+        memory: Callable[[], GpuMemory] = read_memory,
+    ) -> None:
+        self._records = records
+        self._methods = methods
+        self._memory = memory
+        self._lock = asyncio.Lock()
+        self._reading = False  # also after a reading was given up: its thread is there until the driver answers
+
+    def concerns(self, record: Record) -> bool:
+        """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
+        return self._moved(record) or bool(self._methods.parked(record.freezers))
+
+    async def admit(self, record: Record) -> str:
+        """Empty: the memory is promised to it. Else why it has to wait, as a sentence with the numbers."""
+        async with self._lock:
+            short = await self._judge(record, shortfall)
+            record.admitted = not short
+        return short
+
+    async def could(self, record: Record) -> str:
+        """The same, if all that can make room had done so; promises nothing."""
+        async with self._lock:
+            return await self._judge(record, shortfall_alone)
+
+    async def _judge(self, record: Record, judge: Judge) -> str:
+        try:
+            memory = await self._read()
+            claim = self._footprint(record, memory)
+            if claim.here and not claim.parked:
+                return ""  # frozen with its memory: it has what it needs
+            others = [self._footprint(one, memory) for one in self._records() if one is not record]
+        except GPUMemoryUnknownError as error:
+            if not self._methods.parked(record.freezers):
+                log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
+                return ""  # a driver that never tells must not keep it out: its memory will not be moved either
+            return f"how much GPU memory is free is not known: {error}"
+        except (GivenUpError, OSError) as error:
+            return f"how much GPU memory is free is not known: {error}"
+        except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
+            log.exception("%s: its GPU memory could not be judged", record.pod.name)
+            return f"how much GPU memory is free could not be found out: {error!r}"
+        short = judge(claim, others, memory.free)
+        return "" if short is None else str(short)
+
+    async def _read(self) -> GpuMemory:
+        """Raises as `read_memory` does, and GivenUpError: of a driver that hangs nothing is asked until it answers, or
+        each look would leave one more thread behind, and those that come would queue for it.
+        """
+        if self._reading:
+            raise GivenUpError("the driver has not answered yet")
+        self._reading = True
+        try:
+            return await give_up_after(READ_SECONDS, self._read_in_thread)
+        except RuntimeError:  # there was no thread to be had
+            self._reading = False
+            raise
+
+    def _read_in_thread(self) -> GpuMemory:
+        try:
+            return self._memory()
+        finally:
+            self._reading = False
+
+    def _footprint(self, record: Record, memory: GpuMemory) -> Footprint:
+        """Raises OSError if the kernel does not say which processes it has."""
+        parked = self._methods.parked(record.freezers)
+        held = memory.of(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
+        moved = self._moved(record)
+        # one that was stopped before it took anything asks again; by `freeze` it goes on without asking
+        frozen = record.state in STOPPED and not parked and (bool(held) or not moved)
+        return Footprint(
+            record.pod.name,
+            record.gpus,
+            record.pod.memory,
+            held,
+            parked,
+            here=not record.ended and (record.admitted or record.state in AT_WORK or frozen),
+            leaves=moved and not frozen and CudaCheckpoint.name not in record.failed,
+        )
+
+    def _moved(self, record: Record) -> bool:
+        """Whether the next suspension is to move its memory."""
+        return self._methods.best(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

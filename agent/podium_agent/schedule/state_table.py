@@ -1,0 +1,73 @@
+"""The life of a trial on this node, as a table: what the facts say it is now, and which change has which reason.
+
+`derive` reads facts only (gate, cgroup, what the carrier is doing), so an agent that starts anew arrives at the same
+state; `EDGES` names every change that can follow, with its reason, for logs and for the record of holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podium_agent.observe.trials import Acting, Gate, Work
+from podium_core.schema.gpunode import TrialState
+
+G, S, R = TrialState.GATED, TrialState.STARTING, TrialState.RUNNING
+OUT, OFF, IN = TrialState.SUSPENDING, TrialState.SUSPENDED, TrialState.RESUMING
+
+_BY_GATE = {Gate.ABSENT: G, Gate.WAITING: G, Gate.SILENT: S, Gate.PASSED: S}
+_BY_WORK = {
+    (Work.THAWED, Acting.NOTHING): R,
+    (Work.FROZEN, Acting.NOTHING): OFF,
+    (Work.THAWED, Acting.ADMITTING): R,  # it began unseen, let in by an agent before this one
+    (Work.FROZEN, Acting.ADMITTING): OFF,
+    (Work.THAWED, Acting.SUSPENDING): OUT,
+    (Work.FROZEN, Acting.SUSPENDING): OUT,
+    (Work.THAWED, Acting.RESUMING): IN,
+    (Work.FROZEN, Acting.RESUMING): IN,
+}
+
+EDGES: Mapping[tuple[TrialState, TrialState], str] = MappingProxyType(
+    {
+        (G, S): "Granted",
+        (S, G): "GateReconnected",  # an agent that had just started took a silent gate for one that was let through
+        (G, R): "StartedUnobserved",  # let through by an agent that died before it could say so
+        (G, OFF): "ObservedFrozen",
+        (S, R): "Started",
+        (S, OFF): "ObservedFrozen",
+        (R, OUT): "SuspendStarted",
+        (R, IN): "ObservedPartlySuspended",
+        (OUT, OFF): "Suspended",
+        (OUT, R): "SuspendFailed",
+        (R, OFF): "FrozenExternally",
+        (OFF, IN): "ResumeStarted",
+        (IN, R): "Resumed",
+        (IN, OFF): "ResumeFailed",
+        (OFF, R): "ThawedExternally",
+    }
+)
+
+
+def derive(gate: Gate, work: Work, acting: Acting) -> TrialState | None:
+    """The state that these facts amount to; None: the trial's containers have ended, it is on no GPU any more."""
+    if work is Work.ENDED:
+        return None
+    if work is Work.NOT_STARTED:
+        return _BY_GATE[gate]
+    return _BY_WORK[work, acting]
+
+
+def reason(before: TrialState | None, after: TrialState | None, done: Acting = Acting.NOTHING) -> str:
+    """Why a state followed another, in CamelCase; `done` is an act of ours that ended since the last look.
+
+    An act may begin and end between two looks. Pairs outside the table are jumps that happened while unseen.
+    """
+    if before is None:
+        return "Observed"
+    if after is None:
+        return "Ended"
+    if (before, after, done) == (R, OFF, Acting.SUSPENDING):
+        before = OUT
+    elif (before, after, done) == (OFF, R, Acting.RESUMING):
+        before = IN
+    return EDGES.get((before, after), "ObservedChange")

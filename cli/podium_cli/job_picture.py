@@ -1,0 +1,92 @@
+"""One picture of a job: the job, its trials, the GPUs, and when it was taken. Every view is a function of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from podium_core.domain.phase import is_final
+from podium_core.schema.gpunode import GPUNode, GpuStatus
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.trial import HyperParamTrial
+
+JOB_LABEL = "podium.dev/job"  # on every trial: spares reading those of other jobs
+JOB_ENDED = frozenset({"Succeeded", "Failed", "Refused"})
+
+
+@dataclass(frozen=True)  # no slots: cached_property keeps its result in the instance
+class JobPicture:
+    job: HyperParamJob
+    trials: tuple[HyperParamTrial, ...]
+    nodes: tuple[GPUNode, ...]
+    now: datetime
+
+    @property
+    def maximize(self) -> bool:
+        return self.job.spec.objective.direction is Direction.MAXIMIZE
+
+    @property
+    def ended(self) -> bool:
+        return self.job.status.phase in JOB_ENDED
+
+    @cached_property
+    def best(self) -> HyperParamTrial | None:
+        """The trial named by the job's status, else the best value of the trials themselves; ties break by name."""
+        named = self.job.status.best
+        for trial in self.trials:
+            if named is not None and trial.metadata.name == named.trial:
+                return trial
+        measured = [trial for trial in self.trials if trial.status.best is not None]
+        return min(measured, key=lambda trial: self._goodness(trial), default=None)
+
+    @cached_property
+    def by_rank(self) -> tuple[HyperParamTrial, ...]:
+        """Ranked trials first, then the others by their best value, then those that have nothing to show yet."""
+
+        def key(trial: HyperParamTrial) -> tuple[int, float, float, int]:
+            status = trial.status
+            if status.rank is not None:
+                return (0, status.rank, self._goodness(trial)[0], trial.spec.number)
+            if status.best is not None:
+                return (1, self._goodness(trial)[0], 0, trial.spec.number)
+            return (2, 0, 0, trial.spec.number)
+
+        return tuple(sorted(self.trials, key=key))
+
+    @cached_property
+    def by_value(self) -> tuple[HyperParamTrial, ...]:
+        """Best value first; trials without a value last."""
+        return tuple(sorted(self.trials, key=self._goodness))
+
+    @cached_property
+    def gpus(self) -> tuple[tuple[GPUNode, GpuStatus], ...]:
+        pairs = [(node, gpu) for node in self.nodes for gpu in node.status.gpus]
+        return tuple(sorted(pairs, key=lambda pair: (pair[0].metadata.name, pair[1].index, pair[1].uuid)))
+
+    @cached_property
+    def gpu_names(self) -> dict[str, str]:
+        """uuid -> `node/index`, which is how people speak of a GPU."""
+        return {gpu.uuid: f"{node.metadata.name}/{gpu.index}" for node, gpu in self.gpus}
+
+    def gpu_name(self, uuid: str) -> str:
+        return self.gpu_names.get(uuid) or uuid[:12]
+
+    @property
+    def done(self) -> int:
+        return sum(1 for trial in self.trials if is_final(trial.status.phase))
+
+    def _goodness(self, trial: HyperParamTrial) -> tuple[float, str]:
+        """Smaller is better, whichever way the objective goes."""
+        best = trial.status.best
+        if best is None:
+            return (float("inf"), trial.metadata.name)
+        return (-best.value if self.maximize else best.value, trial.metadata.name)
+
+
+def of_job(job: HyperParamJob, trials: Iterable[HyperParamTrial]) -> tuple[HyperParamTrial, ...]:
+    """The trials of one job; by spec, for a label can be put on anything."""
+    home, name = job.metadata.namespace, job.metadata.name
+    mine = [trial for trial in trials if trial.metadata.namespace == home and trial.spec.job == name]
+    return tuple(sorted(mine, key=lambda trial: trial.spec.number))

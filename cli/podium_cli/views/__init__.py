@@ -1,0 +1,1 @@
+"""Tables, lines and JSON that commands print."""

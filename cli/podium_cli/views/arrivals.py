@@ -1,0 +1,210 @@
+"""How several jobs in the simulated system read: a table of policies, one of users, and JSON. Pure. Used by `podium
+simulate --system --jobs`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+
+from rich.table import Table
+
+from podium_cli.views import formatting as texts
+from podium_cli.views.system import NEVER, drained, switch
+from podium_simulator.system.arrivals import ArrivalsContest, ArrivedJob, Round
+
+COLUMNS = (
+    "POLICY",
+    "FOUND",
+    "NEAR BEST",
+    "WORST",
+    "DONE",
+    "WORST",
+    "SLOWDOWN",
+    "WORST",
+    "ALL DONE",
+    "FAIRNESS",
+)
+TARGET = "TARGET"  # a column where there is one, before DONE
+BY_USER = (
+    "GPU time by user; in brackets what the user held while others had unfinished jobs, too, over an equal share of it:"
+)
+
+
+def heading(contest: ArrivalsContest) -> str:
+    place, arrivals = contest.place, contest.arrivals
+    method, shares = place.method, place.nodes[0].shares
+    when = f"one every {texts.duration(arrivals.every)}" if arrivals.every else "all at once"
+    return (
+        f"{texts.search(contest.recording)}: {texts.count(arrivals.jobs, 'job')} of "
+        f"{texts.count(arrivals.users, 'user')}, {when}, {texts.count(contest.size, 'trial')} each, on "
+        f"{texts.count(place.gpus, 'GPU')} of {texts.count(len(place.nodes), 'node')}, "
+        f"{texts.count(shares, 'trial')} to a GPU, {switch(method)}, {drained(place)}"
+        f"{texts.count(len(_rounds(contest)), 'round')}, the whole system simulated. "
+        "Times are from a job's arrival, mean and worst of all jobs; "
+        "SLOWDOWN: over its time alone on the cluster."
+        f"{texts.compared(contest.recording)}"
+    )
+
+
+def table(contest: ArrivalsContest) -> Table:
+    """NEAR BEST: of the jobs that FOUND a value within 1 % of their best; never as the worst: not all of them did.
+    TARGET: until a value as good as the target, in the mean; never: not all of them had one.
+    """
+    at, aims = COLUMNS.index("DONE"), contest.recording.target is not None
+    found = _table((*COLUMNS[:at], TARGET, *COLUMNS[at:]) if aims else COLUMNS)
+    for name in fastest_first(contest):
+        found.add_row(name, *_cells(contest.runs[name], aims=aims))
+    return found
+
+
+def by_user(contest: ArrivalsContest) -> Table:
+    """The fewer of users and policies are the columns: a terminal is narrow."""
+    names, users = fastest_first(contest), [user.user for user in _rounds(contest)[0].users]
+    rows = [[_share(contest.runs[name], place) for place in range(len(users))] for name in names]
+    heads, sides, first = users, names, "POLICY"
+    if len(users) > len(names):
+        rows, heads, sides, first = [list(row) for row in zip(*rows, strict=True)], names, users, "USER"
+    found = _table((first, *(head.upper() for head in heads)))
+    for side, row in zip(sides, rows, strict=True):
+        found.add_row(side, *row)
+    return found
+
+
+def fastest_first(contest: ArrivalsContest) -> list[str]:
+    """Where all jobs come near their best first, then by the mean time until they did."""
+
+    def key(name: str) -> tuple[int, float, str]:
+        near = _near(contest.runs[name])
+        return -len(near), fmean(near) if near else 0.0, name
+
+    return sorted(contest.runs, key=key)
+
+
+def as_json(contests: Sequence[ArrivalsContest]) -> str:
+    """An array, one object for each file of curves. Seconds from a job's arrival; null = never, or nobody competed."""
+    return json.dumps([_plain(contest) for contest in contests], indent=2)
+
+
+def _table(columns: Sequence[str]) -> Table:
+    found = Table(box=None, pad_edge=False, header_style="bold")
+    for at, name in enumerate(columns):
+        found.add_column(name, no_wrap=True, justify="right" if at else "left")
+    return found
+
+
+def _rounds(contest: ArrivalsContest) -> tuple[Round, ...]:
+    return next(iter(contest.runs.values()))
+
+
+def _jobs(rounds: Iterable[Round]) -> list[ArrivedJob]:
+    return [job for one in rounds for job in one.jobs]
+
+
+def _near(rounds: Iterable[Round]) -> list[float]:
+    return [near for job in _jobs(rounds) if (near := job.search.score.near_best) is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return fmean(there) if there else None
+
+
+def _cells(rounds: Sequence[Round], *, aims: bool) -> tuple[str, ...]:
+    jobs, near = _jobs(rounds), _near(rounds)
+    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    fairness = _mean(one.fairness for one in rounds)
+    at_target = [at for job in jobs if (at := job.search.score.target) is not None]
+    return (
+        f"{len(near)}/{len(jobs)}",
+        texts.duration(fmean(near)) if near else NEVER,
+        texts.duration(max(near)) if len(near) == len(jobs) else NEVER,
+        *([texts.duration(fmean(at_target)) if len(at_target) == len(jobs) else NEVER] if aims else []),
+        texts.duration(fmean(ends)),
+        texts.duration(max(ends)),
+        f"{fmean(slowdowns):.2f}",
+        f"{max(slowdowns):.2f}",
+        texts.duration(fmean(one.end for one in rounds)),
+        texts.NOTHING if fairness is None else f"{fairness:.3f}",
+    )
+
+
+def _share(rounds: Sequence[Round], place: int) -> str:
+    mine = [one.users[place] for one in rounds]
+    of_equal = _mean(user.of_equal for user in mine)
+    told = texts.NOTHING if of_equal is None else f"{of_equal:.2f}"
+    return f"{100 * fmean(user.share for user in mine):.0f} % ({told})"
+
+
+def _plain(contest: ArrivalsContest) -> dict[str, object]:
+    place, arrivals = contest.place, contest.arrivals
+    return {
+        "task": contest.recording.task,
+        "metric": contest.recording.metric,
+        "goal": contest.recording.goal,
+        "target": contest.recording.target,
+        "leftOut": contest.recording.left_out,
+        "jobs": arrivals.jobs,
+        "users": arrivals.users,
+        "arrivalSeconds": arrivals.every,
+        "trials": contest.size,
+        "rounds": len(_rounds(contest)),
+        "gpus": place.gpus,
+        "nodes": len(place.nodes),
+        "method": place.method.name,
+        "suspendSeconds": place.method.suspend,
+        "resumeSeconds": place.method.resume,
+        "policies": [_policy(name, contest.runs[name]) for name in fastest_first(contest)],
+    }
+
+
+def _policy(name: str, rounds: Sequence[Round]) -> dict[str, object]:
+    jobs, near = _jobs(rounds), _near(rounds)
+    ends, slowdowns = [job.search.score.end for job in jobs], [job.slowdown for job in jobs]
+    whole = len(near) == len(jobs)
+    return {
+        "name": name,
+        "found": len(near),
+        "nearBestSeconds": {"mean": fmean(near) if near else None, "worst": max(near) if whole else None},
+        "endSeconds": {"mean": fmean(ends), "worst": max(ends)},
+        "slowdown": {"mean": fmean(slowdowns), "worst": max(slowdowns)},
+        "allDoneSeconds": fmean(one.end for one in rounds),
+        "fairness": _mean(one.fairness for one in rounds),
+        "rounds": [_round(one) for one in rounds],
+    }
+
+
+def _round(one: Round) -> dict[str, object]:
+    return {
+        "seed": one.seed,
+        "allDoneSeconds": one.end,
+        "fairness": one.fairness,
+        "users": [
+            {"name": user.user, "gpuSeconds": user.gpu_seconds, "share": user.share, "ofEqualShare": user.of_equal}
+            for user in one.users
+        ],
+        "jobs": [_job(job) for job in one.jobs],
+    }
+
+
+def _job(job: ArrivedJob) -> dict[str, object]:
+    score = job.search.score
+    return {
+        "name": job.key.name,
+        "user": job.key.namespace,
+        "seed": job.search.seed,
+        "arrivedSeconds": job.arrived,
+        "best": score.best,
+        "nearBestSeconds": score.near_best,
+        "targetSeconds": score.target,
+        "endSeconds": score.end,
+        "aloneSeconds": job.alone,
+        "slowdown": job.slowdown,
+        "regret": score.regret,
+        "gpuSeconds": score.gpu_seconds,
+        "overheadShare": score.overhead,
+        "suspensions": score.suspensions,
+        "saves": score.saves,
+        "carries": score.carries,
+    }

@@ -1,0 +1,1 @@
+"""Podium's decisions as pure functions: schema, curves, policies, placement and planning."""

@@ -1,0 +1,160 @@
+"""The life of a trial as a table: which phase may follow which, and why.
+
+The operator sets phases (through `observe.next_phase`), everyone else only reads them. What the operator sees are
+samples: it may have been away while a trial went through several phases, so the table also holds the edges that
+skip phases (reason `ObservedLate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+
+from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.rebalancing import REBALANCING
+
+
+class TrialPhase(StrEnum):
+    PENDING = "Pending"
+    GATED = "Gated"
+    RUNNING = "Running"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    RESUMING = "Resuming"
+    REQUEUED = "Requeued"
+    SUCCEEDED = "Succeeded"
+    EARLY_STOPPED = "EarlyStopped"
+    KILLED = "Killed"
+    FAILED = "Failed"
+
+
+class IllegalTransitionError(ValueError):
+    """Somebody asked for an edge that the table does not have."""
+
+    code = "IllegalTransition"
+
+
+_P = TrialPhase
+FINAL: frozenset[TrialPhase] = frozenset({_P.SUCCEEDED, _P.EARLY_STOPPED, _P.KILLED, _P.FAILED})
+LIVE: frozenset[TrialPhase] = frozenset({_P.GATED, _P.RUNNING, _P.SUSPENDING, _P.SUSPENDED, _P.RESUMING})
+
+_LATE = ("ObservedLate",)
+_OWN = ("ProcessFailed", "OOMKilled", EXCEEDED, "StorageExceeded", "DeadlineExceeded")  # of the trial's own process
+_ENDED: Mapping[TrialPhase, tuple[str, ...]] = {
+    _P.SUCCEEDED: ("Completed", "TargetReached"),
+    _P.EARLY_STOPPED: (
+        "StoppedByUser",
+        "StoppedByPolicy",
+        "PolicyDone",
+        "SlotNeeded",
+        "TargetReachedByRival",
+        "BudgetSpent",
+        "DeadlinePassed",
+    ),
+    _P.KILLED: ("JobFailed", "JobFinished"),
+    _P.FAILED: _OWN,
+}
+# why Podium itself takes a pod away whose trial goes on in another one
+REQUEUES = (
+    *(
+        "NodeDraining",
+        "GPUUnhealthy",
+        "ReservationEnded",
+        "Preempted",
+        "SlotReclaimed",
+        "SuspendedByUser",
+        "MigrationFailed",
+    ),
+    REBALANCING,
+)
+_LOST = ("PodDisrupted", "PodDeleted", "PodRejected", *_OWN, *REQUEUES)
+
+
+def _with_ends(forward: Mapping[TrialPhase, tuple[str, ...]]) -> dict[TrialPhase, tuple[str, ...]]:
+    """Any unfinished trial can end, whatever it was doing."""
+    return {**forward, **_ENDED}
+
+
+_TABLE: Mapping[TrialPhase, Mapping[TrialPhase, tuple[str, ...]]] = {
+    _P.PENDING: _with_ends(
+        {
+            _P.GATED: ("WaitingForTimeSlice",),
+            _P.RUNNING: ("Started", "ObservedLate"),
+            _P.SUSPENDING: _LATE,
+            _P.SUSPENDED: _LATE,
+            _P.RESUMING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.GATED: _with_ends(
+        {
+            _P.RUNNING: ("Started",),
+            _P.SUSPENDING: _LATE,
+            _P.SUSPENDED: _LATE,
+            _P.RESUMING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.RUNNING: _with_ends(
+        {
+            _P.SUSPENDING: ("TimeSliceEnded",),
+            _P.SUSPENDED: ("TimeSliceEnded", "ObservedLate"),
+            _P.RESUMING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.SUSPENDING: _with_ends(
+        {
+            _P.SUSPENDED: ("TimeSliceEnded",),
+            _P.RUNNING: ("SuspensionReverted", "ObservedLate"),
+            _P.RESUMING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.SUSPENDED: _with_ends(
+        {
+            _P.RESUMING: ("TimeSliceStarted",),
+            _P.RUNNING: ("TimeSliceStarted", "ObservedLate"),
+            _P.SUSPENDING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.RESUMING: _with_ends(
+        {
+            _P.RUNNING: ("TimeSliceStarted",),
+            _P.SUSPENDED: ("ResumptionReverted", "ObservedLate"),
+            _P.SUSPENDING: _LATE,
+            _P.REQUEUED: _LOST,
+        }
+    ),
+    _P.REQUEUED: _with_ends(
+        {
+            _P.PENDING: ("PodCreated",),
+            _P.GATED: ("WaitingForTimeSlice", "ObservedLate"),
+            _P.RUNNING: ("Started", "ObservedLate"),
+            _P.SUSPENDING: _LATE,
+            _P.SUSPENDED: _LATE,
+            _P.RESUMING: _LATE,
+        }
+    ),
+}
+
+EDGES: Mapping[tuple[TrialPhase, TrialPhase], tuple[str, ...]] = MappingProxyType(
+    {(start, end): reasons for start, ends in _TABLE.items() for end, reasons in ends.items()}
+)
+
+
+def is_final(phase: TrialPhase) -> bool:
+    """A finished trial keeps its phase for ever."""
+    return phase in FINAL
+
+
+def check(start: TrialPhase, end: TrialPhase) -> tuple[str, ...]:
+    """The reasons for which `end` may follow `start`; raises IllegalTransitionError where it may not."""
+    reasons = EDGES.get((start, end))
+    if reasons is None:
+        allowed = sorted(to for begin, to in EDGES if begin == start)
+        hint = f"from {start} a trial may go to {', '.join(allowed)}" if allowed else f"{start} is final"
+        raise IllegalTransitionError(f"phase: {start} cannot become {end}; {hint}")
+    return reasons

@@ -1,0 +1,50 @@
+"""Policy `fragmentation`: FGD, the placement that leaves the least of the GPUs in pieces that typical pods cannot use.
+
+Source: Weng et al., *Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent*,
+USENIX ATC 2023, with what `pieces` counts as free in place of their part of a GPU. Found in the registry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from podium_core.placement.base import Policy, Question
+from podium_core.placement.gpu_fragments import WHOLE, Floats, Left, Mix, Served, growths, served, stepped
+from podium_core.placement.views import NodeView
+
+STEPS = 100  # openb: 95.2 % of the GPUs allocated, 94.4 % with the exact figure
+
+
+def cost(question: Question, node: NodeView) -> float | None:
+    return costs(question, [node])[0]
+
+
+def costs(question: Question, nodes: Sequence[NodeView]) -> list[float | None]:
+    """By how many GPUs the fragments grow (negative: they shrink), in a hundred steps."""
+    return [stepped(growth, STEPS) for growth in growths(question, nodes, fragments)]
+
+
+def fragments(mix: Mix, left: Left) -> Floats:
+    """The free part of each node's GPUs that a pod drawn from `mix` could not use, in GPUs: F_n(M) of the paper."""
+    return fragments_of(mix, left, served(mix, left))
+
+
+def fragments_of(mix: Mix, left: Left, served: Served) -> Floats:
+    room, fits = served
+    free = np.maximum(left.gpus, 0)
+    pieces = np.where(room, 0, free[:, np.newaxis, :]).sum(axis=2)
+    lost: Floats = np.where(fits, pieces, free.sum(axis=1)[:, np.newaxis]) @ mix.parts / WHOLE
+    return lost
+
+
+FRAGMENTATION = Policy(
+    name="fragmentation",
+    says="the node where the free shares stay of most use to the pods seen lately (FGD)",
+    cost=cost,
+    one_best=True,
+    reads_typical=True,
+    reads_cpu=True,
+    many=costs,
+)

@@ -1,0 +1,35 @@
+"""The table of placement policies: name to policy. A new one is added here, and the contract suite tests it.
+
+Called by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from podium_core.placement.auto import AUTO
+from podium_core.placement.base import Policy
+from podium_core.placement.binpack import BINPACK
+from podium_core.placement.fill import FILL
+from podium_core.placement.fragmentation import FRAGMENTATION
+from podium_core.placement.load_balance import LOAD_BALANCE
+from podium_core.placement.seeded_random import RANDOM
+from podium_core.placement.spread import SPREAD
+
+DEFAULT = AUTO.name
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {policy.name: policy for policy in (AUTO, LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
+)
+
+
+class UnknownPlacementError(ValueError):
+    code = "UnknownPlacement"
+
+
+def placement_policy(name: str) -> Policy:
+    """Raises UnknownPlacementError with the names there are."""
+    policy = POLICIES.get(name)
+    if policy is None:
+        raise UnknownPlacementError(f"placement policy {name!r} is not known; choose one of: {', '.join(POLICIES)}")
+    return policy

@@ -1,0 +1,43 @@
+"""Typical pods, as FGD takes them: the most frequent needs, until they cover 95 % of the pods. Used by
+the extender (`telemetry`) and by `podium explain pod`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from podium_core.placement.views import PodNeed
+
+COVERED = 0.95
+MOST = 35
+Typical = tuple[tuple[PodNeed, float], ...]
+
+
+def typical_needs(counts: Counter[PodNeed], least_gpus: int = 1) -> Typical:
+    """Each need with its part of those that are kept; the most frequent first, equal ones by their fields.
+
+    `least_gpus` 0 counts pods that want none, too, as the FGD paper does.
+    """
+    kinds = ((need, n) for need, n in counts.items() if n > 0 and need.gpus >= least_gpus and not need.exclusive)
+    ordered = sorted(kinds, key=_by_frequency)
+    total = sum(n for _, n in ordered)
+    kept: list[tuple[PodNeed, int]] = []
+    covered = 0
+    for need, n in ordered[:MOST]:
+        if covered >= COVERED * total:
+            break
+        kept.append((need, n))
+        covered += n
+    return tuple((need, n / covered) for need, n in kept)
+
+
+def moved(before: Typical, after: Typical) -> float:
+    """The part of all pods, 0 to 1, that are now of another kind (total variation)."""
+    parts = dict(before)
+    grown = sum(max(0.0, part - parts.get(need, 0.0)) for need, part in after)
+    return grown if before and after else float(before != after)
+
+
+def _by_frequency(entry: tuple[PodNeed, int]) -> tuple[int, int, int, int, tuple[str, ...]]:
+    need, count = entry
+    return -count, need.gpus, need.memory or 0, need.cpu, need.products

@@ -1,0 +1,173 @@
+"""Which trials and jobs are over, and what that means for the others.
+
+A trial that reaches maxSteps is not killed: it is done when its process exits, since it may still save its model.
+Deletions come before final phases, so that a planner that dies in between finds the trial unfinished and ends it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from podium_core.curves.best_value import best_point, better, reached
+from podium_core.domain.actions import Action, DeletePod, EndJob, EndTrial
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.phrases import count
+from podium_core.domain.snapshot import JobKey, JobView, Snapshot, TrialKey, TrialView
+
+Live = Mapping[JobKey, Sequence[TrialView]]
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What ends now; the rest of the planner leaves these trials and jobs out. `live`: the unfinished trials that stay,
+    `of_job`: all trials, of each job and sorted by key.
+    """
+
+    actions: tuple[Action, ...]
+    trials: frozenset[TrialKey]
+    jobs: frozenset[JobKey]
+    live: Live
+    of_job: Mapping[JobKey, Sequence[TrialView]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Why a job ends, and what becomes of its unfinished trials."""
+
+    succeeded: bool
+    reason: str
+    message: str
+    phase: TrialPhase = TrialPhase.EARLY_STOPPED
+    trial_reason: str = ""
+    winner: TrialKey | None = None
+
+
+def close(snapshot: Snapshot) -> Closing:
+    """O(points): every curve is looked at once."""
+    by_job = snapshot.of_job
+    unfinished = {key: [t for t in trials if t.phase not in FINAL] for key, trials in by_job.items()}
+    actions: list[Action] = []
+    ended: set[TrialKey] = set()
+    jobs: set[JobKey] = set()
+    for job in sorted(snapshot.jobs, key=lambda j: j.key):
+        trials, live = by_job.get(job.key, []), unfinished.get(job.key, [])
+        if len(live) < len(trials):
+            actions += _leftovers(trials)
+        verdict = _verdict(job, trials, len(trials) - len(live), snapshot.now)
+        if verdict is not None:
+            for trial in live:
+                actions += ending(trial, *_fate(trial, verdict))
+                ended.add(trial.key)
+            if not job.finished:
+                actions.append(EndJob(job.key, verdict.succeeded, verdict.reason, verdict.message))
+            jobs.add(job.key)
+            continue
+        for trial in live:
+            if trial.stopped:
+                text = "spec.stopped is set: the trial ends and keeps its result."
+                actions += ending(trial, TrialPhase.EARLY_STOPPED, "StoppedByUser", text)
+                ended.add(trial.key)
+    return Closing(tuple(actions), frozenset(ended), frozenset(jobs), without(unfinished, ended), by_job)
+
+
+def without(
+    live: Mapping[JobKey, Sequence[TrialView]], ended: Collection[TrialKey]
+) -> Mapping[JobKey, Sequence[TrialView]]:
+    """`live` less those that have ended."""
+    if not ended:
+        return live
+    return {key: [trial for trial in trials if trial.key not in ended] for key, trials in live.items()}
+
+
+def _leftovers(trials: Sequence[TrialView]) -> list[Action]:
+    """Pods of finished trials that go on (a planner died before it deleted them, or the API refused to)."""
+    return [
+        DeletePod(t.key, "TrialEnded", f"The trial is {t.phase}; its pod has nothing left to do.")
+        for t in trials
+        if t.phase in FINAL and t.pod is not None
+    ]
+
+
+def ending(trial: TrialView, phase: TrialPhase, reason: str, message: str) -> list[Action]:
+    """The pod goes first, then the final phase is set."""
+    actions: list[Action] = []
+    if trial.pod is not None:
+        actions.append(DeletePod(trial.key, reason, message))
+    actions.append(EndTrial(trial.key, phase, reason, message))
+    return actions
+
+
+def _fate(trial: TrialView, verdict: _Verdict) -> tuple[TrialPhase, str, str]:
+    if trial.key == verdict.winner:
+        return TrialPhase.SUCCEEDED, "TargetReached", verdict.message
+    return verdict.phase, verdict.trial_reason or verdict.reason, verdict.message
+
+
+def _verdict(job: JobView, trials: Sequence[TrialView], done: int, now: float) -> _Verdict | None:
+    """`done`: how many of its trials are in a final phase."""
+    if job.finished:
+        return _Verdict(
+            True, "JobFinished", "The job is finished; this trial is not needed any more.", TrialPhase.KILLED
+        )
+    if not job.accepted:
+        return None
+    return (
+        _target(job, trials)
+        or (_failures(job, trials) if done > job.max_failed else None)
+        or (_all_done(trials) if len(trials) >= job.max_trials and done == len(trials) else None)
+        or _budget(job, trials, now)
+    )
+
+
+def _target(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
+    if job.target is None:
+        return None
+    best: tuple[float, TrialView] | None = None
+    for trial in trials:  # sorted by key: ties go to the first name
+        point = best_point(trial.curve, job.maximize)
+        if point is None or not reached(point.value, job.target, job.maximize):
+            continue
+        if best is None or better(point.value, best[0], job.maximize):
+            best = (point.value, trial)
+    if best is None:
+        return None
+    value, winner = best
+    text = f"Trial {winner.key.name} reached {value:.6g}; the target is {job.target:.6g}."
+    return _Verdict(True, "TargetReached", text, TrialPhase.EARLY_STOPPED, "TargetReachedByRival", winner.key)
+
+
+def _failures(job: JobView, trials: Sequence[TrialView]) -> _Verdict | None:
+    failed = [t for t in trials if t.phase is TrialPhase.FAILED]
+    if len(failed) <= job.max_failed:
+        return None
+    names = ", ".join(t.key.name for t in failed[:5])
+    text = f"{count(len(failed), 'trial')} failed; trials.maxFailed allows {job.max_failed}. The first: {names}."
+    return _Verdict(False, "TooManyFailedTrials", text, TrialPhase.KILLED, "JobFailed")
+
+
+def _all_done(trials: Sequence[TrialView]) -> _Verdict:
+    succeeded = sum(t.phase is TrialPhase.SUCCEEDED for t in trials)
+    stopped = sum(t.phase is TrialPhase.EARLY_STOPPED for t in trials)
+    failed = sum(t.phase is TrialPhase.FAILED for t in trials)
+    ended = "The only trial ended" if len(trials) == 1 else f"All {len(trials)} trials ended"
+    text = f"{ended}: {succeeded} succeeded, {stopped} stopped early, {failed} failed."
+    if succeeded + stopped == 0:
+        return _Verdict(False, "NoTrialSucceeded", text)
+    return _Verdict(True, "AllTrialsEnded", text)
+
+
+def _budget(job: JobView, trials: Sequence[TrialView], now: float) -> _Verdict | None:
+    if job.budget_gpu_seconds is None and job.deadline is None:
+        return None
+    found = any(best_point(t.curve, job.maximize) is not None for t in trials)
+    hint = "The best trial so far is the result." if found else "No trial reported a value before."
+    if job.budget_gpu_seconds is not None:
+        used = sum(t.gpu_seconds for t in trials)
+        if used >= job.budget_gpu_seconds:
+            text = f"{used:.0f} GPU seconds are used; budget.gpuSeconds allows {job.budget_gpu_seconds:.0f}. {hint}"
+            return _Verdict(found, "BudgetSpent", text)
+    if job.deadline is not None and now >= job.deadline:
+        return _Verdict(found, "DeadlinePassed", f"budget.deadline passed. {hint}")
+    return None

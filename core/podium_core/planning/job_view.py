@@ -1,0 +1,46 @@
+"""From a HyperParamJob to what the planner sees of it. Pure; called by the operator and by `podium plan`."""
+
+from __future__ import annotations
+
+from podium_core.domain.snapshot import JobKey, JobView
+from podium_core.placement.needs import moves_memory
+from podium_core.schema.checkpointing import can_save, carries, saves_at
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.quantity import to_bytes
+from podium_core.schema.search_settings import learns
+
+
+def job_view(job: HyperParamJob, *, points: int | None, accepted: bool, finished: bool, freezes: bool) -> JobView:
+    """`points`: how many its searcher can propose, None = any number; `freezes`: whether some method of the job keeps a
+    trial where it is, on every node that it may be on.
+    """
+    spec = job.spec
+    created = job.metadata.creation_timestamp
+    return JobView(
+        key=JobKey(job.metadata.namespace, job.metadata.name),
+        uid=job.metadata.uid,
+        created=created.timestamp() if created else 0.0,
+        policy=spec.policy.name,
+        settings=spec.policy.settings,
+        maximize=spec.objective.direction is Direction.MAXIMIZE,
+        target=spec.objective.target,
+        max_trials=spec.trials.max if points is None else min(spec.trials.max, points),
+        parallel=None if spec.trials.parallel == "auto" else spec.trials.parallel,
+        max_steps=spec.trials.max_steps,
+        max_failed=spec.trials.max_failed,
+        retries=spec.trials.retries,
+        gpus_per_trial=spec.gpus.per_trial,
+        accepted=accepted,
+        suspended=spec.suspend,
+        finished=finished,
+        budget_gpu_seconds=spec.budget.gpu_seconds if spec.budget else None,
+        deadline=spec.budget.deadline.timestamp() if spec.budget and spec.budget.deadline else None,
+        products=tuple(spec.gpus.products),
+        memory=None if spec.gpus.memory is None else to_bytes(spec.gpus.memory),
+        freezes=freezes,
+        saves=can_save(spec),
+        saves_at=saves_at(spec),
+        carries=carries(spec),
+        moves_memory=moves_memory(spec.suspension.methods),
+        learns=learns(spec),
+    )

@@ -1,0 +1,249 @@
+"""The three CustomResourceDefinitions, generated: `python -m podium_core.schema.crd --write | --check`.
+
+`--write` renews crds/*.yaml, the chart's copy of them, and docs/reference/*.md; `--check` (and a unit test) fails when
+one of these files is not what the models say now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from ruamel.yaml import YAML
+
+from podium_core.schema.base import GROUP, VERSION
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.job_rules import JOB_RULES, NODE_RULES, TRIAL_RULES
+from podium_core.schema.openapi import PRESERVE, VALIDATIONS, Schema, schema_of
+from podium_core.schema.reference import page
+from podium_core.schema.rules import Rule
+from podium_core.schema.template import PodTemplate
+from podium_core.schema.trial import HyperParamTrial
+
+CRD_FOLDERS = ("crds", "charts/podium/crds")
+REFERENCE_FOLDER = "docs/reference"
+_HEAD = "# Generated from the models in core/podium_core/schema by `make generate`: do not edit.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`; priority 1 shows with -o wide only."""
+
+    name: str
+    path: str
+    type: str = "string"
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the CRD of a kind needs beyond its model."""
+
+    model: type[BaseModel]
+    plural: str
+    short: tuple[str, ...]
+    namespaced: bool
+    rules: tuple[Rule, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        return self.model.__name__
+
+
+_AGE = Column("Age", ".metadata.creationTimestamp", "date")
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        HyperParamJob,
+        "hyperparamjobs",
+        ("hpj",),
+        True,
+        JOB_RULES,
+        (
+            Column("Phase", ".status.phase"),
+            Column("Running", ".status.trials.running", "integer"),
+            Column("Suspended", ".status.trials.suspended", "integer"),
+            Column("Done/Max", ".status.done"),
+            Column("Best", ".status.best.value", "number"),
+            Column("GPU-h", ".status.gpuHours", "number"),
+            Column("ETA", ".status.eta"),
+            _AGE,
+            Column("Best trial", ".status.best.trial", priority=1),
+            Column("Message", ".status.message", priority=1),
+        ),
+    ),
+    Kind(
+        HyperParamTrial,
+        "hyperparamtrials",
+        ("hpt",),
+        True,
+        TRIAL_RULES,
+        (
+            Column("Phase", ".status.phase"),
+            Column("Rank", ".status.rank", "integer"),
+            Column("Step", ".status.lastStep", "number"),
+            Column("Value", ".status.lastValue", "number"),
+            Column("Best", ".status.best.value", "number"),
+            Column("Predicted", ".status.predicted.value", "number"),
+            Column("GPU", ".status.gpus[0]"),
+            Column("Why", ".status.reason"),
+            _AGE,
+            Column("Node", ".status.node", priority=1),
+            Column("Suspensions", ".status.suspensions.count", "integer", 1),
+            Column("Message", ".status.message", priority=1),
+        ),
+    ),
+    Kind(
+        GPUNode,
+        "gpunodes",
+        ("gpun",),
+        False,
+        NODE_RULES,
+        (
+            Column("GPUs", ".status.summary.gpus", "integer"),
+            Column("Holder", ".status.summary.holders"),
+            Column("Util", ".status.summary.utilization"),
+            Column("Memory", ".status.summary.memory"),
+            Column("Health", ".status.summary.health"),
+            Column("Epoch", ".status.observedEpoch", "integer"),
+            _AGE,
+            Column("Product", ".status.gpus[0].product", priority=1),
+            Column("Driver", ".status.driver", priority=1),
+            Column("Methods", ".status.methods[0]", priority=1),
+            Column("Released", ".spec.released", "boolean", 1),
+            Column("Draining", ".spec.draining", "boolean", 1),
+        ),
+    ),
+)
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of `kind`, as the API server takes it."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}", "labels": {"app.kubernetes.io/part-of": "podium"}},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": list(kind.short),
+                "categories": ["podium"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(column) for column in kind.columns],
+                    "schema": {"openAPIV3Schema": open_api(kind)},
+                }
+            ],
+        },
+    }
+
+
+def open_api(kind: Kind) -> Schema:
+    """The structural schema of a whole object, rules included."""
+    schema = schema_of(kind.model, defaults=True)
+    properties = schema["properties"]
+    properties["apiVersion"] = {"type": "string"}
+    properties["kind"] = {"type": "string"}
+    properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string"}}}
+    # no defaults in a status: a phase that nobody reported would look like a report
+    properties["status"] = {**schema_of(kind.model, defaults=False)["properties"]["status"]}
+    if kind.model is HyperParamJob:
+        said = properties["spec"]["properties"]["template"]["description"]
+        properties["spec"]["properties"]["template"] = {**_template(), "description": said}
+    schema["required"] = [name for name in schema.get("required", []) if name != "metadata"]
+    for rule in kind.rules:
+        _at(schema, rule.path).setdefault(VALIDATIONS, []).append(rule.validation())
+    if not schema["required"]:
+        del schema["required"]
+    return schema
+
+
+def _template() -> Schema:
+    schema = schema_of(PodTemplate, defaults=True)
+    del schema[PRESERVE]
+    del schema["properties"]["metadata"][PRESERVE]  # a pod's name is not the user's: labels and annotations only
+    return schema
+
+
+def _at(schema: Schema, path: str) -> Schema:
+    for part in path.split(".") if path else []:
+        schema = schema["properties"][part.removesuffix("[]")]
+        if part.endswith("[]"):
+            schema = schema["items"]
+    return schema
+
+
+def _column(column: Column) -> dict[str, Any]:
+    entry = {"name": column.name, "type": column.type, "jsonPath": column.path}
+    return {**entry, "priority": column.priority} if column.priority else entry
+
+
+def files() -> Mapping[Path, str]:
+    """Every generated file, relative to the project's root, with what it must hold."""
+    made: dict[Path, str] = {}
+    for kind in KINDS:
+        definition = crd(kind)
+        text = _HEAD + _yaml(definition)
+        made.update({Path(folder, f"{kind.plural}.yaml"): text for folder in CRD_FOLDERS})
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        made[Path(REFERENCE_FOLDER, f"{kind.name.lower()}.md")] = page(
+            kind.name, schema, shorts=kind.short, namespaced=kind.namespaced
+        )
+    return made
+
+
+def _yaml(thing: Mapping[str, Any]) -> str:
+    writer = YAML(typ="safe", pure=True)
+    writer.default_flow_style = False
+    writer.width = 1_000  # a rule on one line is found by grep
+    writer.representer.sort_base_mapping_type_on_output = False
+    out = io.StringIO()
+    writer.dump(thing, out)
+    return out.getvalue()
+
+
+def differences(root: Path) -> Iterator[Path]:
+    """The generated files that are not what the models say."""
+    for path, text in files().items():
+        file = root / path
+        if not file.is_file() or file.read_text(encoding="utf-8") != text:
+            yield path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m podium_core.schema.crd", description=__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--write", action="store_true", help="renew the generated files")
+    what.add_argument("--check", action="store_true", help="exit 1 if a generated file is not up to date")
+    parser.add_argument("--root", type=Path, default=Path(), help="the project's root (default: here)")
+    given = parser.parse_args(arguments)
+    if not (given.root / "pyproject.toml").is_file():
+        parser.error(f"--root {given.root}: there is no pyproject.toml; name the project's root")
+    stale = list(differences(given.root))
+    if given.write:
+        for path in stale:
+            (given.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (given.root / path).write_text(files()[path], encoding="utf-8")
+    for path in stale:
+        print(f"{'written' if given.write else 'not up to date; run `make generate`'}: {path}")
+    return 1 if stale and given.check else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,399 @@
+"""The rules of the three kinds about several fields at once, as tables. See `schema.rules`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium_core.schema.base import OpenModel
+from podium_core.schema.job import Gpus, JobSpec, Parameter, ParameterType
+from podium_core.schema.metric_rules import METRIC_RULES
+from podium_core.schema.rules import Rule
+from podium_core.schema.template import GATE_CONTAINER, Container, PodSpec
+
+FREE_POLICIES = ("fifo", "round_robin", "slaq")  # nothing in their rank depends on how long a trial is
+NAME_LIMIT = 52  # <job>-<number>-<attempt> must fit in a label of 63 characters
+LEAST_STEPS = 1e-9  # what a policy divides by a trial's length stays a number
+_PARAMETER = "spec.parameters[]"
+_POD = "spec.template.spec"
+
+
+def _type(parameter: Parameter, *types: ParameterType) -> bool:
+    return parameter.type in types
+
+
+def _ranged(p: Parameter) -> bool:
+    return p.min is not None or p.max is not None or p.step is not None
+
+
+def _whole(*numbers: float | None) -> bool:
+    return all(number is None or number.is_integer() for number in numbers)
+
+
+def _step_fits(p: Parameter) -> bool:
+    if p.step is None or p.min is None or p.max is None or p.min >= p.max:
+        return True  # nothing to compare, or refused already
+    return p.step <= p.max - p.min
+
+
+def _has_points(p: Parameter) -> bool:
+    """Can a grid search enumerate it?"""
+    return p.min is None or (p.scale == "linear" and (p.step is not None or _type(p, ParameterType.INT)))
+
+
+PARAMETER_RULES: tuple[Rule, ...] = (
+    Rule(
+        "BooleanWithRange",
+        _PARAMETER,
+        "!has(self.type) || self.type != 'boolean' || "
+        "!(has(self.min) || has(self.max) || has(self.step) || has(dyn(self).values))",
+        "parameter {name} is boolean, so it is true or false: remove min, max, step and values",
+        lambda p: not _type(p, ParameterType.BOOLEAN) or not (_ranged(p) or p.values is not None),
+    ),
+    Rule(
+        "CategoricalWithoutValues",
+        _PARAMETER,
+        "!has(self.type) || self.type != 'categorical' || has(dyn(self).values)",
+        "parameter {name} is categorical: list its values",
+        lambda p: not _type(p, ParameterType.CATEGORICAL) or p.values is not None,
+    ),
+    Rule(
+        "RangeOrValuesRequired",
+        _PARAMETER,
+        "(has(self.type) && self.type in ['boolean', 'categorical']) || has(dyn(self).values) || "
+        "(has(self.min) && has(self.max))",
+        "parameter {name} needs min and max, or values",
+        lambda p: (
+            _type(p, ParameterType.BOOLEAN, ParameterType.CATEGORICAL)
+            or p.values is not None
+            or (p.min is not None and p.max is not None)
+        ),
+    ),
+    Rule(
+        "RangeAndValues",
+        _PARAMETER,
+        "(has(self.type) && self.type == 'boolean') || "
+        "!(has(dyn(self).values) && (has(self.min) || has(self.max) || has(self.step)))",
+        "parameter {name} has both a range (min, max, step) and values: keep one of them",
+        lambda p: _type(p, ParameterType.BOOLEAN) or not (p.values is not None and _ranged(p)),
+    ),
+    Rule(
+        "EmptyRange",
+        _PARAMETER,
+        "!has(self.min) || !has(self.max) || self.min < self.max",
+        "parameter {name}: min must be below max",
+        lambda p: p.min is None or p.max is None or p.min < p.max,
+        at="min",
+        shows=("min", "max"),
+    ),
+    Rule(
+        "LogOfNonPositive",
+        _PARAMETER,
+        "self.scale != 'log' || !has(self.min) || self.min > 0.0",
+        "parameter {name}: a log scale needs min above 0: raise min, or use scale linear",
+        lambda p: p.scale != "log" or p.min is None or p.min > 0,
+        at="min",
+        shows=("min",),
+    ),
+    Rule(
+        "LogWithoutRange",
+        _PARAMETER,
+        "self.scale != 'log' || has(self.min) || "
+        "!(has(dyn(self).values) || (has(self.type) && self.type == 'boolean'))",
+        "parameter {name}: a log scale needs a range; remove scale, or give min and max",
+        lambda p: (
+            p.scale != "log" or p.min is not None or not (p.values is not None or _type(p, ParameterType.BOOLEAN))
+        ),
+        at="scale",
+    ),
+    Rule(
+        "LogWithStep",
+        _PARAMETER,
+        "self.scale != 'log' || !has(self.step)",
+        "parameter {name}: step has no meaning on a log scale; remove it, or list values",
+        lambda p: p.scale != "log" or p.step is None,
+        at="step",
+    ),
+    Rule(
+        "StepBeyondRange",
+        _PARAMETER,
+        "!has(self.step) || !has(self.min) || !has(self.max) || self.min >= self.max || "
+        "self.step <= self.max - self.min",
+        "parameter {name}: step is larger than the range from min to max: make it smaller",
+        _step_fits,
+        at="step",
+        shows=("step", "min", "max"),
+    ),
+    Rule(
+        "NotInteger",
+        _PARAMETER,
+        "!has(self.type) || self.type != 'int' || "
+        "((!has(self.min) || self.min == double(int(self.min))) && "
+        "(!has(self.max) || self.max == double(int(self.max))) && "
+        "(!has(self.step) || self.step == double(int(self.step))))",
+        "parameter {name} is of type int: min, max and step must be whole numbers; or use type float",
+        lambda p: not _type(p, ParameterType.INT) or _whole(p.min, p.max, p.step),
+    ),
+)
+
+
+def _max_steps(spec: JobSpec) -> bool:
+    return spec.trials.max_steps is not None or spec.policy.name in FREE_POLICIES or spec.gpus.per_trial == 0
+
+
+def _gpu_wishes(gpus: Gpus) -> bool:
+    return gpus.per_trial > 0 or (gpus.memory is None and not gpus.products)
+
+
+SPEC_RULES: tuple[Rule, ...] = (
+    Rule(
+        "MaxStepsMissing",
+        "spec",
+        f"has(self.trials.maxSteps) || self.policy.name in {list(FREE_POLICIES)} || self.gpus.perTrial == 0",
+        "policy {policy.name} must know when a trial is complete: give trials.maxSteps, "
+        "or choose policy fifo, round_robin or slaq",
+        _max_steps,
+        at="trials.maxSteps",
+    ),
+    Rule(
+        "MaxStepsTooSmall",
+        "spec.trials",
+        f"!has(self.maxSteps) || self.maxSteps >= {LEAST_STEPS:.9f}",
+        f"maxSteps is no length of a trial: give {LEAST_STEPS:.9f} or more, in the unit of metrics.stepKey",
+        lambda trials: trials.max_steps is None or trials.max_steps >= LEAST_STEPS,
+        at="maxSteps",
+        shows=("maxSteps",),
+    ),
+    *METRIC_RULES,
+    Rule(
+        "SuspensionWithoutGPUs",
+        "spec",
+        "self.gpus.perTrial > 0 || !has(self.suspension)",
+        "trials without GPUs are never suspended: remove suspension, or set gpus.perTrial",
+        lambda spec: spec.gpus.per_trial > 0 or "suspension" not in spec.model_fields_set,
+        at="suspension",
+    ),
+    Rule(
+        "GPURequirementsWithoutGPUs",
+        "spec.gpus",
+        "self.perTrial > 0 || !(has(self.memory) || size(self.products) > 0)",
+        "memory and products say what a GPU must have, but perTrial is 0: remove them, or set perTrial",
+        _gpu_wishes,
+        at="perTrial",
+    ),
+    Rule(
+        "CUDACheckpointWithoutMemory",
+        "spec",
+        "!has(self.suspension) || !('cuda-checkpoint' in self.suspension.methods) || has(self.gpus.memory)",
+        "cuda-checkpoint moves a trial's GPU memory into the memory of its pod, which must have room for it: "
+        "give gpus.memory, or remove cuda-checkpoint",
+        lambda spec: "cuda-checkpoint" not in spec.suspension.methods or spec.gpus.memory is not None,
+        at="gpus.memory",
+    ),
+    Rule(
+        "ContainerCheckpointAlone",
+        "spec",
+        "!has(self.suspension) || !('container-checkpoint' in self.suspension.methods) || "
+        "'cuda-checkpoint' in self.suspension.methods",
+        "container-checkpoint carries what cuda-checkpoint has taken off its GPU: add cuda-checkpoint, or remove it",
+        lambda spec: (
+            {"container-checkpoint", "cuda-checkpoint"} & {*spec.suspension.methods} != {"container-checkpoint"}
+        ),
+        at="suspension.methods",
+    ),
+    Rule(
+        "AppCheckpointWithoutPath",
+        "spec",
+        "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || has(self.checkpoint)",
+        "app-checkpoint lets the trial save its own state: give checkpoint.path and checkpoint.volume, "
+        "or remove app-checkpoint",
+        lambda spec: "app-checkpoint" not in spec.suspension.methods or spec.checkpoint is not None,
+        at="suspension.methods",
+    ),
+    Rule(
+        "CheckpointNotPersistent",
+        "spec",
+        "!has(self.suspension) || !('app-checkpoint' in self.suspension.methods) || !has(self.checkpoint) || "
+        "!has(self.checkpoint.volume.emptyDir)",
+        "app-checkpoint lets another pod go on from a save, but an emptyDir goes with its pod: use claimName or "
+        "hostPath, or remove app-checkpoint",
+        lambda spec: (
+            "app-checkpoint" not in spec.suspension.methods
+            or spec.checkpoint is None
+            or spec.checkpoint.volume.empty_dir is None
+        ),
+        at="checkpoint.volume.emptyDir",
+    ),
+    Rule(
+        "VolumeSourceNotUnique",
+        "spec.checkpoint.volume",
+        "[has(self.claimName), has(self.hostPath), has(self.emptyDir)].filter(given, given).size() == 1",
+        "give exactly one of claimName, hostPath and emptyDir",
+        lambda volume: [volume.claim_name, volume.host_path, volume.empty_dir].count(None) == 2,
+    ),
+    Rule(
+        "GridWithoutPoints",
+        "spec",
+        "self.search.algorithm != 'grid' || self.parameters.all(p, !has(p.min) || "
+        "(p.scale == 'linear' && (has(p.step) || (has(p.type) && p.type == 'int'))))",
+        "grid search tries every point, so each range needs a linear scale and a step: add step, list values, "
+        "or use algorithm random",
+        lambda spec: spec.search.algorithm != "grid" or all(map(_has_points, spec.parameters)),
+        at="search.algorithm",
+    ),
+)
+
+
+def _probes(path: str) -> tuple[Rule, ...]:
+    return tuple(
+        Rule(
+            "ProbeNotAllowed",
+            path,
+            f"!has(self.{field})",
+            f"remove {field} of container {{name}}: it would kill a trial that is suspended",
+            lambda container, field=field: _wire(container, field) is None,  # type: ignore[misc]
+            at=field,
+        )
+        for field in ("livenessProbe", "startupProbe")
+    )
+
+
+def _wire(container: Container, field: str) -> Any:
+    return {"livenessProbe": container.liveness_probe, "startupProbe": container.startup_probe}[field]
+
+
+def _gate(path: str) -> Rule:
+    return Rule(
+        "NameReserved",
+        path,
+        f"self.name != '{GATE_CONTAINER}'",
+        "the name {name} is Podium's own: choose another",
+        lambda container: container.name != GATE_CONTAINER,
+        at="name",
+    )
+
+
+def _other(part: OpenModel, field: str) -> Any:
+    return (part.model_extra or {}).get(field)
+
+
+def _pid(pod: PodSpec) -> bool:
+    return not pod.host_pid
+
+
+TEMPLATE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "RestartPolicy",
+        _POD,
+        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        "restartPolicy is {restartPolicy}, but a restart would lose steps unseen: write Never or remove it; "
+        "trials.retries says how often a failed trial is tried again",
+        lambda pod: pod.restart_policy in (None, "Never"),
+        at="restartPolicy",
+    ),
+    Rule(
+        "ActiveDeadline",
+        _POD,
+        "!has(self.activeDeadlineSeconds)",
+        "remove activeDeadlineSeconds: it goes on counting while a trial is suspended; trials.maxSteps, "
+        "budget.gpuSeconds and budget.deadline end trials",
+        lambda pod: pod.active_deadline_seconds is None,
+        at="activeDeadlineSeconds",
+    ),
+    Rule(
+        "SchedulerName",
+        _POD,
+        "!has(self.schedulerName) || self.schedulerName == 'podium'",
+        "remove schedulerName {schedulerName}: Podium's own scheduler places trials",
+        lambda pod: pod.scheduler_name in (None, "podium"),
+        at="schedulerName",
+    ),
+    Rule(
+        "HostPID",
+        _POD,
+        "!has(self.hostPID) || !self.hostPID",
+        "remove hostPID: a trial may see its own processes only",
+        _pid,
+        at="hostPID",
+    ),
+    Rule(
+        "RestartPolicy",
+        f"{_POD}.containers[]",
+        "!has(self.restartPolicy) || self.restartPolicy == 'Never'",
+        "restartPolicy of container {name} is {restartPolicy}, but a restart would lose steps unseen: "
+        "write Never or remove it",
+        lambda container: container.restart_policy in (None, "Never"),
+        at="restartPolicy",
+    ),
+    Rule(
+        "RestartPolicy",
+        f"{_POD}.containers[]",
+        "!has(dyn(self).restartPolicyRules)",
+        "remove restartPolicyRules of container {name}: a restart would lose steps unseen",
+        lambda container: _other(container, "restartPolicyRules") is None,
+        at="restartPolicyRules",
+    ),
+    Rule(
+        "NodeName",
+        _POD,
+        "!has(dyn(self).nodeName)",
+        "remove nodeName: Podium's scheduler places trials; nodeSelector says where they may go",
+        lambda pod: _other(pod, "nodeName") is None,
+        at="nodeName",
+    ),
+    *_probes(f"{_POD}.containers[]"),
+    *_probes(f"{_POD}.initContainers[]"),
+    _gate(f"{_POD}.containers[]"),
+    _gate(f"{_POD}.initContainers[]"),
+)
+
+
+def _fixed(field: str) -> Rule:
+    message = f"{field} cannot change once the job exists: make a new job"
+    return Rule("Immutable", f"spec.{field}", "self == oldSelf", message)
+
+
+def _fixed_optional(owner: str, field: str) -> Rule:
+    cel = f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+    return Rule("Immutable", owner, cel, f"{field} cannot change once the job exists: make a new job", at=field)
+
+
+JOB_RULES: tuple[Rule, ...] = (
+    Rule(
+        "NameTooLong",
+        "",
+        f"size(self.metadata.name) <= {NAME_LIMIT}",
+        f"the name is too long: trials and pods add a number to it, so use at most {NAME_LIMIT} characters",
+        lambda job: len(job.metadata.name) <= NAME_LIMIT,
+        at="metadata.name",
+    ),
+    Rule(
+        "Parallel",
+        "spec.trials.parallel",
+        "type(self) == string ? self == 'auto' : (self >= 1 && self <= 10000)",
+        "parallel must be a whole number from 1 to 10000, or auto",
+    ),
+    *PARAMETER_RULES,
+    *SPEC_RULES,
+    *TEMPLATE_RULES,
+    *map(_fixed, ("objective", "parameters", "template", "search", "gpus", "metrics")),
+    _fixed_optional("spec", "checkpoint"),
+    _fixed_optional("spec.trials", "maxSteps"),
+)
+TRIAL_RULES: tuple[Rule, ...] = (
+    Rule(
+        "Immutable",
+        "spec",
+        "dyn(self).parameters == dyn(oldSelf).parameters",
+        "parameters cannot change: a trial with other parameters is another trial",
+    ),
+    Rule("Immutable", "spec.job", "self == oldSelf", "job cannot change: a trial belongs to one job"),
+    Rule("Immutable", "spec.number", "self == oldSelf", "number cannot change: it names the trial in its job"),
+)
+NODE_RULES: tuple[Rule, ...] = (
+    Rule(
+        "EpochDecreased",
+        "spec.epoch",
+        "self >= oldSelf",
+        "epoch only grows: read the object again and count from there",
+    ),
+)

@@ -1,0 +1,144 @@
+"""Reads manifests as kubectl reads them. PyYAML would not: it takes `1e-4` for text, and a min of "1e-4" for a mistake.
+
+kubectl's YAML is neither 1.1 nor 1.2: numbers as in 1.2 and then some (1e-4, 0o17, 017, 1_000), yes and on are true as
+in 1.1, a moment in time stays text. Then it goes through JSON, where 1.0 is 1. An integration test holds this reader
+against kubectl. What is JSON is read as JSON: objects saved from a cluster are megabytes, for which the YAML reader
+takes hundreds of times as long, and it knows no characters written as two. Used by the CLI and by the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.resolver import VersionedResolver
+
+Manifest = dict[str, Any]
+MOST_VALUES = 10_000_000  # of a document, once its aliases are written out: one of a few lines can ask for any number
+_TRUE = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"}
+_FALSE = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"}
+
+
+class ManifestError(ValueError):
+    """A file that is no YAML, or holds something else than objects."""
+
+    code = "InvalidManifest"
+
+
+def read_manifests(paths: Iterable[Path]) -> list[Manifest]:
+    """All objects in these files, in order; JSON is YAML. Raises ManifestError, which names the file and the line."""
+    return [manifest for path in paths for manifest in parse_manifests(path.read_text(encoding="utf-8"), str(path))]
+
+
+def parse_manifests(text: str, name: str = "manifest") -> list[Manifest]:
+    """All objects in one text; empty documents are skipped."""
+    if text.lstrip()[:1] == "{" and isinstance(found := _read_json(text), dict):
+        return [found]
+    reader = YAML(typ="safe", pure=True)
+    reader.Resolver, reader.Constructor = _Resolver, _Constructor
+    try:
+        found = [_json(document, count(1)) for document in reader.load_all(text) if document is not None]
+    except RecursionError as error:
+        raise ManifestError(f"{name}: nested too deeply to be a manifest") from error
+    except (YAMLError, ValueError) as error:  # ValueError: `!!int x`, thousands of digits, or aliases of aliases
+        raise ManifestError(f"{name}: {' '.join(str(error).split())}") from error
+    for number, document in enumerate(found, start=1):
+        if not isinstance(document, dict):
+            shown = json.dumps(document, default=str)[:60]
+            raise ManifestError(f"{name}: document {number} is {shown}, not an object with apiVersion and kind")
+    return found
+
+
+def _read_json(text: str) -> Any:
+    """None where it is none: a mapping of YAML may begin with a brace as well."""
+    try:
+        return json.loads(text, parse_float=_number, parse_constant=_no_json, object_pairs_hook=_once)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_json(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> Manifest:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("duplicate key")  # the YAML reader will say which and where
+    return found
+
+
+def _json(value: Any, seen: Iterator[int]) -> Any:
+    """Keys as JSON has them: kubectl makes a key `on` the text "true". `seen` counts the values. Raises ValueError."""
+    if next(seen) > MOST_VALUES:
+        text = f"more than {MOST_VALUES} values once its aliases (*name) are written out"
+        raise ValueError(f"{text}; name fewer, and none inside of another")
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else json.dumps(key): _json(one, seen) for key, one in value.items()}
+    return [_json(one, seen) for one in value] if isinstance(value, list) else value
+
+
+def _bool(_: SafeConstructor, node: ScalarNode) -> bool:
+    return str(node.value) in _TRUE
+
+
+def _int(_: SafeConstructor, node: ScalarNode) -> int:
+    text = str(node.value).replace("_", "").lstrip("+")
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text)
+    if digits[:2].lower() in ("0b", "0o", "0x"):
+        return sign * int(digits, 0)
+    return sign * int(digits, 8 if digits.startswith("0") else 10)
+
+
+def _float(_: SafeConstructor, node: ScalarNode) -> float | int:
+    return _number(str(node.value).replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+
+
+def _number(text: str) -> float | int:
+    value = float(text)
+    # JSON has one kind of number: kubectl sends 1.0 as 1
+    return int(value) if math.isfinite(value) and value.is_integer() and abs(value) < 1e21 else value
+
+
+def _null(_: SafeConstructor, __: ScalarNode) -> None:
+    return None
+
+
+_TAG = "tag:yaml.org,2002:"
+_WORDS: tuple[tuple[str, re.Pattern[str]], ...] = (  # in this order: 017 is an int before it is a float
+    ("bool", re.compile(f"^({'|'.join(sorted(_TRUE | _FALSE))})$")),
+    ("int", re.compile(r"^[-+]?(0b_*[01][01_]*|0o_*[0-7][0-7_]*|0[0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|[1-9][0-9_]*)$")),
+    ("float", re.compile(r"^[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9_]*)?)([eE][-+]?[0-9]+)?$")),
+    ("float", re.compile(r"^([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$")),
+    ("null", re.compile(r"^(~|null|Null|NULL|)$")),
+    ("merge", re.compile(r"^<<$")),
+)
+
+
+class _Resolver(VersionedResolver):
+    """Which plain words are not text."""
+
+    @property
+    def versioned_resolver(self) -> Mapping[str | None, list[tuple[str, re.Pattern[str]]]]:
+        return {None: [], **dict.fromkeys(_FIRST, _TABLE)}
+
+
+_TABLE = [(_TAG + kind, pattern) for kind, pattern in _WORDS]
+_FIRST = ("", *"-+.0123456789tTfFyYnNoO~<")
+
+
+class _Constructor(SafeConstructor):
+    """What they are then."""
+
+
+for _kind, _make in (("bool", _bool), ("int", _int), ("float", _float), ("null", _null)):
+    _Constructor.add_constructor(_TAG + _kind, _make)

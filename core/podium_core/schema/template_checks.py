@@ -1,0 +1,136 @@
+"""What a trial's template may not take, because Podium sets it, and what it may ask Podium to fill in.
+
+Called by `validation`. What CEL can say of a template is in `job_rules.TEMPLATE_RULES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from podium_core.schema.base import GROUP
+from podium_core.schema.job import JobSpec
+from podium_core.schema.rules import Refusal
+from podium_core.schema.search_space import ENV_PREFIX
+from podium_core.schema.template import Container, PodTemplate
+
+GPU_RESOURCES = (f"{GROUP}/gpu", f"{GROUP}/gpu-exclusive")
+RESERVED_ENV = frozenset(
+    f"PODIUM_{name}"
+    for name in (
+        *("JOB", "TRIAL", "ATTEMPT", "PARAMS", "STEP_KEY", "METRIC", "GPU_MEMORY_BYTES", "GRACE_SECONDS", "PYTHON"),
+        *("CHECKPOINT", "CHECKPOINT_KEEP", "RESUME"),
+    )
+)
+CHECKPOINT_VOLUME = "podium-checkpoint"
+SHARE_MOUNT = PurePosixPath("/podium")
+_PLACEHOLDER = re.compile(r"\$\(podium\.([^)]*)\)")
+# where the operator fills placeholders in; anywhere else the trial would see them as they are
+_FILLED = re.compile(
+    r"spec\.(template\.spec\.containers\[\d+]\.((command|args)\[\d+]|env\[\d+]\.value)|checkpoint\.).*"
+)
+
+
+def template_refusals(spec: JobSpec, template: PodTemplate) -> Iterator[Refusal]:
+    for kind in ("labels", "annotations"):
+        for key in getattr(template.metadata, kind, None) or {}:
+            if key.split("/")[0] == GROUP:
+                message = f"{key} is set by Podium: remove it, or use a prefix of your own"
+                yield Refusal("Reserved", f"spec.template.metadata.{kind}", message)
+    for field, containers in (
+        ("containers", template.spec.containers),
+        ("initContainers", template.spec.init_containers or []),
+    ):
+        for number, container in enumerate(containers):
+            yield from _container(spec, container, f"spec.template.spec.{field}[{number}]")
+    yield from _twice(template)
+    for volume in (template.spec.model_extra or {}).get("volumes") or []:
+        if isinstance(volume, Mapping) and volume.get("name") == CHECKPOINT_VOLUME:
+            message = f"the volume {CHECKPOINT_VOLUME} is Podium's own: use another name"
+            yield Refusal("NameReserved", "spec.template.spec.volumes", message)
+    if spec.checkpoint is not None:
+        yield from _mount(spec.checkpoint.path, "spec.checkpoint.path")
+        main = template.spec.containers[0]
+        if spec.checkpoint.resume_args and not (main.command or main.args):
+            message = (
+                f"resumeArgs are added to the command of container {main.name}, which has none (adding them would "
+                "replace the image's own arguments): write its command or args, or remove resumeArgs"
+            )
+            yield Refusal("ResumeArgsWithoutCommand", "spec.checkpoint.resumeArgs", message)
+
+
+def _container(spec: JobSpec, container: Container, where: str) -> Iterator[Refusal]:
+    for variable in container.env or []:
+        if variable.name in RESERVED_ENV or variable.name.startswith(ENV_PREFIX):
+            message = f"{variable.name} of container {container.name} is set by Podium: use another name"
+            yield Refusal("Reserved", f"{where}.env", message)
+    for mount in container.volume_mounts or []:
+        yield from _mount(mount.mount_path, f"{where}.volumeMounts")
+        if spec.checkpoint is not None and _same(mount.mount_path, spec.checkpoint.path):
+            message = f"{mount.mount_path} is checkpoint.path, where Podium mounts the checkpoint: remove one of them"
+            yield Refusal("PathReserved", f"{where}.volumeMounts", message)
+    resources = (container.model_extra or {}).get("resources")
+    if not isinstance(resources, Mapping):
+        return
+    for part in ("requests", "limits"):
+        asked = resources.get(part)
+        for name in GPU_RESOURCES:
+            if isinstance(asked, Mapping) and name in asked:
+                message = f"remove {name} of container {container.name}: gpus.perTrial says how many GPUs a trial gets"
+                yield Refusal("Reserved", f"{where}.resources.{part}", message)
+
+
+def _twice(template: PodTemplate) -> Iterator[Refusal]:
+    seen: set[str] = set()
+    for container in [*(template.spec.init_containers or []), *template.spec.containers]:
+        if container.name in seen:
+            message = f"there are two containers {container.name}: rename one"
+            yield Refusal("DuplicateContainer", "spec.template.spec.containers", message)
+        seen.add(container.name)
+
+
+def _mount(path: str, where: str) -> Iterator[Refusal]:
+    if PurePosixPath(path).is_relative_to(SHARE_MOUNT):
+        message = f"{path} is where Podium mounts its own folder: use a path outside {SHARE_MOUNT}"
+        yield Refusal("PathReserved", where, message)
+
+
+def _same(one: str, other: str) -> bool:
+    return PurePosixPath(one) == PurePosixPath(other)
+
+
+def placeholder_refusals(spec: JobSpec) -> Iterator[Refusal]:
+    """$(podium...) that Podium would not know how to fill in."""
+    names = [parameter.name for parameter in spec.parameters]
+    arguments = spec.checkpoint.resume_args if spec.checkpoint is not None else []
+    texts = [*_strings(spec.template, "spec.template"), *_strings(arguments, "spec.checkpoint.resumeArgs")]
+    for where, text in texts:
+        for match in _PLACEHOLDER.finditer(text):
+            if not _FILLED.fullmatch(where):
+                message = f"{match.group()} is filled in only in command, args and env of spec.template.spec.containers"
+                yield Refusal("PlaceholderNotFilled", where, message)
+                continue
+            asked, _, parameter = match.group(1).partition(".")
+            if asked == "params" and parameter in names:
+                continue
+            if asked == "params":
+                message = f"{match.group()} asks for a parameter that is not there; there are: {', '.join(names)}"
+                yield Refusal("UnknownParameter", where, message)
+            elif match.group(1) == "checkpoint" and spec.checkpoint is None:
+                yield Refusal("CheckpointRequired", where, f"{match.group()} needs checkpoint.path: add checkpoint")
+            elif match.group(1) not in ("args", "checkpoint"):
+                known = "$(podium.args), $(podium.params.NAME), $(podium.checkpoint)"
+                yield Refusal("UnknownPlaceholder", where, f"{match.group()} is not known; there are: {known}")
+
+
+def _strings(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, one in value.items():
+            yield from _strings(one, f"{where}.{key}")
+    elif isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _strings(one, f"{where}[{number}]")

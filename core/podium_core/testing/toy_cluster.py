@@ -1,0 +1,183 @@
+"""A small world for property tests of the planner: pods appear, holders train, agents follow the order (late, if
+told so), and what is told to go saves and goes.
+
+Not the simulator: no costs of hand-overs, fixed ticks. Times and chance come from the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order, Plan, Requeue
+from podium_core.domain.phase import FINAL, TrialPhase, check
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.snapshot import Costs, GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium_core.planning.invariants import violations
+from podium_core.planning.planner import plan
+from podium_core.testing.builders import trial_key
+
+Value = Callable[[int, int], float]  # trial number, step -> metric
+
+
+@dataclass(slots=True)
+class World:
+    """`value` is each trial's curve; one step takes `step_seconds` on its GPUs."""
+
+    jobs: dict[JobKey, JobView]
+    gpus: dict[str, GpuView]
+    value: Value
+    steps: int = 6
+    step_seconds: float = 1.0
+    now: float = 0.0
+    costs: Costs = field(default_factory=lambda: Costs(0.05, 0.05))
+    trials: dict[TrialKey, TrialView] = field(default_factory=dict)
+    levelling: Levelling | None = None
+    epochs: dict[str, int] = field(default_factory=dict)
+    outcome: dict[JobKey, bool] = field(default_factory=dict)
+    finished: list[str] = field(default_factory=list)  # names, in the order in which they ended
+    broken: list[str] = field(default_factory=list)
+    switches: int = 0
+    requeues: list[tuple[float, TrialKey, str]] = field(default_factory=list)  # when, who, why
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            now=self.now,
+            jobs=tuple(self.jobs.values()),
+            trials=tuple(self.trials.values()),
+            gpus=tuple(self.gpus.values()),
+            costs=self.costs,
+            epochs=dict(self.epochs),
+            levelling=self.levelling,
+        )
+
+    def decide(self) -> Plan:
+        """One cycle of the operator: plan, check what must always hold, apply."""
+        before = self.snapshot()
+        made = plan(before)
+        self.broken += violations(before, made)
+        for action in made.actions:
+            self._apply(action)
+        return made
+
+    def tick(self, seconds: float) -> None:
+        """Place pods, hand GPUs over as ordered, let the holders train."""
+        self.now += seconds
+        for key, trial in sorted(self.trials.items()):
+            if trial.leaving:
+                self.disrupt(key)  # it has saved
+        for key in sorted(self.trials):
+            self._place(key)
+        self._hand_over()
+        for key in sorted(self.trials):
+            trial = self.trials[key]
+            if self._at_work(trial):
+                self._train(trial, seconds)
+            elif trial.phase is TrialPhase.RUNNING:
+                self._become(replace(trial, phase=TrialPhase.SUSPENDED))
+
+    def disrupt(self, key: TrialKey) -> None:
+        """The cluster takes the pod away: the trial goes on later from where it was."""
+        trial = self.trials[key]
+        if trial.pod is not None and trial.phase not in FINAL:
+            gone = replace(trial, pod=None, node=None, gpus=(), leaving=False)
+            self._become(replace(gone, phase=TrialPhase.REQUEUED))
+
+    def all_over(self) -> bool:
+        return all(job.finished for job in self.jobs.values())
+
+    def _apply(self, action: Action) -> None:
+        if isinstance(action, CreateTrial):
+            key = trial_key(f"{action.job.name}-{action.number}")
+            self.trials[key] = TrialView(key, action.job, action.number, self.now, TrialPhase.PENDING)
+        elif isinstance(action, CreatePod):
+            trial, name = self.trials[action.trial], f"{action.trial.name}-{action.attempt}"
+            self._become(replace(trial, phase=TrialPhase.PENDING, pod=name, attempt=action.attempt, pod_since=self.now))
+        elif isinstance(action, Requeue):
+            self.requeues.append((self.now, action.trial, action.reason))
+            self._become(replace(self.trials[action.trial], leaving=True))
+        elif isinstance(action, DeletePod):
+            self._become(replace(self.trials[action.trial], pod=None, node=None, gpus=(), leaving=False))
+        elif isinstance(action, EndTrial):
+            self._become(replace(self.trials[action.trial], phase=action.phase))
+        elif isinstance(action, EndJob):
+            self.jobs[action.job] = replace(self.jobs[action.job], finished=True)
+            self.outcome[action.job] = action.succeeded
+        elif isinstance(action, Order):
+            self.epochs[action.node] = action.epoch
+            for uuid, places in action.gpus:
+                self.gpus[uuid] = replace(self.gpus[uuid], order=tuple(place.trial for place in places))
+
+    def _become(self, trial: TrialView) -> None:
+        old = self.trials[trial.key]
+        if trial.phase != old.phase:
+            check(old.phase, trial.phase)
+            if trial.phase in FINAL:
+                self.finished.append(trial.key.name)
+        self.trials[trial.key] = trial
+
+    def _place(self, key: TrialKey) -> None:
+        """The scheduler: the least loaded GPUs of one node that has enough of them with a free share."""
+        trial = self.trials[key]
+        need = self.jobs[trial.job].gpus_per_trial
+        if trial.pod is None or trial.gpus or trial.phase in FINAL or need == 0:
+            return
+        load = {u: sum(u in t.gpus for t in self.trials.values()) for u in self.gpus}
+        for node in sorted({g.node for g in self.gpus.values()}, key=lambda n: (self._node_load(n, load), n)):
+            here = {u: g for u, g in self.gpus.items() if g.node == node and not g.draining and g.health == "Healthy"}
+            free = [u for u, g in here.items() if load[u] < g.shares]
+            if len(free) >= need:
+                chosen = tuple(sorted(sorted(free, key=lambda u: (load[u], u))[:need]))
+                self._become(replace(trial, phase=TrialPhase.GATED, node=node, gpus=chosen))
+                return
+
+    def _node_load(self, node: str, load: dict[str, int]) -> float:
+        mine = [load[u] / g.shares for u, g in self.gpus.items() if g.node == node]
+        return sum(mine) / len(mine)
+
+    def _hand_over(self) -> None:
+        """The agents: each trial that is first on all of its GPUs holds them, once who cannot be frozen has gone."""
+        kept = {uuid: gpu.holder for uuid, gpu in self.gpus.items() if self._stays(gpu)}
+        for uuid, gpu in self.gpus.items():
+            here = tuple(k for k, t in sorted(self.trials.items()) if uuid in t.gpus)
+            first = next((k for k in gpu.order if k in here), None)
+            mine = self.trials[first].gpus if first is not None else ()
+            if any(self._first(u) != first or kept.get(u, first) != first for u in mine):
+                first = None
+            first = kept.get(uuid, first)
+            if first != gpu.holder:
+                self.switches += gpu.holder in here
+                gpu = replace(gpu, holder=first, holder_since=self.now)
+            self.gpus[uuid] = replace(gpu, trials=here, free_shares=gpu.shares - len(here))
+
+    def _stays(self, gpu: GpuView) -> bool:
+        trial = self.trials.get(gpu.holder) if gpu.holder is not None else None
+        return trial is not None and gpu.uuid in trial.gpus and not self.jobs[trial.job].freezes
+
+    def _first(self, uuid: str) -> TrialKey | None:
+        return next((k for k in self.gpus[uuid].order if uuid in self.trials[k].gpus), None)
+
+    def _at_work(self, trial: TrialView) -> bool:
+        if trial.phase in FINAL or trial.pod is None:
+            return False
+        if self.jobs[trial.job].gpus_per_trial == 0:
+            return True
+        return bool(trial.gpus) and all(self.gpus[u].holder == trial.key for u in trial.gpus)
+
+    def _train(self, trial: TrialView, seconds: float) -> None:
+        width = self.jobs[trial.job].gpus_per_trial
+        used = trial.gpu_seconds + seconds * max(1, width)
+        done = min(self.steps, int(used / max(1, width) / self.step_seconds + 1e-9))
+        seen = len(trial.curve)
+        points = [Point(float(s), self.value(trial.number, s), self.now) for s in range(seen + 1, done + 1)]
+        over = done >= self.steps
+        self._become(
+            replace(
+                trial,
+                phase=TrialPhase.SUCCEEDED if over else TrialPhase.RUNNING,
+                curve=(*trial.curve, *points),
+                gpu_seconds=used,
+                pod=None if over else trial.pod,
+                gpus=() if over else trial.gpus,
+            )
+        )

@@ -1,0 +1,1 @@
+"""Unschedulable and back-off queues, and the wake-ups of their pods."""

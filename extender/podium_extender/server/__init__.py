@@ -1,0 +1,1 @@
+"""HTTP: how requests reach the verbs, and their limits."""

@@ -1,0 +1,1 @@
+"""What the extender knows of nodes and pods, kept in memory by watches."""

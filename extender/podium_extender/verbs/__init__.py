@@ -1,0 +1,1 @@
+"""The extender's verbs: filter, prioritize and preempt."""

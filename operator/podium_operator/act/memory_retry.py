@@ -1,0 +1,42 @@
+"""The one retry of a trial that ran out of GPU memory: with a GPU that nobody else declares memory of.
+
+Called by the actuator when it makes the pod. The retry declares a whole GPU and names the products that are no larger,
+so the extender places it only where no declared memory is, and nobody who declares any beside it afterwards. If that is
+not enough either, the trial has failed (`observe`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.observe import classify_end
+from podium_core.schema.gpunode import GPUNode
+from podium_core.schema.job import Gpus
+from podium_core.schema.quantity import to_bytes
+from podium_core.schema.trial import HyperParamTrial
+from podium_operator.act.pod_manifest import WholeGpu
+from podium_operator.observe.pod_state import SeenPod
+
+SAME_SIZE = 1.05  # GPUs of one product differ by a few pages that are retired or kept by the driver
+
+
+def exceeded(trial: HyperParamTrial, latest: SeenPod | None) -> bool:
+    """Whether it ever ran out of GPU memory: its status says so, or its dead pod does and that is not written yet (an
+    operator that was away may see the failure and make the retry in one cycle).
+    """
+    if any(condition.type == EXCEEDED for condition in trial.status.conditions):
+        return True
+    return latest is not None and classify_end(latest.facts).reason == EXCEEDED
+
+
+def whole_gpu(gpus: Gpus, nodes: Iterable[GPUNode]) -> WholeGpu | None:
+    """The smallest that fits, of a node that takes pods. None: no GPU is known that does."""
+    declared = to_bytes(gpus.memory) if gpus.memory is not None else 1
+    there = [gpu for node in nodes if not node.spec.draining for gpu in node.status.gpus if gpu.health != "Unhealthy"]
+    fitting = [g for g in there if g.memory_total >= declared and (not gpus.products or g.product in gpus.products)]
+    if not fitting:
+        return None
+    memory = min(gpu.memory_total for gpu in fitting)
+    products = {gpu.product for gpu in fitting if gpu.memory_total <= memory * SAME_SIZE}
+    return WholeGpu(memory, () if "" in products else tuple(sorted(products)))

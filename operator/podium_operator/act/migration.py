@@ -1,0 +1,231 @@
+"""A live trial on its way to another node (`container-checkpoint`): its stored phase, what its agent is asked, and the
+pod that it goes on in. Pure; used by cycle, actuator, snapshot and pods.
+
+The operator asks by the annotation `podium.dev/migrate` on the pod (its value: the node to go to), the agent answers in
+the trial's status (`departure`). The operator's own part is `status.migration`, by the table `domain.carrying`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
+
+from podium_core.domain.actions import Carry
+from podium_core.domain.migration import (
+    LEVELS_AGAIN_SECONDS,
+    OPEN,
+    PASSING,
+    REST_SECONDS,
+    TARGET_DRAINING,
+    UNDONE,
+    CarryFacts,
+    CarryPhase,
+    follow,
+)
+from podium_core.domain.phase import FINAL
+from podium_core.domain.rebalancing import REBALANCING
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.trial import ContainerCheckpoint, Migration
+from podium_operator.observe.cluster_state import World, trial_key
+from podium_operator.observe.observation import Sight
+from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.trial_state import SeenTrial
+
+ENDED = ("Succeeded", "Failed")
+GOES_ON = ("", "ErrImagePull")  # tried again at once; ImagePullBackOff follows where that does not help
+
+
+def carryings(
+    world: World,
+    sights: Mapping[TrialKey, Sight],
+    asked: Mapping[TrialKey, Carry],
+    refused: Mapping[TrialKey, str],
+    sent: Collection[TrialKey] = (),
+    crowded_out: Collection[TrialKey] = (),
+) -> Mapping[TrialKey, Migration]:
+    """What is to be stored now. `asked`: as the planner decided; `refused`: new pods, in the API server's words;
+    `sent`: whose new pod was sent to it a moment ago: it may be there, and `world` not show it; `crowded_out`: whose
+    promised shares are others' by now."""
+    found: dict[TrialKey, Migration] = {}
+    for trial in world.trials:
+        key = trial_key(trial)
+        stored = trial.status.migration
+        if (
+            stored is not None
+            and stored.phase is CarryPhase.IMAGE_PUSHED
+            and key in sent
+            and _new(world, trial) is None
+        ):
+            after: Migration | None = stored  # fallen back, it would lose both pods
+        else:
+            room = key not in crowded_out
+            after = _after(world, trial, sights[key], asked.get(key), refused.get(key), room=room)
+        if after is not None:
+            found[key] = after
+    return found
+
+
+def asks(world: World) -> Iterator[tuple[SeenPod, str]]:
+    """Pods whose annotation is to change, with its new value; empty: none. It goes only where the trial fell back: the
+    agent takes that for the end of the matter, and removes the image."""
+    for trial in world.trials:
+        stored = trial.status.migration
+        for pod in world.pods_of.get(trial.metadata.uid, ()):
+            leaves = stored is not None and stored.pod_uid == pod.uid and stored.phase is not CarryPhase.FAILED
+            wanted = stored.target_node if stored is not None and leaves else ""
+            if pod.carry != wanted and (_lives(pod) or (not wanted and pod.facts.phase not in ENDED)):
+                yield pod, wanted
+
+
+def arrival(world: World, trial: SeenTrial, attempt: int) -> Migration | None:
+    """The image that this attempt goes on from; None: it begins from its save, or anew."""
+    stored = trial.status.migration
+    if stored is None or stored.phase not in OPEN:
+        return None
+    new = _new(world, trial)
+    if attempt == stored.attempt + 1 and new is not None and _rejected(new):
+        return stored.model_copy(update={"attempt": attempt})
+    if attempt != stored.attempt:
+        return None
+    answer = _answer(trial, stored)
+    if stored.phase is CarryPhase.REQUESTED and answer is not None and answer.image:  # and its old pod is gone
+        return stored.model_copy(update={"image": answer.image, "gpu_state": answer.gpu_state})
+    return stored if stored.phase is CarryPhase.IMAGE_PUSHED else None
+
+
+def takes(world: World, node: str) -> bool:
+    """Whether trials may come to it."""
+    return any(one.metadata.name == node and not one.spec.draining for one in world.nodes)
+
+
+def standing(trial: SeenTrial, pod: SeenPod | None) -> tuple[CarryPhase | None, bool]:
+    """How far the trial's present pod is, and whether that is the one it was carried to."""
+    stored = trial.status.migration
+    if stored is None or pod is None:
+        return None, False
+    if pod.uid == stored.pod_uid:
+        return stored.phase, False
+    # one that is later by one: the first was rejected, which is not stored yet
+    if pod.carried and pod.attempt >= stored.attempt and stored.phase is not CarryPhase.RESTORED:
+        return stored.phase, True
+    return None, False
+
+
+def _after(
+    world: World, trial: SeenTrial, sight: Sight, asked: Carry | None, refused: str | None, *, room: bool
+) -> Migration | None:
+    stored, pod = trial.status.migration, sight.pod
+    if asked is not None and pod is not None:
+        return Migration(
+            phase=CarryPhase.REQUESTED,
+            since=_moment(world.now),
+            pod_uid=pod.uid,
+            attempt=sight.attempt + 1,
+            source_node=sight.node or "",
+            target_node=asked.target,
+            reason=asked.reason,
+        )
+    if stored is None:
+        return None
+    draining = _wanted(world, stored)
+    if stored.phase not in OPEN:
+        if stored.phase is not CarryPhase.FAILED or pod is None or pod.uid != stored.pod_uid:
+            return stored
+        drained = stored.reason != REBALANCING
+        rested = world.now - stored.since.timestamp() >= REST_SECONDS
+        anew = not draining or (drained and stored.code in PASSING and rested)
+        # it is tried another time once nothing is left of this one: the agent's answer may name an image of what the
+        # trial was then
+        if anew and not pod.carry and _answer(trial, stored) is None:
+            return None
+        undone = drained and not draining and stored.code not in PASSING
+        # noted: it may drain again before all is cleared away, and is to be tried then
+        return stored.model_copy(update={"code": "DrainCancelled", "message": UNDONE}) if undone else stored
+    facts = _facts(world, trial, sight, stored, draining=draining, refused=refused, room=room)
+    moved = follow(stored.phase, facts)
+    if moved is None:
+        return stored
+    departure = trial.status.container_checkpoint
+    said = {"code": moved.code, "message": moved.message}
+    if stored.phase is CarryPhase.REQUESTED and moved.phase is CarryPhase.IMAGE_PUSHED and departure is not None:
+        said |= {"image": departure.image, "gpu_state": departure.gpu_state}
+    again = stored.phase is CarryPhase.POD_CREATED and moved.phase is CarryPhase.IMAGE_PUSHED
+    attempt = stored.attempt + 1 if again else stored.attempt
+    return stored.model_copy(update={"phase": moved.phase, "since": _moment(world.now), "attempt": attempt, **said})
+
+
+def _facts(
+    world: World, trial: SeenTrial, sight: Sight, stored: Migration, *, draining: bool, refused: str | None, room: bool
+) -> CarryFacts:
+    pods = world.pods_of.get(trial.metadata.uid, ())
+    old = next((pod for pod in pods if pod.uid == stored.pod_uid), None)
+    new = _new(world, trial)
+    answer, reader = _answer(trial, stored), trial.status.log_cursor
+    refusal = None if refused is None else ("PodRefused", refused)
+    if answer is not None and answer.code:
+        refusal = (answer.code, answer.message)
+    broken = ""
+    if new is not None and new.facts.waiting_reason not in GOES_ON:
+        broken = f"{new.facts.waiting_reason}: {new.facts.message}"
+    return CarryFacts(
+        age=world.now - stored.since.timestamp(),
+        over=sight.phase in FINAL,
+        draining=draining,
+        old_pod=old is not None and _lives(old),
+        made=new is not None,
+        new_pod=new is not None and new.facts.phase != "Failed" and not new.facts.deleting,
+        rejected=new is not None and _rejected(new),
+        refusal=refusal,
+        pushed=answer is not None and bool(answer.image),
+        printed=new is not None
+        and reader is not None
+        and reader.pod_uid == new.uid
+        and not reader.awaiting_first_value,
+        broken=broken,
+        trying=world.now - max(stored.since.timestamp(), new.tries_since if new is not None else 0.0),
+        target=any(one.metadata.name == stored.target_node for one in world.nodes),
+        takes=takes(world, stored.target_node),
+        waits=stored.code == TARGET_DRAINING,
+        room=room,
+        bound=new is not None and new.facts.node is not None,
+    )
+
+
+def _new(world: World, trial: SeenTrial) -> SeenPod | None:
+    stored = trial.status.migration
+    if stored is None:
+        return None
+    return next((pod for pod in world.pods_of.get(trial.metadata.uid, ()) if pod.attempt == stored.attempt), None)
+
+
+def _rejected(pod: SeenPod) -> bool:
+    """By its kubelet: not even its gate ever ran."""
+    return pod.facts.phase == "Failed" and pod.facts.gate == "Waiting"
+
+
+def _answer(trial: SeenTrial, stored: Migration) -> ContainerCheckpoint | None:
+    departure = trial.status.container_checkpoint
+    return departure if departure is not None and departure.pod_uid == stored.pod_uid else None
+
+
+def _lives(pod: SeenPod) -> bool:
+    return pod.facts.phase not in ENDED and not pod.facts.deleting
+
+
+def _wanted(world: World, stored: Migration) -> bool:
+    """Whether it is still to leave. To level the GPUs it is not tried again at once where it fell back, but for a node
+    that drains meanwhile."""
+    drains = _drains(world, stored.source_node)
+    if stored.reason != REBALANCING:
+        return drains
+    if stored.phase in OPEN:
+        return True
+    return not drains and world.now - stored.since.timestamp() < LEVELS_AGAIN_SECONDS
+
+
+def _drains(world: World, node: str) -> bool:
+    return any(one.metadata.name == node and one.spec.draining for one in world.nodes)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(int(seconds), UTC)

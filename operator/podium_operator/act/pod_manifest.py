@@ -1,0 +1,251 @@
+"""The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
+
+The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
+room for what is moved off them (`host_memory`), what the script needs to know (`environment`, placeholders), where it
+saves and what it goes on from (`checkpoints`), and labels, owner, priority, readiness gate and the reading by which the
+agent finds the metric in the log.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.quantity import to_bytes
+from podium_core.schema.template import GATE_CONTAINER
+from podium_core.schema.trial import HyperParamTrial, Migration
+from podium_operator.act import checkpoint_volume as checkpoints
+from podium_operator.act import cpu_downsizing as parking
+from podium_operator.act.environment import environment
+from podium_operator.act.host_memory import METHOD as MOVES_MEMORY
+from podium_operator.act.host_memory import make_room, moved_bytes
+from podium_operator.act.substitution import Substitution
+
+Manifest = dict[str, Any]
+
+JOB_LABEL = "podium.dev/job"
+TRIAL_LABEL = "podium.dev/trial"
+ATTEMPT_LABEL = "podium.dev/attempt"
+JOB_UID_LABEL = "podium.dev/job-uid"
+MEMORY_ANNOTATION = "podium.dev/gpu-memory"
+PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
+METHODS_ANNOTATION = "podium.dev/methods"
+REQUEUE_ANNOTATION = "podium.dev/requeue"
+ALONE_ANNOTATION = "podium.dev/whole-gpu"
+CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make the trial an image; the node to go to
+CARRIED_ANNOTATION = "podium.dev/migrated"  # it goes on from such an image; the node that it left
+ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+HOLDS_GPU = "podium.dev/holds-gpu"
+GATE_COMMAND = ["/podium/podium-gate", "gate"]
+
+
+@dataclass(frozen=True, slots=True)
+class PodRules:
+    """What the operator's settings say about all pods."""
+
+    scheduler_name: str
+    resource: str
+    priority_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeGpu:
+    """`memory`: bytes to declare on each GPU; `products`: those on which that is all there is, empty: not known."""
+
+    memory: int
+    products: tuple[str, ...] = ()
+
+
+def pod_name(trial: str, attempt: int) -> str:
+    return f"{trial}-{attempt}"
+
+
+def make_pod(
+    job: HyperParamJob,
+    trial: HyperParamTrial,
+    attempt: int,
+    rules: PodRules,
+    nodes: Collection[str] = (),
+    alone: WholeGpu | None = None,
+    arrival: Migration | None = None,
+) -> Manifest:
+    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
+    that it gets to itself; its memory is not moved then. `arrival`: the live trial that goes on in it, from its image.
+    """
+    spec = job.spec
+    template = copy.deepcopy(spec.template)
+    pod: Manifest = template["spec"]
+    main = pod["containers"][0]
+    resume = checkpoints.resume_of(job, trial, attempt, nodes)
+    parked: dict[str, int] = {}
+    pod["restartPolicy"] = "Never"
+    grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
+    memory = _declared(job, alone)
+    path = resume.path if resume else None
+    told = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
+    words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
+    for container in pod["containers"]:
+        _fill(container, words, told)
+    if spec.checkpoint:
+        if resume is not None and spec.checkpoint.resume_args:
+            again = Substitution(trial.spec.parameters, resume.path)
+            checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
+        checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
+    if resume is not None and resume.node is not None:
+        checkpoints.stay_on(pod, resume.node)
+    levelled = trial.status.rebalanced
+    if levelled is not None and levelled.attempt == attempt:
+        checkpoints.prefer(pod, levelled.target_node)
+    if rules.priority_class is not None:
+        pod.setdefault("priorityClassName", rules.priority_class)
+    if spec.gpus.per_trial:
+        pod["schedulerName"] = rules.scheduler_name
+        pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
+        _add_share(main, rules.resource, spec.gpus.per_trial)
+        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # whether it ran out of GPU memory
+        moved = 0 if alone else moved_bytes(spec)
+        if moved:
+            make_room(main, moved)
+        if spec.suspension.downsize_cpu:
+            parked = parking.park(pod["containers"])
+        # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
+        pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
+        if outlives_pod(spec):
+            checkpoints.add_hook(main)
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
+    if arrival is not None:
+        _goes_on(pod, main, metadata, arrival)
+    if parked:
+        metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
+
+
+def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
+    """Only the first container's image is another one: the gate's is the trial's own. It stays where its agent was
+    asked to make the image for."""
+    main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
+    checkpoints.stay_on(pod, arrival.target_node)
+    metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
+    if arrival.gpu_state:
+        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
+
+
+def reading_of(job: HyperParamJob) -> MetricsReading:
+    """How a trial's log is to be read; the log is that of the template's first container."""
+    spec = job.spec
+    return MetricsReading(
+        metric=spec.objective.metric,
+        direction=spec.objective.direction,
+        step_key=spec.metrics.step_key,
+        format=spec.metrics.format,
+        filter=spec.metrics.filter,
+        additional=tuple(spec.objective.additional_metrics),
+        container=spec.template["spec"]["containers"][0]["name"],
+    )
+
+
+def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
+    """Bytes on each of its GPUs."""
+    if alone is not None:
+        return alone.memory
+    memory = job.spec.gpus.memory
+    return None if memory is None else to_bytes(memory)
+
+
+def _metadata(
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: WholeGpu | None
+) -> Manifest:
+    spec = job.spec
+    reading = reading_of(job)
+    annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
+    memory = _declared(job, alone)
+    if memory is not None:
+        annotations[MEMORY_ANNOTATION] = str(memory)
+    if alone is not None:
+        annotations[ALONE_ANNOTATION] = "true"
+    if spec.gpus.per_trial:
+        methods = [one for one in spec.suspension.methods if alone is None or one != MOVES_MEMORY]
+        annotations[METHODS_ANNOTATION] = ",".join(methods)
+    if spec.checkpoint:
+        annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
+    products = spec.gpus.products if alone is None or not alone.products else alone.products
+    if products:
+        annotations[PRODUCTS_ANNOTATION] = ",".join(products)
+    labels = {
+        **(given.get("labels") or {}),
+        JOB_LABEL: job.metadata.name,
+        TRIAL_LABEL: trial.metadata.name,
+        ATTEMPT_LABEL: str(attempt),
+    }
+    return {
+        "name": pod_name(trial.metadata.name, attempt),
+        "namespace": trial.metadata.namespace,
+        "labels": labels,
+        "annotations": annotations,
+        "ownerReferences": [owner("HyperParamTrial", trial.metadata.name, trial.metadata.uid)],
+    }
+
+
+def owner(kind: str, name: str, uid: str) -> Manifest:
+    return {
+        "apiVersion": "podium.dev/v1alpha1",
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _fill(container: Manifest, words: Substitution, environment: Mapping[str, str]) -> None:
+    for field in ("command", "args"):
+        if container.get(field):
+            container[field] = words.command(container[field])
+    own = words.environment(container.get("env") or [])
+    named = {variable["name"] for variable in own}
+    ours = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    container["env"] = own + ours
+
+
+def _add_share(container: Manifest, resource: str, count: int) -> None:
+    resources = container.setdefault("resources", {})
+    for kind in ("requests", "limits"):
+        resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}
+
+
+def _gate(main: Manifest) -> Manifest:
+    """Same image and user as the trial; same resources, which cost nothing: a pod counts the larger of the two.
+
+    Same environment and mounts too: what the kubelet cannot make of them (a Secret that is not there, say) it refuses
+    here, not behind the gate, where the trial would hold a GPU without ever starting.
+    """
+    gate: Manifest = {
+        "name": GATE_CONTAINER,
+        "image": main["image"],
+        "command": GATE_COMMAND,
+        "resources": copy.deepcopy(main["resources"]),
+    }
+    for field in ("imagePullPolicy", "securityContext", "env", "envFrom", "volumeMounts"):
+        if field in main:
+            gate[field] = copy.deepcopy(main[field])
+    return gate
+
+
+def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -> Manifest:
+    return {
+        "apiVersion": "podium.dev/v1alpha1",
+        "kind": "HyperParamTrial",
+        "metadata": {
+            "name": f"{job.metadata.name}-{number}",
+            "namespace": job.metadata.namespace,
+            "labels": {JOB_LABEL: job.metadata.name, JOB_UID_LABEL: job.metadata.uid},
+            "ownerReferences": [owner("HyperParamJob", job.metadata.name, job.metadata.uid)],
+        },
+        "spec": {"job": job.metadata.name, "number": number, "parameters": dict(parameters)},
+    }

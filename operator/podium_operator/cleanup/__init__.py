@@ -1,0 +1,1 @@
+"""Removal of the checkpoint folders of deleted jobs."""

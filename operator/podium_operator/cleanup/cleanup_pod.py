@@ -1,0 +1,105 @@
+"""The pod that removes the folder of a deleted job from its volume. Pure; used by `cleanup`.
+
+It sees the volume as the trials saw it, and runs as the user that the template names (`runAsUser`), so it may do what
+they might, and nothing else. A template that says only `runAsNonRoot` leaves the user to its image, which nobody can
+ask: then the pod is the user of Podium's image (65532), and may remove what others let that one remove (`fsGroup`). In
+both cases it passes Pod Security `restricted`. Else it is root, whose only rights are those to remove others' files.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from podium_core.schema.job import HyperParamJob
+from podium_operator.act.checkpoint_volume import VOLUME, folder_of_job, source
+from podium_operator.act.pod_manifest import owner
+
+Manifest = dict[str, Any]
+
+CLEANUP_LABEL = "podium.dev/cleanup"
+MOUNT = "/volume"
+SECONDS = 60
+_OURS = ("runAsUser", "runAsGroup")
+
+
+def make_cleanup_pod(job: HyperParamJob, image: str, number: int, node: str | None) -> Manifest:
+    """`node`: where the folder is, for a hostPath; None: the volume is mounted anywhere."""
+    checkpoint = job.spec.checkpoint
+    if checkpoint is None:
+        raise ValueError(f"job {job.metadata.name} has no checkpoint: there is nothing to remove")
+    template: Manifest = job.spec.template["spec"]
+    spec: Manifest = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": SECONDS,
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": False,
+        "securityContext": _of_pod(template),
+        "containers": [
+            {
+                "name": "remove",
+                "image": image,
+                "command": [
+                    "python3",
+                    "-m",
+                    "podium_operator.cleanup.remove_folder",
+                    MOUNT,
+                    folder_of_job(job.metadata),
+                ],
+                "terminationMessagePolicy": "FallbackToLogsOnError",  # why it failed, for the Event
+                "resources": {"requests": {"cpu": "50m", "memory": "48Mi"}, "limits": {"memory": "256Mi"}},
+                "securityContext": _of_container(template),
+                "volumeMounts": [{"name": VOLUME, "mountPath": MOUNT}],
+            }
+        ],
+        "volumes": [{"name": VOLUME, **source(checkpoint.volume)}],
+    }
+    for field in ("imagePullSecrets", "tolerations", "nodeSelector"):
+        if field in template:
+            spec[field] = template[field]
+    if node is not None:
+        spec |= {"nodeName": node, "tolerations": [{"operator": "Exists"}]}  # past the scheduler: it may be drained
+        spec.pop("nodeSelector", None)
+    meta = job.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{meta.name}-cleanup-{meta.uid[:8]}-{number}",  # not that of an older job's pod
+            "namespace": meta.namespace,
+            "labels": {CLEANUP_LABEL: meta.uid},
+            "ownerReferences": [owner("HyperParamJob", meta.name, meta.uid) | {"blockOwnerDeletion": False}],
+        },
+        "spec": spec,
+    }
+
+
+def _user(template: Manifest) -> Manifest:
+    """What the template says about the trial's user: the container's word counts before the pod's."""
+    of_pod = template.get("securityContext") or {}
+    of_main = template["containers"][0].get("securityContext") or {}
+    return {**of_pod, **of_main}
+
+
+def _is_root(template: Manifest) -> bool:
+    said = _user(template)
+    return not said.get("runAsNonRoot") and not said.get("runAsUser")
+
+
+def _of_pod(template: Manifest) -> Manifest:
+    given = dict(template.get("securityContext") or {})
+    given["seccompProfile"] = {"type": "RuntimeDefault"}
+    return given if _is_root(template) else given | {"runAsNonRoot": True}
+
+
+def _of_container(template: Manifest) -> Manifest:
+    bounds: Manifest = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    if _is_root(template):
+        # files of whatever user the trial's image has: to look into their folders, and to remove from sticky ones
+        bounds["capabilities"]["add"] = ["DAC_OVERRIDE", "FOWNER"]
+        return bounds | {"runAsUser": 0}
+    said = _user(template)
+    return bounds | {field: said[field] for field in _OURS if field in said}

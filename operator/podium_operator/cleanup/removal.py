@@ -1,0 +1,125 @@
+"""The removal of a deleted job's folder: its clean-up pods, seen to until each has succeeded. Used by `cleanup`.
+
+Only a pod that is there and has Succeeded counts. One that is missing (deleted by somebody, or its name is taken) is
+made again, and what the API server cannot say now is asked again: `cleanup` bounds the time, `waits` says what for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from pydantic import Field
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import PODS
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.job import HyperParamJob
+from podium_operator.cleanup.cleanup_pod import CLEANUP_LABEL, make_cleanup_pod
+
+MANAGER = "podium-operator"
+LOOK = 0.5  # seconds
+LONGEST_WORDS = 400  # of a pod's own explanation: an Event has 1024 characters
+log = logging.getLogger(__name__)
+
+
+class _Words(StatusModel):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(StatusModel):
+    waiting: _Words | None = None
+    terminated: _Words | None = None
+
+
+class _Container(StatusModel):
+    state: _State = Field(default_factory=_State)
+
+
+class _Condition(_Words):
+    status: str
+
+
+class _PodStatus(_Words):
+    phase: str = ""
+    container_statuses: list[_Container] = Field(default_factory=list)
+    conditions: list[_Condition] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: ObjectMeta
+    status: _PodStatus = Field(default_factory=_PodStatus)
+
+
+class Removal:
+    """`nodes`: where the folder is, one pod each; None among them: on a volume that every node can mount."""
+
+    def __init__(self, api: Api, job: HyperParamJob, image: str | None, nodes: tuple[str | None, ...]) -> None:
+        self._api = api
+        self._job = job
+        self._image = image
+        self._nodes = nodes
+        self.waits = ""
+
+    async def run(self) -> str:
+        """Empty: it is removed everywhere; else why it cannot be. Goes on as long as it may still succeed."""
+        if self._image is None:
+            return "PODIUM_IMAGE is not set, so the operator has no image that could do it"
+        if not self._nodes:
+            return "no node is known that it could be on, since neither a trial nor a GPUNode is left"
+        pods = [make_cleanup_pod(self._job, self._image, number, node) for number, node in enumerate(self._nodes)]
+        left = {pod["metadata"]["name"]: pod for pod in pods}
+        while True:
+            try:
+                refused = await self._step(left)
+            except ApiError as error:
+                if not error.transient:
+                    return f"the API server refuses the pods that remove it ({error.message})"
+                self.waits = str(error)
+                log.warning("folder of job %s/%s: %s", self._job.metadata.namespace, self._job.metadata.name, error)
+            else:
+                if refused or not left:
+                    return refused
+            await asyncio.sleep(LOOK)
+
+    async def _step(self, left: dict[str, dict[str, Any]]) -> str:
+        """Take those that have succeeded out of `left`, make those that are missing; says which one has failed."""
+        meta = self._job.metadata
+        found = (await self._api.list(PODS, meta.namespace, labels=f"{CLEANUP_LABEL}={meta.uid}"))["items"]
+        there = {pod.metadata.name: pod for pod in map(_Pod.model_validate, found)}
+        for name, manifest in list(left.items()):
+            pod = there.get(name)
+            if pod is None:
+                self.waits = f"pod {name} is missing"
+                await self._make(name, manifest)
+            elif pod.status.phase == "Succeeded":
+                del left[name]
+            elif pod.metadata.deletion_timestamp is not None:  # killed by that, it may say Failed: it gets a successor
+                self.waits = f"pod {name} is being deleted by somebody"
+            elif pod.status.phase == "Failed":
+                return f"pod {name} failed{_why(pod.status)}"
+            else:
+                self.waits = f"pod {name} has not ended{_why(pod.status)}"
+        return ""
+
+    async def _make(self, name: str, manifest: dict[str, Any]) -> None:
+        try:
+            await self._api.create(PODS, manifest, manager=MANAGER)
+        except ApiError as error:
+            if not error.conflict:
+                raise
+            # an operator before us made it a moment ago, or it is somebody else's: the next look tells
+            self.waits = f"pod {name} is missing, since another pod has its name"
+
+
+def _why(status: _PodStatus) -> str:
+    """The kubelet's or the scheduler's own words, or those of the program in the pod."""
+    states = [container.state for container in status.container_statuses]
+    said: list[_Words] = [status]
+    said += [words for state in states for words in (state.terminated, state.waiting) if words is not None]
+    said += [condition for condition in status.conditions if condition.status == "False"]
+    first = next((words for words in said if words.reason or words.message), _Words())
+    text = ": ".join(part.strip() for part in (first.reason, first.message) if part)
+    return f" ({text[:LONGEST_WORDS]})" if text else ""

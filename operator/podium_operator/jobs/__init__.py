@@ -1,0 +1,1 @@
+"""HyperParamJobs: kopf handlers, acceptance, finalizers and events."""

@@ -1,0 +1,119 @@
+"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted, and before that the
+finalizer that `cleanup` takes off, where folders are to be removed with it. Deleted jobs that `cleanup` cannot read are
+let go (`unreadable`). Nothing else happens here.
+
+Without such folders there is no finalizer: deletion is the owner references' work and never waits for the operator.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import kopf
+
+from podium_cluster import events
+from podium_cluster.client import Api, ApiError
+from podium_cluster.kubeconfig import look
+from podium_cluster.resources import CLAIMS, JOBS
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.validation import parse_job
+from podium_operator.jobs import finalizers
+from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
+from podium_operator.jobs.unreadable import release_unreadable
+
+MANAGER = "podium-operator-acceptance"
+PREFIX = "podium.dev"
+LOOK_AGAIN = 5.0  # seconds until a claim that was not there is looked for again
+log = logging.getLogger(__name__)
+
+
+def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
+    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders; `leases`: the
+    GPUs are leased.
+    """
+    registry = kopf.OperatorRegistry()
+
+    async def accept(body: kopf.Body, **_: Any) -> None:
+        await _accept(api, dict(body), cleans=cleans, leases=leases)
+
+    async def look(body: kopf.Body, **_: Any) -> None:
+        await release_unreadable(api, dict(body))
+
+    about = (JOBS.group, JOBS.version, JOBS.plural)
+    kopf.on.resume(*about, registry=registry, id="accept")(accept)
+    kopf.on.create(*about, registry=registry, id="accept")(accept)
+    kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
+    kopf.on.event(*about, registry=registry, id="release-unreadable")(look)
+    kopf.on.login(registry=registry, id="login")(_login)
+    return registry
+
+
+def settings() -> kopf.OperatorSettings:
+    """Podium's own names instead of kopf's, no peering objects, no Events of kopf's own about each handler."""
+    chosen = kopf.OperatorSettings()
+    chosen.persistence.finalizer = f"{PREFIX}/operator"
+    chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
+    chosen.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=PREFIX, key="last-handled")
+    chosen.peering.standalone = True
+    chosen.posting.enabled = False
+    chosen.networking.request_timeout = 15
+    chosen.networking.connect_timeout = 5
+    chosen.watching.server_timeout = 240
+    chosen.watching.client_timeout = 270
+    return chosen
+
+
+def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
+    """The kubeconfig, else the pod's account: what our own client does."""
+    account = kopf.login_with_service_account(**arguments) if look(None, None).account else None
+    if account is None:
+        return kopf.login_with_kubeconfig(**arguments)
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    # kopf would ask DNS for kubernetes.default.svc, which not every cluster has; the address is in every pod
+    address = f"[{host}]" if ":" in host else host
+    return replace(
+        account,
+        server=f"https://{address}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",
+        # the kubelet renews the token on disk: read it anew before the old one is refused
+        expiration=datetime.now(UTC) + timedelta(minutes=30),
+    )
+
+
+async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: bool) -> None:
+    meta = manifest["metadata"]
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    claim = await _claim(api, meta["namespace"], claim_name(manifest))
+    wanted = condition(manifest, now, claim, leases=leases)
+    status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
+    job = parse_job(manifest)
+    try:
+        wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
+        if wants and wanted["status"] == "True":
+            # first: as soon as the job is accepted, its trials may write; one that is not accepted has no trials
+            await finalizers.hold(api, meta["namespace"], meta["name"])
+        await api.apply_status(JOBS, status, manager=MANAGER)
+    except ApiError as error:
+        if error.not_found:
+            return  # deleted meanwhile
+        raise kopf.TemporaryError(f"condition Accepted not written: {error}", delay=2) from error
+    log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
+    if wanted["status"] == "False":
+        said = {"reason": wanted["reason"], "message": wanted["message"]}
+        await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")
+    if wanted["status"] == "Unknown":
+        raise kopf.TemporaryError(wanted["message"], delay=LOOK_AGAIN)
+
+
+async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:
+    if name is None:
+        return None
+    try:
+        return Claim(name, ClaimModes.model_validate(await api.get(CLAIMS, name, namespace)).modes)
+    except ApiError as error:
+        if error.not_found:
+            return Claim(name, None)
+        raise kopf.TemporaryError(f"claim {name} not read: {error}", delay=2) from error

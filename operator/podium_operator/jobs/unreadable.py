@@ -1,0 +1,49 @@
+"""A deleted job that cannot be read (an older version accepted it, say) goes, too, though `cleanup` never sees it.
+
+The mirror leaves such a job out, so its finalizer would stay for ever. Called by the handlers for each event of a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from podium_cluster.client import Api, ApiError
+from podium_cluster.resources import JOBS
+from podium_core.schema.base import ObjectMeta
+from podium_core.schema.validation import Refusal, parse_job
+from podium_operator.act.checkpoint_volume import folder_of_job
+from podium_operator.jobs.events import emit
+from podium_operator.jobs.finalizers import ORPHAN, release, waits
+
+LONGEST_PAUSE = 30.0
+log = logging.getLogger(__name__)
+
+
+async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float = 0.5) -> None:
+    """Take the finalizer off if nobody else would. `pause`: seconds until the next try."""
+    meta = ObjectMeta.model_validate(manifest["metadata"])
+    if not waits(meta):
+        return
+    wrong = parse_job(manifest)
+    if not isinstance(wrong, Refusal):
+        return  # the work of `cleanup`
+    while True:
+        try:
+            await release(api, meta.namespace, meta.name)
+        except ApiError as error:
+            log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
+            if not error.transient:
+                return  # it is gone
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE)
+        else:
+            break
+    if ORPHAN not in meta.finalizers:
+        text = (
+            f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be read any more "
+            f"({wrong}). Remove it by hand."
+        )
+        await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")

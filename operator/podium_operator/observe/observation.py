@@ -1,0 +1,224 @@
+"""Each trial's phase as its pod and its agent show it now: the first half of a cycle, pure.
+
+A trial is planned with the phase that is true now, not with the one stored a cycle ago.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import takewhile
+
+from podium_core.domain.observe import LAST_WORDS_SECONDS, PodEnd, TrialFacts, derive_phase, next_phase, retry_delay
+from podium_core.domain.phase import FINAL, REQUEUES, TrialPhase
+from podium_core.domain.snapshot import TrialKey
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.trial import Disruptions
+from podium_operator.observe.cluster_state import World, job_key, trial_key
+from podium_operator.observe.pod_state import SeenPod
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.unreported_ends import unwritten
+
+SAME_MOMENT_SECONDS = 2.0  # what the kubelet and the agent call a container's end: one in whole seconds
+LOG_SECONDS = 30.0  # a log that cannot be had from the API in this time is given up
+STUCK_SECONDS = 60.0  # a pod that found no node or cannot start for so long needs a person
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One trial now. `pod` is the pod of the present attempt, None where a new one is to be made."""
+
+    phase: TrialPhase
+    reason: str
+    message: str
+    attempt: int
+    failures: int
+    retry_at: float
+    pod: SeenPod | None
+    node: str | None
+    gpus: tuple[str, ...]
+    started: bool
+    ended_at: float | None
+    trouble: bool = False  # the pod does not start, or was told to go: that is told before the trial's rank
+    stuck: bool = False  # and this for a minute, whatever Podium does
+    leaving: bool = False  # the pod is being deleted
+    overdue: bool = False  # and should be gone for a minute: its kubelet does not end it
+    disruptions: Disruptions | None = None
+    unwritten: tuple[PodEnd, ...] = ()  # ends of earlier attempts that no status has told yet
+
+
+def observe(world: World) -> Mapping[TrialKey, Sight]:
+    """One trial that makes no sense keeps its stored phase and costs the others nothing."""
+    sights: dict[TrialKey, Sight] = {}
+    for trial in world.trials:
+        try:
+            sights[trial_key(trial)] = _sight(world, trial)
+        except ValueError as error:
+            log.error("trial %s/%s is left as it is: %s", trial.metadata.namespace, trial.metadata.name, error)
+            sights[trial_key(trial)] = _unchanged(world, trial, str(error))
+    return sights
+
+
+def _unchanged(world: World, trial: SeenTrial, trouble: str) -> Sight:
+    stored = trial.status
+    pod = world.latest_pod.get(trial.metadata.uid)
+    return Sight(
+        phase=stored.phase,
+        reason="Inconsistent",
+        message=trouble,
+        attempt=stored.attempt,
+        failures=stored.failures,
+        retry_at=0.0,
+        pod=pod,
+        node=stored.node,
+        gpus=(),
+        started=False,
+        ended_at=pod.ended_at if pod else None,
+    )
+
+
+def _sight(world: World, trial: SeenTrial) -> Sight:
+    status = trial.status
+    pod = world.latest_pod.get(trial.metadata.uid)
+    # a pod of a later attempt than the stored one: the operator died between making it and writing that down
+    attempt = status.attempt if pod is None else max(status.attempt, pod.attempt)
+    # its life begins anew: what is stored speaks of the attempt before
+    current = TrialPhase.PENDING if attempt > status.attempt and status.phase not in FINAL else status.phase
+    current_pod = pod if pod is not None and pod.attempt == attempt else None
+    job = world.job_by_key.get(job_key(trial))
+    untold = unwritten(world, trial, attempt)
+    before = status.failures + sum(end.kind == "TrialFailure" for end in untold)
+    places = world.on_gpus.get(current_pod.uid, ()) if current_pod else ()
+    node = current_pod.facts.node if current_pod else None
+    last = world.gone.get(trial.metadata.uid)
+    facts = TrialFacts(
+        current=current,
+        pod=current_pod.facts if current_pod else None,
+        had_pod=status.pod is not None,
+        agent_state=places[0][2].state.value if places else None,
+        failures=before,
+        retries=job.spec.trials.retries if job else 0,
+        stopped=trial.spec.stopped,
+        agent_fresh=node not in world.silent,
+        complete=_complete(trial, job, current_pod),
+        reason=status.reason,
+        taken=last.facts.disruption if last is not None and last.attempt == attempt else "",
+    )
+    seen = derive_phase(facts)
+    phase = next_phase(current, seen)
+    counts = seen.own_failure and phase is not current
+    failures = before + 1 if counts else before
+    ended = current_pod.ended_at if current_pod else None
+    if phase is TrialPhase.SUCCEEDED and current not in FINAL and _has_more_to_say(world, trial, current_pod):
+        phase = current if current is not TrialPhase.REQUEUED else TrialPhase.PENDING
+    if phase is TrialPhase.REQUEUED and current is not phase and _may_be_complete(world, trial, current_pod):
+        phase = current
+    waits = phase is TrialPhase.REQUEUED
+    disruptions = status.disruptions
+    if any(end.kind == "Disrupted" and end.reason not in REQUEUES for end in untold):
+        disruptions = _once_more(disruptions, status.last_step, world.now)
+    if waits and current is not phase and not seen.own_failure and seen.reason not in REQUEUES:
+        disruptions = _once_more(disruptions, status.last_step, world.now)
+    deleting = current_pod is not None and current_pod.facts.deleting
+    stuck = phase is TrialPhase.PENDING and seen.trouble and not deleting and seen.reason != "ContainerCreating"
+    return Sight(
+        phase=phase,
+        reason=seen.reason,
+        message=seen.message,
+        attempt=attempt,
+        failures=failures,
+        retry_at=max(_retry_at(current_pod, failures, world.pods_of.get(trial.metadata.uid, ())), _pause(disruptions))
+        if waits
+        else 0.0,
+        # the dead pod of a requeued trial is history: the planner is to make a new one
+        pod=None if waits else current_pod,
+        node=node,
+        gpus=tuple(gpu for _, gpu, _ in places),
+        started=phase not in (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED) and phase not in FINAL,
+        ended_at=ended,
+        trouble=seen.trouble,
+        stuck=stuck and current_pod is not None and world.now - current_pod.created > STUCK_SECONDS,
+        leaving=deleting and not waits,
+        overdue=deleting and not waits and _overdue(world, current_pod),
+        disruptions=disruptions,
+        unwritten=untold,
+    )
+
+
+def _overdue(world: World, pod: SeenPod | None) -> bool:
+    return pod is not None and pod.gone_by is not None and world.now - pod.gone_by > STUCK_SECONDS
+
+
+def _once_more(before: Disruptions | None, step: float | None, now: float) -> Disruptions:
+    """Where others are let in first, who comes again at once is thrown out again at once: kube-scheduler does not know
+    for whom another one makes room. So the first costs no time, and each further one without a step twice as much.
+    """
+    if before is None or (step is not None and (before.step is None or step > before.step)):
+        return Disruptions(consecutive=1, step=step)
+    again = datetime.fromtimestamp(now + retry_delay(before.consecutive), UTC)
+    return Disruptions(consecutive=before.consecutive + 1, step=step, retry_at=again)
+
+
+def _pause(disruptions: Disruptions | None) -> float:
+    return 0.0 if disruptions is None or disruptions.retry_at is None else disruptions.retry_at.timestamp()
+
+
+def _retry_at(pod: SeenPod | None, failures: int, pods: Sequence[SeenPod]) -> float:
+    """Not before this time, from what the dead pods say: no memory is needed.
+
+    The first pod that the cluster refuses costs no time. One after the other without a process that ever ran means a
+    lasting cause (a device plugin that is down, say), and is tried ever more seldom.
+    """
+    if pod is None:
+        return 0.0
+    refused = takewhile(lambda p: p.facts.phase == "Failed" and p.facts.exit_code is None, pods)
+    tries = max(failures, sum(1 for _ in refused) - 1)
+    since = pod.created if pod.ended_at is None else pod.ended_at
+    return since + retry_delay(tries) if tries > 0 else 0.0
+
+
+def _has_more_to_say(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
+    """The process ended, and the end of its log has not been read: the curve is not whole. The time counts from when it
+    could be known: while nobody reached the API, nobody could say anything.
+    """
+    job = world.job_by_key.get(job_key(trial))
+    if job is None or pod is None or pod.ended_at is None:
+        return False
+    age = world.now - world.end_seen.get(pod.uid, pod.ended_at)
+    if job.spec.gpus.per_trial == 0:
+        return waits_for_log(world, trial, job, pod) and age < LOG_SECONDS
+    return not _complete(trial, job, pod) and not _was_read(trial, pod, pod.ended_at) and age < LAST_WORDS_SECONDS
+
+
+def _was_read(trial: SeenTrial, pod: SeenPod, ended_at: float) -> bool:
+    """The agent closes the last hold when it has read the log to its end."""
+    reader, holds = trial.status.log_cursor, trial.status.allocations
+    if reader is None or reader.pod_uid != pod.uid or not holds or holds[-1].end is None:
+        return False
+    return holds[-1].end.timestamp() >= ended_at - SAME_MOMENT_SECONDS
+
+
+def _may_be_complete(world: World, trial: SeenTrial, pod: SeenPod | None) -> bool:
+    """The process was told to go and ended well; whether that was its end, the last lines of its log will say."""
+    return pod is not None and pod.facts.phase == "Succeeded" and _has_more_to_say(world, trial, pod)
+
+
+def _complete(trial: SeenTrial, job: HyperParamJob | None, pod: SeenPod | None) -> bool:
+    """Whether this pod has come to the last step: `lastStep` is of all attempts, and a later one may do it again."""
+    last, wanted = trial.status.last_step, job.spec.trials.max_steps if job else None
+    reader = trial.status.log_cursor
+    if pod is not None and pod.attempt > 0 and reader is not None:
+        if reader.pod_uid != pod.uid:
+            return False  # nobody has read a line of it
+        last = last if reader.step is None else reader.step
+    return last is not None and wanted is not None and last >= wanted
+
+
+def waits_for_log(world: World, trial: SeenTrial, job: HyperParamJob, pod: SeenPod) -> bool:
+    """A trial without a GPU may run where no agent is: its log is read through the API when its pod has ended well."""
+    if job.spec.gpus.per_trial or pod.facts.phase != "Succeeded" or trial.status.phase in FINAL:
+        return False
+    return pod.uid not in world.unread and not trial.status.curve.points

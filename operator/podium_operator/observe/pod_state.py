@@ -1,0 +1,202 @@
+"""A trial's pod as the operator sees it: the facts that decide its phase, read once at the edge. Used by the mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from podium_core.domain.observe import Gate, PodFacts
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.gpunode import INSUFFICIENT_GPU_MEMORY
+from podium_core.schema.template import GATE_CONTAINER
+from podium_operator.act.pod_manifest import (
+    ALONE_ANNOTATION,
+    ATTEMPT_LABEL,
+    CARRIED_ANNOTATION,
+    CARRY_ANNOTATION,
+    HOLDS_GPU,
+    JOB_LABEL,
+    REQUEUE_ANNOTATION,
+    TRIAL_LABEL,
+)
+
+
+class _Terminated(StatusModel):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: datetime | None = None
+
+
+class _Waiting(StatusModel):
+    reason: str = ""
+    message: str = ""
+
+
+class _State(StatusModel):
+    waiting: _Waiting | None = None
+    running: dict[str, Any] | None = None
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(StatusModel):
+    name: str
+    state: _State = Field(default_factory=_State)
+
+
+class _Condition(StatusModel):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _PodStatus(StatusModel):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    start_time: datetime | None = None
+    conditions: list[_Condition] = Field(default_factory=list)
+    container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+    init_container_statuses: list[_ContainerStatus] = Field(default_factory=list)
+
+
+class _InitContainer(StatusModel):
+    name: str
+    restart_policy: str = ""
+
+
+class _PodSpec(StatusModel):
+    node_name: str | None = None
+    init_containers: list[_InitContainer] = Field(default_factory=list)
+
+
+class _Owner(StatusModel):
+    kind: str
+    uid: str
+
+
+class _PodMeta(ObjectMeta):
+    owner_references: list[_Owner] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: _PodMeta
+    spec: _PodSpec = Field(default_factory=_PodSpec)
+    status: _PodStatus = Field(default_factory=_PodStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """`trial_uid` is the owner's: the trial of that very uid, not a later one of the same name."""
+
+    namespace: str
+    name: str
+    uid: str
+    trial: str
+    trial_uid: str
+    job: str
+    attempt: int
+    facts: PodFacts
+    created: float
+    ended_at: float | None
+    carry: str = ""  # the node that its agent is asked to carry it to
+    carried: bool = False  # it goes on from the image of a live trial
+    gone_by: float | None = None  # told to go, it was to be gone then
+    tries_since: float = 0.0  # when its containers could begin: its node took it, or its gate let it in; 0: not yet
+
+
+def parse_pod(payload: Mapping[str, Any]) -> SeenPod:
+    """Raises ValueError (pydantic's) for a payload that is no pod of a trial."""
+    pod = _Pod.model_validate(payload)
+    labels = pod.metadata.labels
+    owners = [owner.uid for owner in pod.metadata.owner_references if owner.kind == "HyperParamTrial"]
+    if TRIAL_LABEL not in labels or not owners:
+        raise ValueError(f"pod {pod.metadata.name} has no label {TRIAL_LABEL} or no owner of kind HyperParamTrial")
+    failed_init, ends = _ends(pod)
+    finished = [end.finished_at.timestamp() for end in ends if end.finished_at is not None]
+    created, gone_by = pod.metadata.creation_timestamp, pod.metadata.deletion_timestamp
+    return SeenPod(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        trial=labels[TRIAL_LABEL],
+        trial_uid=owners[0],
+        job=labels.get(JOB_LABEL, ""),
+        attempt=int(labels.get(ATTEMPT_LABEL, "0")),
+        facts=_facts(pod, failed_init, ends),
+        created=created.timestamp() if created else 0.0,
+        ended_at=max(finished, default=None),
+        carry=pod.metadata.annotations.get(CARRY_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
+        gone_by=gone_by.timestamp() if gone_by else None,
+        tries_since=_tries_since(pod.status),
+    )
+
+
+def _tries_since(status: _PodStatus) -> float:
+    ends = (one.state.terminated for one in status.init_container_statuses)
+    moments = (status.start_time, *(end.finished_at for end in ends if end is not None))
+    return max((moment.timestamp() for moment in moments if moment is not None), default=0.0)
+
+
+def _ends(pod: _Pod) -> tuple[str, list[_Terminated]]:
+    """How the containers ended; where an init container failed (its name), the others never began.
+
+    A sidecar (an init container that is restarted for ever) decides nothing: the kubelet ends it after the others. The
+    gate is ours: its end is never the trial's fault.
+    """
+    apart = {c.name for c in pod.spec.init_containers if c.restart_policy == "Always" or c.name == GATE_CONTAINER}
+    for container in pod.status.init_container_statuses:
+        end = container.state.terminated
+        if end is not None and end.exit_code != 0 and container.name not in apart:
+            return container.name, [end]
+    return "", [c.state.terminated for c in pod.status.container_statuses if c.state.terminated is not None]
+
+
+def _facts(pod: _Pod, failed_init: str, ends: list[_Terminated]) -> PodFacts:
+    status = pod.status
+    # the worst end: a process that failed tells more than one that ended well
+    end = max(ends, key=lambda e: (e.exit_code != 0, e.exit_code), default=None)
+    containers = (*status.init_container_statuses, *status.container_statuses)
+    waiting = [c.state.waiting for c in containers if c.state.waiting]
+    # PodInitializing and ContainerCreating say nothing that the phase does not
+    telling = [w for w in waiting if w.reason not in ("PodInitializing", "ContainerCreating", "")]
+    conditions = {condition.type: condition for condition in status.conditions}
+    disrupted = conditions.get("DisruptionTarget")
+    scheduled = conditions.get("PodScheduled")
+    holds = conditions.get(HOLDS_GPU)
+    return PodFacts(
+        phase=status.phase,
+        reason=status.reason,
+        message=status.message or (telling[0].message if telling else ""),
+        deleting=pod.metadata.deletion_timestamp is not None,
+        node=pod.spec.node_name,
+        gate=_gate(pod),
+        exit_code=end.exit_code if end else None,
+        exit_reason=end.reason if end else "",
+        exit_message=end.message if end else "",
+        alone=pod.metadata.annotations.get(ALONE_ANNOTATION) == "true",
+        failed_init=failed_init,
+        disruption=disrupted.reason if disrupted is not None and disrupted.status == "True" else "",
+        waiting_reason=telling[0].reason if telling else "",
+        short=holds.message if holds is not None and holds.reason == INSUFFICIENT_GPU_MEMORY else "",
+        requeue=pod.metadata.annotations.get(REQUEUE_ANNOTATION, ""),
+        carried=CARRIED_ANNOTATION in pod.metadata.annotations,
+        unschedulable=scheduled.message if scheduled is not None and scheduled.status == "False" else "",
+    )
+
+
+def _gate(pod: _Pod) -> Gate:
+    if not any(container.name == GATE_CONTAINER for container in pod.spec.init_containers):
+        return "None"
+    for container in pod.status.init_container_statuses:
+        if container.name == GATE_CONTAINER:
+            if container.state.terminated is not None:
+                return "Done"
+            return "Running" if container.state.running is not None else "Waiting"
+    return "Waiting"

@@ -1,0 +1,90 @@
+"""A placeholder pod as the operator sees it, read once at the edge. Used by the mirror; made by `lease_pod`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import Field
+
+from podium_core.planning.gpu_reservations import Pool
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_operator.reservations.reservation_pod import (
+    LEASE_LABEL,
+    PRODUCTS_ANNOTATION,
+    QUEUE_LABEL,
+    UNNEEDED_ANNOTATION,
+)
+
+
+class _Condition(StatusModel):
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+class _Spec(StatusModel):
+    node_name: str | None = None
+
+
+class _Status(StatusModel):
+    phase: str = "Pending"
+    conditions: list[_Condition] = Field(default_factory=list)
+
+
+class _Pod(StatusModel):
+    metadata: ObjectMeta
+    spec: _Spec = Field(default_factory=_Spec)
+    status: _Status = Field(default_factory=_Status)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenLease:
+    """`taken`: why others ended it, as the cluster says; `unscheduled`: why it has no node. `over`: it has ended."""
+
+    name: str
+    uid: str
+    pool: Pool
+    created: float
+    node: str = ""  # empty: none yet
+    deleting: bool = False
+    over: bool = False
+    unneeded_since: float | None = None
+    taken: str = ""
+    unscheduled: str = ""
+
+    @property
+    def bound(self) -> bool:
+        return bool(self.node)
+
+    @property
+    def path(self) -> str:
+        """As GPUNode.status names it."""
+        return f"{self.pool.namespace}/{self.name}"
+
+
+def parse_lease(payload: Mapping[str, Any]) -> SeenLease:
+    """Raises ValueError for a pod that is no placeholder of ours, or whose annotation is no time."""
+    pod = _Pod.model_validate(payload)
+    meta, status = pod.metadata, pod.status
+    if meta.labels.get(LEASE_LABEL) != meta.name:
+        raise ValueError(f"pod {meta.name}: label {LEASE_LABEL} is not its name")
+    products = meta.annotations.get(PRODUCTS_ANNOTATION, "")
+    unneeded = meta.annotations.get(UNNEEDED_ANNOTATION)
+    taken = next((c for c in status.conditions if c.type == "DisruptionTarget" and c.status == "True"), None)
+    waits = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
+    return SeenLease(
+        name=meta.name,
+        uid=meta.uid,
+        pool=Pool(meta.namespace, meta.labels.get(QUEUE_LABEL, ""), tuple(filter(None, products.split(",")))),
+        created=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        node=pod.spec.node_name or "",
+        deleting=meta.deletion_timestamp is not None,
+        over=status.phase in ("Succeeded", "Failed"),
+        unneeded_since=None if unneeded is None else datetime.fromisoformat(unneeded).timestamp(),
+        taken=f"{taken.reason}: {taken.message}" if taken is not None else "",
+        unscheduled=waits.message if waits is not None else "",
+    )

@@ -1,0 +1,179 @@
+"""The operator's eyes: watch caches of jobs, trials, their pods, GPUNodes, heartbeats and placeholders of GPUs, read
+together as one `World`.
+
+The one thing that a stale cache could spoil is the epoch of an order, so the mirror remembers the orders that were
+written until the cache shows them. Everything else that the operator does may be done twice without harm: names of
+trials and pods are deterministic, and statuses are applied whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from podium_cluster.client import Api
+from podium_cluster.resources import GPUNODES, JOBS, LEASES, PODS, TRIALS
+from podium_cluster.watch import Key, WatchCache, wait_all_synced
+from podium_core.domain.snapshot import JobKey
+from podium_core.schema.base import ObjectMeta, StatusModel
+from podium_core.schema.gpunode import GPUNode, GpuNodeSpec
+from podium_core.schema.job import HyperParamJob
+from podium_core.schema.validation import Refusal, parse_job
+from podium_operator.act.pod_manifest import TRIAL_LABEL
+from podium_operator.observe.cluster_state import World, of_its_job
+from podium_operator.observe.holder_times import Turns
+from podium_operator.observe.pod_state import SeenPod, parse_pod
+from podium_operator.observe.reservation_state import SeenLease, parse_lease
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.reservations.reservation_pod import LEASE_LABEL
+from podium_operator.settings import OperatorSettings
+
+LEASE_PREFIX = "podium-agent-"
+# longer than a watch that works lags: after this the order is taken to be the one that the cache shows, and written
+# anew if need be; its epoch still goes on from the last one, since two orders must never share one
+REMEMBER_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """An order that the cache may not show yet; `uid` tells a GPUNode from one made anew, whose epochs begin at 0."""
+
+    spec: GpuNodeSpec
+    uid: str
+    at: float
+
+
+class _LeaseSpec(StatusModel):
+    renew_time: datetime | None = None
+
+
+class _Lease(StatusModel):
+    metadata: ObjectMeta
+    spec: _LeaseSpec = _LeaseSpec()
+
+
+class Mirror:
+    def __init__(self, api: Api, settings: OperatorSettings) -> None:
+        self._settings = settings
+        namespace = settings.watch_namespace
+        self._jobs: WatchCache[HyperParamJob] = WatchCache(api, JOBS, _job, namespace=namespace)
+        self._trials: WatchCache[SeenTrial] = WatchCache(api, TRIALS, SeenTrial.model_validate, namespace=namespace)
+        self._pods: WatchCache[SeenPod] = WatchCache(api, PODS, parse_pod, namespace=namespace, labels=TRIAL_LABEL)
+        self._nodes: WatchCache[GPUNode] = WatchCache(api, GPUNODES, GPUNode.model_validate)
+        self._beats: WatchCache[_Lease] = WatchCache(api, LEASES, _Lease.model_validate, namespace=settings.namespace)
+        self._written: dict[str, _Written] = {}
+        # leases are renewed all the time and say nothing new by that: they wake nobody
+        self._leases: WatchCache[SeenLease] = WatchCache(
+            api, PODS, parse_lease, namespace=namespace, labels=LEASE_LABEL
+        )
+        self._waking: tuple[WatchCache[Any], ...] = (self._jobs, self._trials, self._pods, self._nodes, self._leases)
+        self._heard: dict[str, tuple[datetime | None, float]] = {}
+        self._end_seen: dict[str, float] = {}
+        self._gone: dict[str, SeenPod] = {}
+        self._turns = Turns()
+        self._pods.follow(self._pod_changed)
+
+    @property
+    def caches(self) -> tuple[WatchCache[Any], ...]:
+        return (*self._waking, self._beats)
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        for cache in self._waking:
+            cache.subscribe(listener)
+
+    def subscribe_nodes(self, listener: Callable[[], None]) -> None:
+        """Of what agents say, and of orders alone."""
+        self._nodes.subscribe(listener)
+
+    async def wait_synced(self) -> None:
+        await wait_all_synced(self.caches)
+
+    def cold(self) -> str | None:
+        """What is not there yet, for /readyz."""
+        return None if all(cache.synced for cache in self.caches) else "the caches are not filled yet"
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for cache in self.caches:
+                group.create_task(cache.run())
+
+    def ordered(self, node: str, spec: GpuNodeSpec) -> None:
+        """Remember an order that was just written, until the cache shows it."""
+        found = self._nodes.get("", node)
+        self._written[node] = _Written(spec, found.metadata.uid if found else "", time.monotonic())
+
+    def unanswered(self, node: str, epoch: int) -> None:
+        """An order that may be written, or may be yet: the cache tells. The next one does not share its epoch, so that
+        one that comes late is refused (the rule `EpochDecreased`) and does not replace it.
+        """
+        found = self._nodes.get("", node)
+        self._written[node] = _Written(GpuNodeSpec(epoch=epoch), found.metadata.uid if found else "", -math.inf)
+
+    def world(self) -> World:
+        nodes = tuple(self._fresh(node) for node in self._nodes.values())
+        jobs = tuple(self._jobs.values())
+        by_key = {JobKey(job.metadata.namespace, job.metadata.name): job for job in jobs}
+        now, pods = time.time(), tuple(self._pods.values())
+        self._end_seen = {pod.uid: self._end_seen.get(pod.uid, now) for pod in pods if pod.ended_at is not None}
+        trials = self._trials.values()
+        there = {trial.metadata.uid for trial in trials}
+        self._gone = {uid: pod for uid, pod in self._gone.items() if uid in there}
+        return World(
+            now=now,
+            jobs=jobs,
+            trials=tuple(trial for trial in trials if of_its_job(trial, by_key)),
+            pods=pods,
+            nodes=nodes,
+            silent=frozenset(node.metadata.name for node in nodes if self._is_silent(node.metadata.name)),
+            end_seen=self._end_seen,
+            leases=tuple(self._leases.values()),
+            gone=dict(self._gone),
+            turns=self._turns.look(nodes, now),
+        )
+
+    def _pod_changed(self, _: Key, before: SeenPod | None, after: SeenPod | None) -> None:
+        """One may end and go between two looks: what it said last is not lost with it."""
+        if before is None or (after is not None and after.uid == before.uid):
+            return
+        known = self._gone.get(before.trial_uid)
+        if known is None or known.attempt <= before.attempt:
+            self._gone[before.trial_uid] = before
+
+    def _fresh(self, node: GPUNode) -> GPUNode:
+        written = self._written.get(node.metadata.name)
+        if written is None:
+            return node
+        if written.uid != node.metadata.uid or node.spec.epoch >= written.spec.epoch:
+            del self._written[node.metadata.name]
+            return node
+        ours: dict[str, Any] = {"epoch": written.spec.epoch}  # what a person set meanwhile stands
+        if time.monotonic() - written.at <= REMEMBER_SECONDS:
+            ours["gpus"] = written.spec.gpus
+        return node.model_copy(update={"spec": node.spec.model_copy(update=ours)})
+
+    def _is_silent(self, node: str) -> bool:
+        """A changed renewTime counts from when we saw it: clocks of nodes differ."""
+        lease = self._beats.get(self._settings.namespace, LEASE_PREFIX + node)
+        if lease is None:
+            return True
+        now = time.monotonic()
+        renewed = lease.spec.renew_time
+        before = self._heard.get(node)
+        if before is None or before[0] != renewed:
+            # a lease that was old already when we first saw it must not look new
+            age = 0.0 if before is not None or renewed is None else max(0.0, time.time() - renewed.timestamp())
+            self._heard[node] = (renewed, now - age)
+        return now - self._heard[node][1] > self._settings.agent_stale_seconds
+
+
+def _job(payload: Mapping[str, Any]) -> HyperParamJob:
+    parsed = parse_job(payload)
+    if isinstance(parsed, Refusal):
+        # kopf's handler says so on the object itself; it is only left out of planning
+        raise ValueError(f"{parsed.field}: {parsed.message}")
+    return parsed

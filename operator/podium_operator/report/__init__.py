@@ -1,0 +1,1 @@
+"""Status of jobs and trials, as the operator writes it."""

@@ -1,0 +1,152 @@
+"""What the operator writes into a job's status: phase, counts, best trial, GPU-seconds, ETA, conditions. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from podium_core.curves.best_value import better
+from podium_core.domain.actions import EndJob
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Point, TrialKey
+from podium_core.planning.eta import Eta
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_operator.observe.cluster_state import trial_key
+from podium_operator.observe.observation import Sight
+from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
+from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.report.trial_status import timestamp
+from podium_operator.reservations.condition import Leased
+
+Manifest = dict[str, Any]
+END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python's, and RFC 3339's years have four digits
+_WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
+_AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
+
+
+def job_status(
+    job: HyperParamJob,
+    trials: Sequence[SeenTrial],
+    sights: Mapping[TrialKey, Sight],
+    *,
+    now: float,
+    size: int,
+    eta: Eta | None = None,
+    end: EndJob | None = None,
+    leased: Leased | None = None,
+    left_out: str | None = None,
+) -> Manifest:
+    """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle; `leased`: None
+    where Podium owns its GPUs; `left_out`: why nothing was planned for it, where that is so.
+    """
+    phases = Counter(sights[trial_key(trial)].phase for trial in trials)
+    done = sum(phases[phase] for phase in FINAL)
+    phase, reason, message = _phase(job, phases, done, size, end)
+    training = sum(trial.status.gpu_seconds for trial in trials)
+    switching = sum(t.status.suspensions.suspend_seconds + t.status.suspensions.resume_seconds for t in trials)
+    status: Manifest = {
+        "phase": phase,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": job.metadata.generation,
+        "trials": {
+            "created": len(trials),
+            "pending": sum(phases[p] for p in _WAITING),
+            "running": sum(phases[p] for p in _AT_WORK),
+            "suspended": phases[TrialPhase.SUSPENDED],
+            "succeeded": phases[TrialPhase.SUCCEEDED],
+            "failed": phases[TrialPhase.FAILED],
+        },
+        "done": f"{done}/{size}",
+        "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
+        "gpuHours": round(training / 3600, 3),
+        "lostWork": _lost(trials),
+        "suspensions": sum(t.status.suspensions.count for t in trials),
+        "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
+    }
+    if leased is not None and phase not in FINISHED:
+        told = _condition(job, "GPUsReserved", leased.complete, leased.reason, leased.message, now)
+        status["conditions"].append(told)
+    if left_out is not None and phase not in FINISHED:
+        text = f"{left_out}: the job is left as it is, its pods stay. Another spec.policy.name goes on."
+        status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
+    best = _best(job, trials)
+    if best is not None:
+        status["best"] = best
+    started = job.status.started_at
+    if started or trials:
+        status["startedAt"] = timestamp(started.timestamp() if started else now)
+    if phase in FINISHED:
+        finished = job.status.finished_at if is_finished(job) else None
+        status["finishedAt"] = timestamp(finished.timestamp() if finished else now)
+    elif eta is not None and eta.seconds is not None and phase == "Running":
+        # to the next ten seconds: an ETA that changes with every look is one patch a look
+        at = -(-(now + eta.seconds) // 10) * 10
+        if at < END_OF_CALENDAR:  # nor is there an infinite one
+            status["eta"] = timestamp(at)
+    return status
+
+
+def _lost(trials: Sequence[SeenTrial]) -> Manifest:
+    losses = [trial.status.lost_work for trial in trials]
+    return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
+
+
+def _phase(
+    job: HyperParamJob, phases: Counter[TrialPhase], done: int, size: int, end: EndJob | None
+) -> tuple[str, str, str]:
+    if end is not None:
+        return ("Succeeded" if end.succeeded else "Failed"), end.reason, end.message
+    if is_finished(job):
+        return job.status.phase, job.status.reason, job.status.message
+    refusal = next((c for c in job.status.conditions if c.type == ACCEPTED and c.status == "False"), None)
+    if refusal is not None:
+        return "Refused", refusal.reason, refusal.message
+    waits = next((c for c in job.status.conditions if c.type == ACCEPTED and c.status == "Unknown"), None)
+    if waits is not None:
+        return "Pending", waits.reason, waits.message
+    if not is_accepted(job):
+        return "Pending", "ValidationPending", "The job has not been checked yet."
+    if job.spec.suspend:
+        return "Suspended", "SuspendedByUser", "spec.suspend is set: its trials hold no GPU; their progress is kept."
+    live = sum(phases.values()) - done
+    if done or sum(phases[p] for p in (*_AT_WORK, TrialPhase.SUSPENDED)):
+        return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
+    waiting = "No trial has had its first turn on a GPU yet." if live else "No trial exists yet: no share is free."
+    return "Pending", "WaitingForGPU", waiting
+
+
+def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message: str, now: float) -> Manifest:
+    status = "True" if holds else "False"
+    before = next((c for c in job.status.conditions if c.type == kind), None)
+    same = before is not None and before.status == status and before.last_transition_time is not None
+    moment = before.last_transition_time if same and before else None
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": job.metadata.generation,
+        "lastTransitionTime": timestamp(moment.timestamp() if moment else now),
+    }
+
+
+def _best(job: HyperParamJob, trials: Sequence[SeenTrial]) -> Manifest | None:
+    """The first of the best, by trial number."""
+    maximize = job.spec.objective.direction is Direction.MAXIMIZE
+    found: tuple[Point, SeenTrial] | None = None
+    for trial in sorted(trials, key=lambda t: t.spec.number):
+        point = trial.best(maximize)
+        if point is not None and (found is None or better(point.value, found[0].value, maximize)):
+            found = (point, trial)
+    if found is None:
+        return None
+    point, trial = found
+    return {
+        "trial": trial.metadata.name,
+        "value": point.value,
+        "step": point.step,
+        "parameters": dict(trial.spec.parameters),
+    }

@@ -1,0 +1,169 @@
+"""What the operator writes into a trial's status: a pure function of what is stored, seen and planned.
+
+Only the operator's own fields are here (server-side apply keeps the agent's apart). `merge` at the end of a cycle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from podium_core.curves.final_value import Forecast
+from podium_core.domain.actions import EndTrial, Place
+from podium_core.domain.gpu_memory import EXCEEDED
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import Point
+from podium_core.schema.job import Direction, HyperParamJob
+from podium_core.schema.trial import Migration, Rebalanced
+from podium_operator.observe.observation import Sight
+from podium_operator.observe.trial_state import SeenTrial
+
+Manifest = dict[str, Any]
+
+
+def timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def trial_status(
+    trial: SeenTrial,
+    job: HyperParamJob | None,
+    sight: Sight,
+    *,
+    now: float,
+    place: Place | None = None,
+    end: EndTrial | None = None,
+    predicted: Forecast | None = None,
+    carrying: Migration | None = None,
+    levelled: Rebalanced | None = None,
+) -> Manifest:
+    """The operator's whole part of the status. `place`: its rank and why; `end`: the planner ended it in this cycle;
+    `predicted`: where it will end, as long as it has not; `carrying`: its way to another node; `levelled`: its
+    last move.
+    """
+    stored = trial.status
+    phase = end.phase if end else sight.phase
+    if job is not None and job.spec.gpus.per_trial == 0:
+        place = _unranked(place)
+    reason, message = _why(trial, sight, place, end)
+    status: Manifest = {
+        "phase": phase.value,
+        "reason": reason,
+        "message": message,
+        "attempt": sight.attempt,
+        "failures": sight.failures,
+    }
+    if sight.disruptions is not None:
+        status["disruptions"] = sight.disruptions.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if carrying is not None:
+        status["migration"] = carrying.model_dump(mode="json", by_alias=True)
+    if levelled is not None:
+        status["rebalanced"] = levelled.model_dump(mode="json", by_alias=True)
+    if phase in FINAL:
+        # a finished trial keeps what it had: where it ran, and its last rank
+        status |= _kept(trial)
+        ended = sight.ended_at if sight.ended_at is not None and end is None else now
+        status["finishedAt"] = _iso(stored.finished_at) or timestamp(ended)
+    elif place is not None and place.rank:
+        status["rank"] = place.rank
+    pod = sight.pod
+    if pod is not None:
+        status["pod"] = pod.name
+        if sight.node:
+            status["node"] = sight.node
+        if sight.gpus:
+            status["gpus"] = list(sight.gpus)
+    started = _iso(stored.started_at) or (timestamp(now) if sight.started or phase is TrialPhase.SUCCEEDED else None)
+    if started:
+        status["startedAt"] = started
+    best = _best(trial, job)
+    if best is not None:
+        status["best"] = {"step": best.step, "value": best.value}
+    if predicted is not None and phase not in FINAL:
+        status["predicted"] = {"value": predicted.middle, "low": predicted.low, "high": predicted.high}
+    conditions = _exceeded(trial, sight, now)
+    if phase is TrialPhase.SUCCEEDED and job is not None:
+        conditions += _unavailable(trial, job, status["finishedAt"])
+    if conditions:
+        status["conditions"] = conditions
+    return status
+
+
+def _exceeded(trial: SeenTrial, sight: Sight, now: float) -> list[Manifest]:
+    """It ran out of GPU memory once: that stays, since the next attempt gets a GPU to itself for it."""
+    stored = [one for one in trial.status.conditions if one.type == EXCEEDED]
+    if stored:
+        return [one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in stored]
+    if sight.reason != EXCEEDED or sight.phase not in (TrialPhase.REQUEUED, TrialPhase.FAILED):
+        return []
+    return [_condition(EXCEEDED, "OutOfMemory", sight.message, timestamp(now))]
+
+
+def _unavailable(trial: SeenTrial, job: HyperParamJob, since: str) -> list[Manifest]:
+    """A trial that ended well and did not print what it should: most often a metric's name that is spelled otherwise.
+    Without the objective it is worth nothing.
+    """
+    objective, how = job.spec.objective, job.spec.metrics
+    seen = {one.metric for one in trial.status.additional_metrics}
+    never = [name for name in objective.additional_metrics if name not in seen]
+    if not trial.status.curve.points:
+        reason, field, names = "ObjectiveMissing", "metric", [objective.metric, *never]
+    elif never:
+        reason, field, names = "MetricsMissing", "additionalMetrics", never
+    else:
+        return []
+    message = (
+        f"The trial ended and never printed {', '.join(map(repr, names))} (format {how.format}): "
+        f"compare objective.{field} and metrics with what `kubectl logs` shows."
+    )
+    return [_condition("MetricsUnavailable", reason, message, since)]
+
+
+def _condition(kind: str, reason: str, message: str, since: str) -> Manifest:
+    return {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def _unranked(place: Place | None) -> Place | None:
+    """A trial without a GPU competes with nobody. Why it has no pod yet (back-off, parallel) still counts."""
+    if place is None or place.reason != "NoGPUAssigned":
+        return None if place is None else replace(place, rank=0)
+    message = "The trial takes no GPU, so it is not ranked and never suspended."
+    return replace(place, rank=0, reason="NotRanked", message=message)
+
+
+def _why(trial: SeenTrial, sight: Sight, place: Place | None, end: EndTrial | None) -> tuple[str, str]:
+    if end is not None:
+        return end.reason, end.message
+    stored = trial.status
+    if stored.phase in FINAL:
+        return stored.reason, stored.message
+    if sight.phase in FINAL or (sight.phase is TrialPhase.REQUEUED and stored.phase is not TrialPhase.REQUEUED):
+        return sight.reason, sight.message
+    if place is None or sight.trouble:
+        return sight.reason, sight.message
+    return place.reason, place.message
+
+
+def _kept(trial: SeenTrial) -> Manifest:
+    stored = trial.status
+    kept: Manifest = {}
+    if stored.pod:
+        kept["pod"] = stored.pod
+    if stored.node:
+        kept["node"] = stored.node
+    if stored.gpus:
+        kept["gpus"] = list(stored.gpus)
+    if stored.rank is not None:
+        kept["rank"] = stored.rank
+    return kept
+
+
+def _best(trial: SeenTrial, job: HyperParamJob | None) -> Point | None:
+    if job is None:
+        return None
+    return trial.best(job.spec.objective.direction is Direction.MAXIMIZE)
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None

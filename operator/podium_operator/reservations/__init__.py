@@ -1,0 +1,1 @@
+"""GPU reservations: GPUs obtained from another device plugin through reservation pods."""

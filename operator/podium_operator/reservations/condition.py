@@ -1,0 +1,45 @@
+"""What a job says of the GPUs that Podium leases for it: its condition GPUsReserved. Pure; made by `leasing`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.planning.gpu_reservations import Demand, Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """`complete`: as many GPUs are held as can be used and are allowed."""
+
+    complete: bool
+    reason: str
+    message: str
+
+
+def leased(
+    demand: Demand, leases: Sequence[Lease], refusal: str = "", evicted: str = "", unscheduled: str = ""
+) -> Leased:
+    """Of one pool. `refusal`: the API server's, of the last placeholder; `evicted`: who took the last one;
+    `unscheduled`: the scheduler's word on one that waits.
+    """
+    states = Counter(lease.state for lease in leases)
+    wanted, held = min(demand.gpus, demand.most), states[LeaseState.HELD]
+    text = f"{held} of {wanted} GPUs that the trials can use are held"
+    if demand.gpus > demand.most:
+        text += f" ({demand.gpus} could be used, {demand.most} are allowed)"
+    if held >= wanted:
+        return Leased(True, "Held" if wanted else "NoDemand", f"{text}.")
+    more = f" The API server refuses another for now: {refusal}" if refusal else ""
+    if states[LeaseState.ASKED]:
+        waits = f"{text}, {states[LeaseState.ASKED]} asked for. {unscheduled}".strip()
+        return Leased(False, "WaitingForGPU", f"{waits}{more}")
+    if states[LeaseState.STARTING]:
+        return Leased(False, "Starting", f"{text}, {states[LeaseState.STARTING]} starting.{more}")
+    if refusal:
+        return Leased(False, "QuotaExceeded" if "exceeded quota" in refusal else "ReservationRefused", f"{text}.{more}")
+    if evicted:
+        return Leased(False, "ReservationPreempted", f"{text}. One was taken ({evicted}); Podium asks again soon.")
+    return Leased(False, "Requesting", f"{text}.")

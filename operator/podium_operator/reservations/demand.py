@@ -1,0 +1,126 @@
+"""What is asked of GPU leases and what there is of them: from one look at the cluster to the values that
+`planning.gpu_leases` decides on. Pure; used by `leasing`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+from podium_core.domain.phase import FINAL
+from podium_core.domain.relocation import begun
+from podium_core.domain.snapshot import GpuView, JobKey, JobView, Snapshot, TrialView
+from podium_core.planning.gpu_reservations import Demand, Lease, Pool
+from podium_core.schema.gpunode import GPUNode, GpuStatus
+from podium_operator.observe.reservation_state import SeenLease
+
+
+def pool_of(job: JobView) -> Pool:
+    return Pool(job.key.namespace, "", tuple(sorted(job.products)))
+
+
+def asks_for_gpus(job: JobView) -> bool:
+    return job.accepted and not job.finished and job.gpus_per_trial > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pool asks for. `nodes`: where alone a further GPU would be of use; empty: anywhere. `together`: some
+    trials want several GPUs, and those of one trial must be on one node.
+    """
+
+    demand: Demand
+    nodes: tuple[str, ...] = ()
+    together: bool = False
+
+
+@dataclass(slots=True)
+class _Need:
+    """`placed`: GPUs on which trials are, `lost`: those of them that no lease holds; `free`: GPUs that trials which are
+    nowhere yet could use.
+    """
+
+    placed: set[str] = field(default_factory=set)
+    lost: set[str] = field(default_factory=set)
+    free: int = 0
+    together: bool = False
+
+
+def wishes(snapshot: Snapshot, most: int) -> Mapping[Pool, Wish]:
+    """The GPUs on which a pool's trials are, and as many more as those that are nowhere yet could work on; at most
+    `most`. A search that is suspended needs none, but will again. O(trials + jobs + GPUs).
+
+    Who is suspended on a GPU that others took goes on there alone. While one waits, leases that are idle count for
+    nothing: another GPU must be asked for, and where no trial could use any other, on that very node.
+    """
+    gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
+    trials: dict[JobKey, list[TrialView]] = {}
+    for trial in snapshot.trials:
+        trials.setdefault(trial.job, []).append(trial)
+    needs: dict[Pool, _Need] = {}
+    for job in snapshot.jobs:
+        if asks_for_gpus(job):
+            _add(needs.setdefault(pool_of(job), _Need()), job, trials.get(job.key, ()), gpus)
+    idle = Counter(gpu.leased_by for gpu in snapshot.gpus if gpu.leased_by and not gpu.trials)
+    return {pool: _wish(need, idle[pool.namespace], gpus, most) for pool, need in needs.items()}
+
+
+def _add(need: _Need, job: JobView, trials: Sequence[TrialView], gpus: Mapping[str, GpuView]) -> None:
+    if job.suspended:
+        return
+    need.together |= job.gpus_per_trial > 1
+    left = max(0, job.max_trials - sum(trial.phase in FINAL for trial in trials))
+    wanted = left if job.parallel is None else min(job.parallel, left)
+    for trial in trials:
+        lost = any(uuid in gpus and gpus[uuid].lost for uuid in trial.gpus)
+        if trial.phase in FINAL or not trial.gpus or trial.leaving:
+            continue
+        if lost and not begun(trial.phase, carried=trial.carried):
+            continue
+        need.placed.update(trial.gpus)
+        need.lost.update(trial.gpus if lost else ())
+        wanted -= 1
+    need.free += max(0, wanted) * job.gpus_per_trial
+
+
+def _wish(need: _Need, idle: int, gpus: Mapping[str, GpuView], most: int) -> Wish:
+    free = max(need.free, idle) if need.lost else need.free
+    nodes = sorted({gpus[uuid].node for uuid in need.lost if uuid in gpus}) if not need.free else ()
+    return Wish(Demand(len(need.placed) + free, most), tuple(nodes), need.together)
+
+
+def leases_of(
+    seen: Iterable[SeenLease], nodes: Iterable[GPUNode], now: float, silent: Collection[str] = ()
+) -> tuple[Lease, ...]:
+    """Held are those whose GPU the agent of their node names: names come again, and a node that is silent or left may
+    still speak of an older placeholder. What a lease would cost is the number of trials that it moves. What a
+    `silent` node's agent said of trials that end may never change.
+    """
+    held = {
+        (node.metadata.name, gpu.reservation): (gpu, node.metadata.name in silent)
+        for node in nodes
+        for gpu in node.status.gpus
+        if gpu.reservation is not None
+    }
+    nothing = (None, False)
+    return tuple(_lease(one, *held.get((one.node, one.path), nothing), now=now) for one in seen)
+
+
+def _lease(seen: SeenLease, gpu: GpuStatus | None, silent: bool, *, now: float) -> Lease:
+    trials = gpu.trials if gpu is not None else []
+    return Lease(
+        name=seen.name,
+        pool=seen.pool,
+        state=state_of(seen, gpu),
+        since=seen.created,
+        idle_since=now if gpu is not None and not trials else None,
+        loss=float(len(trials)),
+        unneeded_since=seen.unneeded_since,
+        in_use=not silent and any(trial.namespace == seen.pool.namespace for trial in trials),
+    )
+
+
+def state_of(seen: SeenLease, gpu: GpuStatus | None) -> LeaseState:
+    return derive(LeaseFacts(True, seen.bound, gpu is not None, seen.deleting, seen.over))

@@ -1,0 +1,1 @@
+"""Replay of one sample of recorded curves under one policy."""

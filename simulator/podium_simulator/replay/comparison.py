@@ -1,0 +1,71 @@
+"""Several policies on the same pools of one recording, fifo always among them. Called by `podium simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from podium_core.policies.fifo import Fifo
+from podium_core.policies.policy_text import read
+from podium_simulator.replay.engine import replay
+from podium_simulator.replay.metrics import Score, score
+from podium_simulator.replay.samples import Machine, Pool, draw
+from podium_simulator.replay.statistics import METRICS, RunKey, geometric_mean, ratios
+from podium_simulator.traces.trace import Recording, RecordingError
+
+BASE = Fifo.name
+MOST_SLICES = 1_000_000  # of a pool; many evaluations may ask for more, ten times as many as they are at most
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """`scores`: policy, as it was typed -> run -> what it was worth. Every policy had the same runs."""
+
+    recording: Recording
+    machine: Machine
+    size: int  # trials of a pool
+    scores: Mapping[str, Mapping[RunKey, Score]]
+
+    @property
+    def runs(self) -> int:
+        return len(self.scores[BASE])
+
+    def typical(self, policy: str, metric: str) -> float | None:
+        """The median over the runs that have this metric (see `compare.METRICS`); None where none has."""
+        found = [value for s in self.scores[policy].values() if (value := METRICS[metric](s)) is not None]
+        return median(found) if found else None
+
+    def against_fifo(self, policy: str, metric: str) -> tuple[float, float] | None:
+        """Time of fifo over time of the policy: geometric mean and worst run. Above 1 = faster than fifo."""
+        found = list(ratios(self.scores[policy], self.scores[BASE], metric).values())
+        return (geometric_mean(found), min(found)) if found else None
+
+
+def contest(recording: Recording, policies: Sequence[str], machine: Machine, seeds: int, size: int) -> Contest:
+    """One replay a policy and seed; the switch rule is the planner's for all of them. `policies`: as a user types them
+    (`policies.written`); raises a PolicyError where one is none, a RecordingError where a replay would hardly end.
+    """
+    by_name = {name: read(name).create() for name in [BASE, *policies]}
+    scores: dict[str, dict[RunKey, Score]] = {name: {} for name in by_name}
+    for seed in range(seeds):
+        pool = draw(recording, seed, size)
+        _check_slices(pool, machine)
+        histories = {name: replay(pool, policy, machine) for name, policy in by_name.items()}
+        makespan = max(histories[BASE].completed.values())
+        for name, history in histories.items():
+            scores[name][recording.task, seed] = score(pool, history, makespan)
+    return Contest(recording, machine, min(size, len(recording.trials)), scores)
+
+
+def _check_slices(pool: Pool, machine: Machine) -> None:
+    """A GPU decides once a slice: a few evaluations next to each other make it tiny against the training of the rest,
+    below what a clock can tell apart in the end. Raises RecordingError.
+    """
+    training, seconds = sum(trial.length for trial in pool.trials), machine.slice(pool)
+    most = max(MOST_SLICES, 10 * sum(len(trial.seconds) for trial in pool.trials))
+    if training <= most * seconds:
+        return
+    text = f"{training:g} seconds of training in slices of {seconds:g} s, a GPU's decisions, are more than {most}"
+    cure = "leave evaluations out that are next to each other, or give longer --suspend and --resume"
+    raise RecordingError(f"{pool.task}: {text}; {cure} (a slice is ten times both at least)")

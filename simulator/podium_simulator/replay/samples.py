@@ -1,0 +1,80 @@
+"""A pool: what one search would have tried, drawn from a recording, and the machine that it is replayed on.
+
+Drawn by the benchmark and the tests; the same pool in the same order for every policy, so that runs are compared in
+pairs.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from podium_core.curves.non_finite import diverged
+from podium_core.domain.snapshot import Costs
+from podium_simulator.traces.trace import RecordedTrial, Recording
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`trials` in the order of their creation. Values are as recorded; `sign` makes larger better."""
+
+    task: str
+    family: str
+    seed: int
+    maximize: bool
+    target: float | None
+    trials: tuple[RecordedTrial, ...]
+
+    @property
+    def sign(self) -> float:
+        return 1.0 if self.maximize else -1.0
+
+    @property
+    def horizon(self) -> float:
+        """H: seconds of the longest trial, the declared budget of all."""
+        return max(trial.length for trial in self.trials)
+
+    @property
+    def gap(self) -> float:
+        """Median seconds between evaluations."""
+        gaps = [b - a for t in self.trials for a, b in pairwise(t.seconds)]
+        return median(gaps) if gaps else self.horizon
+
+    def best_of(self, trial: RecordedTrial) -> float:
+        """The best value of a trial, larger is better; -inf where none is finite."""
+        return max((self.sign * v for v in trial.values if not diverged(v)), default=-np.inf)
+
+    @property
+    def winner(self) -> int:
+        """The number of the trial with the best value of all; the first among equals."""
+        bests = [self.best_of(trial) for trial in self.trials]
+        return bests.index(max(bests))
+
+
+SHORT_SWITCH = Costs(4.0, 4.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """GPUs that hold one trial each, and the seconds that a suspension and a resumption keep one busy."""
+
+    gpus: int = 4
+    costs: Costs = SHORT_SWITCH
+
+    def slice(self, pool: Pool) -> float:
+        """Q: the longest time between two decisions of a GPU."""
+        return max(pool.gap, 10.0 * (self.costs.suspend + self.costs.resume))
+
+
+def draw(recording: Recording, seed: int, size: int = 64) -> Pool:
+    """A random sample without replacement in random order. The seed's stream differs between tasks: else every task of
+    one source would be given the same trial numbers in the same order.
+    """
+    random = np.random.default_rng([seed, zlib.crc32(recording.task.encode())])
+    order = random.permutation(len(recording.trials))[: min(size, len(recording.trials))]
+    trials = tuple(recording.trials[i] for i in order)
+    return Pool(recording.task, recording.family, seed, recording.maximize, recording.target, trials)

@@ -1,0 +1,189 @@
+"""The true state of a replay: what each trial has trained, who is on which GPU. Used by `replay` alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import compress
+from types import MappingProxyType
+
+from podium_core.domain.phase import FINAL, TrialPhase
+from podium_core.domain.snapshot import GpuView, JobKey, JobView, Point, Snapshot, TrialKey, TrialView
+from podium_core.policies.base import Policy
+from podium_simulator.replay.history import Reached
+from podium_simulator.replay.samples import Machine, Pool
+
+JOB = JobKey("replay", "pool")
+_NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a policy's definition says of the machine, not of the rank.
+
+    `queue_per_gpu`: each trial belongs to a GPU's queue (Hermes: to the least loaded; when two queues differ by more
+    than one, the first that waits migrates). `whole_turns`: a trial keeps its GPU for the policy's turn, whatever it
+    reports. `bare_rank`: any better rank takes the GPU, where the planner asks for a gain above cost and hysteresis.
+    `minimum_turns`: rivals wait until the holder has had the planner's minimum turn, which is longer for who has been
+    suspended before; refsim's definition has none.
+    """
+
+    queue_per_gpu: bool = False
+    whole_turns: bool = False
+    bare_rank: bool = False
+    minimum_turns: bool = False
+
+
+DEFAULT_RULES = Rules()
+
+
+@dataclass(slots=True)
+class Shown:
+    """What a policy may know, by number; kept up to date, since gathering it at each decision took as long as fifo."""
+
+    views: list[TrialView]
+    unfinished: list[bool]
+
+
+@dataclass(slots=True)
+class SimTrial:
+    """One trial's true state; `view` is what a policy may know of it."""
+
+    number: int
+    seconds: tuple[float, ...]
+    values: tuple[float, ...]
+    shown: Shown
+    queue: int | None = None  # the only GPU that may train it
+    trained: float = 0.0
+    evaluations: int = 0
+    placed: bool = False
+    started: bool = False
+    over: bool = False
+    stopped: bool = False
+    idle_since: float = 0.0
+    longest_wait: float = 0.0
+    switch: float | None = None  # what its suspension and resumption took, once it has had both and somebody asks
+
+    @property
+    def view(self) -> TrialView:
+        return self.shown.views[self.number]
+
+    def see(self, phase: TrialPhase, curve: tuple[Point, ...] | None = None) -> None:
+        """Built by hand: `dataclasses.replace` would take most of a replay's time."""
+        old = self.view
+        points = old.curve if curve is None else curve
+        self.shown.unfinished[self.number] = phase not in FINAL
+        self.shown.views[self.number] = TrialView(
+            old.key,
+            old.job,
+            old.number,
+            0.0,
+            phase,
+            points,
+            pod=old.pod,
+            node=old.node,
+            gpu_seconds=self.trained,
+            switch=self.switch,
+            parameters=old.parameters,
+        )
+
+    def start_anew(self) -> None:
+        """Nothing of a stopped trial was kept."""
+        self.trained, self.evaluations, self.started, self.stopped = 0.0, 0, False, False
+        self.see(TrialPhase.GATED, ())
+
+
+@dataclass(slots=True)
+class SimGpu:
+    index: int
+    trial: SimTrial | None = None
+    since: float = 0.0  # when its trial got it
+    trains_from: float = 0.0  # when the present stretch of training began; of an idle GPU when it is free
+    next: float = _NEVER  # when it decides
+
+
+@dataclass(slots=True)
+class World:
+    pool: Pool
+    machine: Machine
+    policy: Policy
+    job: JobView
+    trials: list[SimTrial]
+    shown: Shown
+    gpus: list[SimGpu]
+    gpu_views: tuple[GpuView, ...]
+    by_key: Mapping[TrialKey, SimTrial]
+    slice_seconds: float
+    rules: Rules
+    live: int
+    now: float = 0.0
+    decisions: int = 0
+    again_seconds: float = 0.0
+    plan_seconds: float | None = None
+    reached: list[Reached] = field(default_factory=list)
+    completed: dict[int, float] = field(default_factory=dict)
+    busy: list[tuple[float, float]] = field(default_factory=list)
+    switches: list[tuple[float, float]] = field(default_factory=list)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.now, (self.job,), tuple(self.shown.views), self.gpu_views, self.machine.costs)
+
+    def unfinished(self) -> list[TrialView]:
+        return list(compress(self.shown.views, self.shown.unfinished))
+
+
+def new_world(pool: Pool, policy: Policy, machine: Machine, rules: Rules) -> World:
+    shown = Shown([_view(number, pool) for number in range(len(pool.trials))], [True] * len(pool.trials))
+    trials = [SimTrial(number, one.seconds, one.values, shown) for number, one in enumerate(pool.trials)]
+    if rules.queue_per_gpu:
+        for trial in trials:
+            trial.queue = trial.number % machine.gpus  # to the least loaded, in order
+    return World(
+        pool=pool,
+        machine=machine,
+        policy=policy,
+        job=_job(pool, policy),
+        trials=trials,
+        shown=shown,
+        gpus=[SimGpu(index) for index in range(machine.gpus)],
+        gpu_views=tuple(GpuView("replay", f"gpu-{i}", "Healthy", len(trials)) for i in range(machine.gpus)),
+        by_key={trial.view.key: trial for trial in trials},
+        slice_seconds=machine.slice(pool),
+        rules=rules,
+        live=len(trials),
+    )
+
+
+def _view(number: int, pool: Pool) -> TrialView:
+    name = f"pool-{number}"
+    return TrialView(
+        TrialKey(JOB.namespace, name, name),
+        JOB,
+        number,
+        0.0,
+        TrialPhase.GATED,
+        pod=f"{name}-0",
+        parameters=tuple(pool.trials[number].hparams.items()),
+    )
+
+
+def _job(pool: Pool, policy: Policy) -> JobView:
+    """The step of a curve is the second of training: all that a policy knows of lengths is the pool's longest."""
+    return JobView(
+        key=JOB,
+        uid=f"{pool.task}-{pool.seed}",
+        created=0.0,
+        policy=policy.name,
+        settings=MappingProxyType({}),
+        maximize=pool.maximize,
+        target=None,
+        max_trials=len(pool.trials),
+        parallel=len(pool.trials),
+        max_steps=pool.horizon,
+        max_failed=0,
+        retries=0,
+        gpus_per_trial=1,
+        accepted=True,
+        suspended=False,
+    )

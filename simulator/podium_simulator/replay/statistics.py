@@ -1,0 +1,77 @@
+"""Many runs to a few figures: ratios to a base in pairs, geometric means, the worst run, bootstrap intervals. Called by
+the benchmark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from podium_simulator.replay.metrics import Score
+
+RunKey = tuple[str, int]  # task, seed
+METRICS: Mapping[str, Callable[[Score], float | None]] = {
+    "a": lambda s: s.a,
+    "a1": lambda s: s.a1,
+    "b": lambda s: s.b,
+    "c": lambda s: s.c,
+    "gpu": lambda s: s.gpu,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Base time over the policy's time: above 1 = faster than the base. `low`, `high`: 95 % bootstrap interval of the
+    geometric mean over runs.
+    """
+
+    mean: float
+    low: float
+    high: float
+    worst: float
+    best: float
+    slower: float  # share of the runs below 1
+    runs: int
+
+
+def ratios(ours: Mapping[RunKey, Score], base: Mapping[RunKey, Score], metric: str) -> dict[RunKey, float]:
+    """One ratio a run that both have and where the metric exists."""
+    value = METRICS[metric]
+    found = {}
+    for key, score in ours.items():
+        mine, theirs = value(score), value(base[key])
+        if mine is not None and theirs is not None:
+            found[key] = theirs / mine
+    return found
+
+
+def summary(values: Iterable[float], random: np.random.Generator, draws: int = 1000) -> Ratio | None:
+    """None for no runs."""
+    logs = np.log(np.fromiter(values, dtype=np.float64))
+    if not len(logs):
+        return None
+    means = logs[random.integers(0, len(logs), size=(draws, len(logs)))].mean(axis=1)
+    low, high = np.exp(np.quantile(means, [0.025, 0.975]))
+    return Ratio(
+        mean=float(np.exp(logs.mean())),
+        low=float(low),
+        high=float(high),
+        worst=float(np.exp(logs.min())),
+        best=float(np.exp(logs.max())),
+        slower=float((logs < 0.0).mean()),
+        runs=len(logs),
+    )
+
+
+def by_task(values: Mapping[RunKey, float]) -> dict[str, float]:
+    """Geometric mean of each task."""
+    tasks: dict[str, list[float]] = {}
+    for (task, _), value in values.items():
+        tasks.setdefault(task, []).append(value)
+    return {task: geometric_mean(found) for task, found in tasks.items()}
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return float(np.exp(np.mean(np.log(values)))) if values else float("nan")

@@ -1,0 +1,91 @@
+"""`simulate`: a scenario from its first arrival to its last job's end. Deterministic to the bit: all chance comes from
+the scenario's seed, equal times are settled by the order in which things were scheduled.
+"""
+
+from __future__ import annotations
+
+from podium_core.domain.phrases import count
+from podium_core.domain.snapshot import GpuView
+from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.faults import Chance
+from podium_simulator.system.nodes import Nodes
+from podium_simulator.system.operator import Operator
+from podium_simulator.system.outcome import JobEnd, Outcome, TrialEnd
+from podium_simulator.system.pods import Pods
+from podium_simulator.system.reports import Reports
+from podium_simulator.system.scenario import NodeSpec, Scenario, SimulationError
+from podium_simulator.system.state import Gpu, Job, Node, Trial
+from podium_simulator.system.status_writer import Writer
+from podium_simulator.system.telemetry import Telemetry
+
+
+def simulate(scenario: Scenario, *, checked: bool = False) -> Outcome:
+    """Raises SimulationError where jobs do not end. `checked`: every plan is held against `planning.invariants`."""
+    carries = any(job.method.carries for job in scenario.jobs)
+    queue, nodes = Queue(), [_node(spec, carries=carries) for spec in scenario.nodes]
+    operator = Operator(queue, scenario.timing, nodes, scenario.levelling, checked)
+    reports = Reports(queue, scenario.timing, operator.changed, operator.progress)
+    writer = Writer(queue, scenario.timing, operator.progress)
+    chance, telemetry = Chance(scenario.faults, scenario.seed), Telemetry(queue, scenario.timing.telemetry, nodes)
+    pods = Pods(queue, scenario.timing, nodes, chance, reports, writer, telemetry)
+    Nodes(queue, scenario.timing, nodes, chance, pods, reports, writer, telemetry, scenario.drains)
+    operator.connect(pods, reports, writer)
+    for job in sorted(scenario.jobs, key=lambda job: (job.view.created, job.key)):
+        queue.at(job.view.created, operator.arrive, job)
+    while operator.ended < len(scenario.jobs):
+        if not queue.step() or queue.now > scenario.longest:
+            raise SimulationError(_unfinished(operator, queue.now, scenario))
+    return Outcome(
+        jobs=tuple(_job_end(job) for job in operator.jobs.values()),
+        trials=tuple(_trial_end(trial) for trial in operator.trials.values()),
+        values=tuple(pods.values),
+        spans=tuple(pods.spans),
+        decisions=tuple(operator.decisions),
+        gpus=tuple(gpu.uuid for node in nodes for gpu in node.gpus),
+        events=queue.events,
+        plans=operator.plans,
+        broken=tuple(operator.broken),
+    )
+
+
+def _node(spec: NodeSpec, *, carries: bool) -> Node:
+    node, shares = Node(spec), spec.shares
+    for index in range(spec.gpus):
+        uuid = f"{spec.name}-gpu{index}"
+        view = GpuView(
+            spec.name, uuid, "Healthy", shares, free_shares=shares, memory_total=spec.memory, carries=carries
+        )
+        node.gpus.append(Gpu(uuid, node, view))
+    return node
+
+
+def _unfinished(operator: Operator, now: float, scenario: Scenario) -> str:
+    names = ", ".join(key.name for key, job in operator.jobs.items() if job.ended is None)
+    left = sum(trial.ended is None for trial in operator.trials.values())
+    text = f"after {now:.0f} virtual seconds {names} has not ended ({count(left, 'trial')} left)"
+    drained = ", and is there one that does not drain" if scenario.drains else ""
+    return f"{text}; do its trials fit a node, and do nodes live longer{drained}?"
+
+
+def _job_end(job: Job) -> JobEnd:
+    assert job.ended is not None
+    return JobEnd(job.view.key, job.view.created, job.ended, job.succeeded, job.reason)
+
+
+def _trial_end(trial: Trial) -> TrialEnd:
+    return TrialEnd(
+        trial=trial.key,
+        job=trial.job.view.key,
+        number=trial.number,
+        gpus=trial.job.view.gpus_per_trial,
+        phase=trial.view.phase,
+        started=trial.first_held,
+        ended=trial.ended,
+        evaluations=trial.evaluations,
+        gpu_seconds=trial.gpu_seconds,
+        lost_seconds=trial.lost_seconds,
+        suspensions=trial.suspensions,
+        saves=trial.saves,
+        attempts=trial.attempt + 1 if trial.pod_since or trial.first_held is not None else 0,
+        carries=trial.carries,
+    )

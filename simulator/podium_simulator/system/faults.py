@@ -1,0 +1,49 @@
+"""When things break: every accident of a run drawn from its seed, one stream a kind, so that one kind switched off
+does not move the others. Called by the engine.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from podium_simulator.system.scenario import Faults, Method
+
+
+class Chance:
+    def __init__(self, faults: Faults, seed: int) -> None:
+        self._faults = faults
+        self._nodes, self._pods, self._crashes, self._acts, self._agents = (
+            np.random.default_rng([seed, stream]) for stream in range(5)
+        )
+
+    def node_lives(self) -> float:
+        """Seconds until a node goes down; infinity: it does not."""
+        return _draw(self._nodes, self._faults.node)
+
+    def node_is_away(self, evict: float) -> float:
+        """Seconds until it is back: never before its pods were given up."""
+        return evict + _draw(self._nodes, self._faults.repair)
+
+    def pod_lives(self) -> float:
+        return _draw(self._pods, self._faults.pod)
+
+    def process_lives(self) -> float:
+        return _draw(self._crashes, self._faults.crash)
+
+    def agent_speaks(self) -> float:
+        """Seconds until a node's agent falls silent."""
+        return _draw(self._agents, self._faults.silence)
+
+    def agent_is_silent(self) -> float:
+        return _draw(self._agents, self._faults.silent)
+
+    def takes(self, seconds: float, method: Method) -> float:
+        if method.jitter == 0.0 or seconds == 0.0:
+            return seconds
+        return seconds * float(self._acts.uniform(1.0 - method.jitter, 1.0 + method.jitter))
+
+
+def _draw(random: np.random.Generator, mean: float) -> float:
+    return math.inf if math.isinf(mean) else float(random.exponential(mean))

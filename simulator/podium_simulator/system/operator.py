@@ -1,0 +1,232 @@
+"""The operator of a simulated system: the real `plan` on what the API says, and its actions carried out.
+
+The counterpart of `podium_operator.reconciler`, with its debounce, its lag and its measured costs. Called by the
+engine.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from types import MappingProxyType
+
+from podium_core.curves.best_value import best_point, reached
+from podium_core.domain.actions import (
+    Action,
+    Carry,
+    CreatePod,
+    CreateTrial,
+    DeletePod,
+    EndJob,
+    EndTrial,
+    Order,
+    Requeue,
+)
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.snapshot import Costs, JobKey, Snapshot, TrialKey, TrialView
+from podium_core.domain.switch_costs import mean_costs
+from podium_core.planning.invariants import violations
+from podium_core.planning.planner import plan
+from podium_core.planning.promised_slots import promises
+from podium_core.planning.ranking import policy_of
+from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.migration import Carrying
+from podium_simulator.system.outcome import Decision
+from podium_simulator.system.pods import Pods
+from podium_simulator.system.reports import Reports
+from podium_simulator.system.scenario import SimJob, Timing
+from podium_simulator.system.state import Gpu, Job, Node, Trial
+from podium_simulator.system.status_writer import Writer
+from podium_simulator.traces.trace import RecordedTrial
+
+SHORTEST_SLEEP = 0.05
+
+
+class Operator:
+    """`checked`: whether every plan is held against the rules of sound plans, for tests; their sentences are in
+    `broken`.
+    """
+
+    act = 0  # of the next cycle
+
+    def __init__(
+        self, queue: Queue, timing: Timing, nodes: Sequence[Node], levelling: Levelling | None, checked: bool
+    ) -> None:
+        self._queue = queue
+        self._timing = timing
+        self._nodes = {node.spec.name: node for node in nodes}
+        self._gpus: dict[str, Gpu] = {gpu.uuid: gpu for node in nodes for gpu in node.gpus}
+        self._levelling = levelling
+        self._checked = checked
+        self._epochs: dict[str, int] = {}
+        self._due: float | None = None
+        self._carrying = Carrying(queue, timing, self._nodes)
+        self._pods: Pods
+        self._reports: Reports
+        self._writer: Writer
+        self._cost, self._known = Costs(), (0, 0)  # and of how much it is the mean
+        self.jobs: dict[JobKey, Job] = {}
+        self.trials: dict[TrialKey, Trial] = {}
+        self._by_key: list[Trial] = []  # the same: a plan sorts them, which costs little where they are sorted
+        self.decisions: list[Decision] = []
+        self.broken: list[str] = []
+        self.plans = 0
+        self.ended = 0  # jobs
+
+    def connect(self, pods: Pods, reports: Reports, writer: Writer) -> None:
+        self._pods, self._reports, self._writer = pods, reports, writer
+        self._carrying.connect(pods)
+
+    def arrive(self, job: SimJob) -> None:
+        self.jobs[job.key] = Job(job, job.view, policy_of(job.view))
+        self.changed()
+
+    def changed(self) -> None:
+        """Something that it watches did: a cycle follows, one for a burst of changes."""
+        self._wake(self._queue.now + self._timing.debounce)
+
+    def progress(self, trials: Collection[Trial]) -> None:
+        """They got on, and make no room by it: a cycle follows, but other news may come first (`Timing.progress`)."""
+        waits = min([self._may_wait(job, trials) for job in {trial.job for trial in trials}], default=0.0)
+        self._wake(self._queue.now + max(self._timing.debounce, waits))
+
+    def _may_wait(self, mine: Job, trials: Iterable[Trial]) -> float:
+        """Seconds that news of a job's progress may: none where it may end something or lead to a move."""
+        job, policy = mine.view, mine.policy
+        if not job.freezes or job.budget_gpu_seconds is not None or self._levelling is not None:
+            return 0.0
+        if policy.cuts or (job.target is not None and any(_at_target(t, job.target) for t in trials if t.job is mine)):
+            return 0.0
+        return self._timing.progress * policy.turn(self._costs())
+
+    def _wake(self, at: float) -> None:
+        if self._due is None or at < self._due:
+            self._due = at
+            self.act += 1
+            self._queue.at(at, self._cycle, guard=self)
+
+    def _cycle(self) -> None:
+        self._due = None
+        self.plans += 1
+        snapshot = self._snapshot()
+        if self._carrying:
+            if self._carrying.look(promises(snapshot).broken):
+                self.changed()  # it sees its own writes
+            snapshot = self._snapshot()
+        decided = plan(snapshot)
+        if self._checked:
+            self.broken += violations(snapshot, decided)
+        actions = [action for action in decided.actions if not self._held_back(action)]
+        for action in actions:
+            self._carry_out(action)
+        if any(not isinstance(action, Order) for action in actions):
+            self.changed()  # it sees its own writes
+        wake = min(self._queue.now + self._timing.cycle, self._carrying.wake_at())
+        if decided.wake_at is not None:
+            wake = min(wake, decided.wake_at)
+        if wake < float("inf"):
+            self._wake(max(wake, self._queue.now + SHORTEST_SLEEP))
+
+    def _held_back(self, action: Action) -> bool:
+        return isinstance(action, CreatePod) and self._carrying.waits(self.trials[action.trial])
+
+    def _snapshot(self) -> Snapshot:
+        return Snapshot(
+            now=self._queue.now,
+            jobs=tuple([job.view for job in self.jobs.values()]),
+            trials=tuple([trial.view for trial in self._by_key]),
+            gpus=tuple([gpu.view for gpu in self._gpus.values()]),
+            costs=self._costs(),
+            epochs=MappingProxyType(dict(self._epochs)),
+            levelling=self._levelling,
+        )
+
+    def _costs(self) -> Costs:
+        """Means of what is known to have been measured, the defaults until something is."""
+        facts = (self._writer.measured, len(self._pods.requeues))
+        if facts != self._known:
+            self._known, self._cost = facts, self._mean_costs()
+        return self._cost
+
+    def _mean_costs(self) -> Costs:
+        requeues = self._pods.requeues
+        requeue = sum(requeues) / len(requeues) if requeues else None
+        return mean_costs([trial.written.ways for trial in self.trials.values()], requeue)
+
+    def _carry_out(self, action: object) -> None:
+        match action:
+            case CreateTrial(job, number):
+                self._create_trial(self.jobs[job], number)
+            case CreatePod(key, attempt):
+                trial = self.trials[key]
+                self._pods.create(trial, attempt)
+                if trial.arrives:
+                    self._reports.carried(trial)
+                else:
+                    self._reports.pod(trial, TrialPhase.PENDING)
+            case Requeue(key):
+                trial = self.trials[key]
+                self._pods.leave(trial)
+                self._reports.pod(trial, trial.view.phase)
+            case Carry(key):
+                self._carrying.ask(self.trials[key], action)
+            case DeletePod(key):
+                trial = self.trials[key]
+                self._pods.delete(trial)
+                self._reports.pod(trial, trial.view.phase)
+            case EndTrial(key, phase):
+                trial = self.trials[key]
+                trial.ended = self._queue.now
+                self._reports.pod(trial, phase)
+            case EndJob(key, succeeded, reason):
+                ended = self.jobs[key]
+                ended.view = replace(ended.view, finished=True)
+                ended.ended, ended.succeeded, ended.reason = self._queue.now, succeeded, reason
+                self.ended += 1
+            case Order():
+                self._order(action)
+
+    def _create_trial(self, job: Job, number: int) -> None:
+        namespace, name = job.view.key.namespace, f"{job.view.key.name}-{number}"
+        key = TrialKey(namespace, name, f"{job.view.uid}-{number}")
+        curve = job.spec.curves[number % len(job.spec.curves)]
+        tries = tuple(curve.hparams.items())
+        view = TrialView(key, job.view.key, number, self._queue.now, TrialPhase.PENDING, parameters=tries)
+        self.trials[key] = Trial(key, job, number, curve, steps_of(curve), view)
+        insort(self._by_key, self.trials[key], key=attrgetter("key"))
+
+    def _order(self, order: Order) -> None:
+        self._epochs[order.node] = order.epoch
+        told: dict[str, tuple[TrialKey, ...]] = {}
+        for uuid, places in order.gpus:
+            keys, gpu = tuple([place.trial for place in places]), self._gpus[uuid]
+            if keys and keys[0] != next(iter(gpu.view.order), None):
+                first = places[0]
+                number = self.trials[first.trial].number
+                self.decisions.append(Decision(self._queue.now, uuid, first.trial, number, first.reason))
+            gpu.view = replace(gpu.view, order=keys, in_effect=False, ousts_nobody=False)
+            gpu.ordered, gpu.ousts = order.epoch, uuid in order.taken_over
+            told[uuid] = keys
+        self._queue.after(self._timing.order, self._arrived, self._nodes[order.node], order.epoch, told)
+
+    def _arrived(self, node: Node, epoch: int, told: dict[str, tuple[TrialKey, ...]]) -> None:
+        if not node.up or node.silent:
+            return  # it reads what is written when it is back
+        for gpu in node.gpus:
+            gpu.order, gpu.known = told[gpu.uuid], epoch
+        self._pods.act(node)
+
+
+def steps_of(curve: RecordedTrial) -> tuple[float, ...]:
+    """The recorded steps; a curve without them counts seconds of training."""
+    return curve.steps or curve.seconds
+
+
+def _at_target(trial: Trial, target: float) -> bool:
+    """Whether its job may end by what it has shown."""
+    maximize = trial.job.view.maximize
+    best = best_point(trial.view.curve, maximize)
+    return best is not None and reached(best.value, target, maximize)

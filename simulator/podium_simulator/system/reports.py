@@ -1,0 +1,130 @@
+"""What reaches the API at once: changes of a trial's state, by its node's agent, and what the operator sees of its pod.
+
+Between the nodes, which know the truth, and the operator, which plans on `view`s. Called by both. A trial's own record
+(curve, GPU seconds, costs) is `writer`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from podium_core.domain.phase import TrialPhase, check
+from podium_core.domain.snapshot import GpuView
+from podium_simulator.system.event_queue import Queue
+from podium_simulator.system.scenario import Timing
+from podium_simulator.system.state import PHASES, Gpu, Node, State, Trial
+from podium_simulator.system.telemetry import kept
+
+_ON_THE_WAY = frozenset(
+    {State.STARTING, State.LOADING, State.RUNNING, State.SUSPENDING, State.SUSPENDED, State.RESTORING, State.RESUMING}
+)  # of a hand-over that was ordered: nobody gains or loses a share by it
+_BY_ITSELF = frozenset(
+    {State.CREATING, State.GATED, State.STARTING, State.RESTORING}
+)  # the operator sees it of the pod
+
+
+class Reports:
+    """After a write that the operator sees one is called: `heard`, or `progress` of these trials where that is all."""
+
+    def __init__(
+        self, queue: Queue, timing: Timing, heard: Callable[[], None], progress: Callable[[Collection[Trial]], None]
+    ) -> None:
+        self._queue = queue
+        self._timing = timing
+        self._heard = heard
+        self._progress = progress
+        self._states: dict[Trial, None] = {}  # in the order of the changes
+        self._nodes: dict[str, Node] = {}
+        self._due = False
+        self._more = False  # than progress
+
+    def state(self, trial: Trial) -> None:
+        """It changed: to be written at once."""
+        self._states[trial] = None
+        self._more |= trial.state not in _ON_THE_WAY
+        if trial.node is not None:
+            self._nodes[trial.node.spec.name] = trial.node
+        self._soon()
+
+    def node(self, node: Node) -> None:
+        """It has other trials, or is away or back."""
+        self._more = True
+        self.settled(node)
+
+    def settled(self, node: Node) -> None:
+        """Its agent has carried out an order."""
+        self._nodes[node.spec.name] = node
+        self._soon()
+
+    def drains(self, node: Node) -> None:
+        """It does, or does no more: written by a person, so that the operator sees it at once."""
+        for gpu in node.gpus:
+            gpu.view = replace(gpu.view, draining=node.draining)
+        self._heard()
+
+    def pod(self, trial: Trial, phase: TrialPhase) -> None:
+        """What the operator sees of the pod itself, or has written itself: at once."""
+        self._see(trial, phase)
+        self._heard()
+
+    def carried(self, trial: Trial) -> None:
+        """It has a new pod, and its life begins anew: no phase of the old one came before."""
+        trial.see(TrialPhase.PENDING)
+        self._heard()
+
+    def _soon(self) -> None:
+        if not self._due:
+            self._due = True
+            self._queue.after(self._timing.notice, self._write_states)
+
+    def _write_states(self) -> None:
+        self._due = False
+        states, nodes, more = self._states, self._nodes, self._more
+        self._states, self._nodes, self._more = {}, {}, False
+        for trial in states:
+            state, node = trial.state, trial.node
+            # else nobody is left to tell
+            if state is not None and (node is None or (node.up and (not node.silent or state in _BY_ITSELF))):
+                self._see(trial, PHASES[state])
+        for node in nodes.values():
+            for gpu in node.gpus:
+                gpu.view = _old_view(gpu, node) if node.silent else _gpu_view(gpu, node)
+        if more:
+            self._heard()
+        else:
+            self._progress({*states, *[trial for node in nodes.values() for trial in node.trials]})
+
+    def _see(self, trial: Trial, phase: TrialPhase) -> None:
+        if phase is not trial.view.phase:
+            check(trial.view.phase, phase)
+        trial.see(phase)
+
+
+def _old_view(gpu: Gpu, node: Node) -> GpuView:
+    """What its agent said last: it can start nothing."""
+    return replace(gpu.view, health="Unknown" if node.unheard else gpu.view.health)
+
+
+def _gpu_view(gpu: Gpu, node: Node) -> GpuView:
+    old = gpu.view
+    here = [trial for trial in gpu.trials if trial.state is not State.ENDED]
+    at_work = [t for t in here if t.held_since is not None]
+    holder = min(at_work, key=lambda t: (t.held_since, t.key), default=None)
+    return GpuView(
+        node=old.node,
+        uuid=old.uuid,
+        health="Healthy" if node.up else "Unknown",
+        shares=old.shares,
+        holder=None if holder is None else holder.key,
+        holder_since=None if holder is None else holder.held_since,
+        trials=tuple([trial.key for trial in here]),
+        order=old.order,
+        in_effect=gpu.reached == gpu.ordered,
+        ousts_nobody=gpu.known == gpu.ordered and not gpu.ousts,
+        free_shares=max(0, old.shares - len(here)),
+        memory_total=old.memory_total,
+        draining=old.draining,
+        carries=old.carries,
+        memory_reserved=kept(here),
+    )

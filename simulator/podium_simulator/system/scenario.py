@@ -1,0 +1,191 @@
+"""What is simulated, as values: nodes, jobs with their recorded curves, what each act takes, how often things break.
+
+Made by `podium simulate`, `podium plan`, the benchmarks and the tests; read by the engine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from podium_core.domain.rebalancing import Levelling
+from podium_core.domain.snapshot import JobKey, JobView
+from podium_simulator.traces.trace import RecordedTrial
+
+
+class SimulationError(ValueError):
+    """A scenario that cannot be run, or that does not end; the message names what and the cure."""
+
+    code = "InvalidScenario"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """`shares` of each of `gpus` GPUs, as the agent's device plugin offers them; `memory` of one GPU in bytes, 0 = not
+    known.
+    """
+
+    name: str
+    gpus: int
+    shares: int = 4
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How a trial leaves its GPU. Seconds of one act; `jitter`: each act takes up to this share more or less.
+
+    `keeps_memory`: the suspended trial's memory stays on the GPU (freeze), so all that share one must fit together.
+    `basis`: what the seconds go by where nobody gave them, for people. `stays`: it is suspended where it is; else it
+    saves (`suspend`), its pod ends, and it goes on in a new one (`resume`: until its first step there, for people).
+    `saves`: one that stays saves when its pod is told to go, too, for any node: its job has both methods. `carries`:
+    nodes carry a suspended trial to one another alive, where its job lets them (`JobView.carries`); it then stands
+    still for `carry` seconds, half of them until its image is pushed, half until it is restored.
+    """
+
+    name: str = "freeze"
+    suspend: float = 0.2
+    resume: float = 0.2
+    jitter: float = 0.0
+    keeps_memory: bool = True
+    basis: str = ""
+    stays: bool = True
+    saves: bool = False
+    carries: bool = False
+    carry: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """What a run that a simulation is held against says of one trial's pod: its node, seconds from its creation until
+    its gate asked, from its open gate until its agent began its record (`begun`), had found its processes (`found`) and
+    it did its first step (`load`), and from its process' end until the pod said so. Empty or None: the scheduler's and
+    `Timing`'s.
+    """
+
+    node: str = ""
+    gate: float | None = None
+    begun: float | None = None
+    found: float | None = None
+    load: float | None = None
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SimJob:
+    """`view`: as the planner sees it (`created` = when it arrives); trial number n trains along `curves[n]`, round and
+    round. Steps are those of the curves, where none were recorded seconds of training.
+
+    `checkpoints`: an accident throws a trial back to its last evaluation, else to its start. `facts`: of each trial's
+    pod by number; empty where nothing is known.
+    """
+
+    view: JobView
+    curves: tuple[RecordedTrial, ...]
+    method: Method = field(default_factory=Method)
+    checkpoints: bool = False
+    facts: tuple[PodFacts, ...] = ()
+
+    def fact(self, number: int) -> PodFacts:
+        return self.facts[number] if number < len(self.facts) else PodFacts()
+
+    @property
+    def key(self) -> JobKey:
+        return self.view.key
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds. Defaults: those of operator and agent (their settings), and of the digits example on the cluster of
+    `make demo` for what pods take.
+    """
+
+    place: float = 0.3  # from a pod's creation until it is bound to a node
+    gate: float = 1.2  # from there until its gate asks: image, containers
+    begun: float = 0.8  # from the open gate until the kubelet has said so: its agent begins its record
+    found: float = 0.9  # from the open gate until the agent has found its processes, which it can suspend from then on
+    load: float = 1.0  # from the open gate to the first step, on the GPU
+    save: float = 1.0  # of a trial that is told to go
+    ended: float = 1.0  # from a process' end until its pod says so: the GPU is free before, its share is not
+    report: float = 2.0  # between two writes of a trial's status: what the planner knows of its curve is so old
+    log: float = 0.5  # between two looks of an agent at a trial's log
+    turn_report: float = math.inf  # GPU seconds of a trial at work, too (agent: 5); by default only with other news
+    notice: float = 0.05  # until a change of state is in the API
+    debounce: float = 0.05  # changes that come within this time share a cycle of the operator
+    order: float = 0.05  # until an order is with the agent
+    # turns of its policy that news of a trial's progress waits for other news, where the policy gives nobody up: a plan
+    # for each value and for each step of a hand-over would be most of a simulation (operator: 0)
+    progress: float = 1.0
+    cycle: float = math.inf  # a cycle runs at least this often (operator: 2); by default only when something changed
+    # between two reports of an agent: placement sees how much each GPU works and holds as of the last one; 0: as of now
+    telemetry: float = 0.0
+    evict: float = 60.0  # from a node's end until its pods are given up
+    stuck: float = 60.0  # a pod without a node for so long is not counted on
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Mean seconds between accidents (exponential), infinity = never. `node`: each node; `repair`: mean until it is
+    back; `pod`: each pod is lost by the cluster's fault; `crash`: each pod's process ends in an error of its own;
+    `silence`: each agent falls silent, `silent`: mean until it speaks again.
+    """
+
+    node: float = math.inf
+    repair: float = 600.0
+    pod: float = math.inf
+    crash: float = math.inf
+    silence: float = math.inf
+    silent: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Seconds from the beginning, from which on and until when a node takes no trials."""
+
+    node: str
+    at: float
+    until: float = math.inf
+
+    def __str__(self) -> str:
+        until = "on" if math.isinf(self.until) else f"until {self.until:g} s"
+        return f"{self.node} takes no trials from {self.at:g} s {until}"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    nodes: tuple[NodeSpec, ...]
+    jobs: tuple[SimJob, ...]
+    timing: Timing = field(default_factory=Timing)
+    faults: Faults = field(default_factory=Faults)
+    seed: int = 0
+    longest: float = 1e9  # virtual seconds after which a run that has not ended is given up
+    levelling: Levelling | None = None  # as the operator's configuration has it
+    drains: tuple[Drain, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [node.name for node in self.nodes]
+        keys = [job.key for job in self.jobs]
+        if not names or len(set(names)) < len(names) or any(n.gpus < 1 or n.shares < 1 for n in self.nodes):
+            raise SimulationError(f"nodes: {names}; give one at least, names differ, each has a GPU and a share")
+        if not keys or len(set(keys)) < len(keys):
+            raise SimulationError(f"jobs: {len(keys)} with {len(set(keys))} names; give one at least, names differ")
+        for job in self.jobs:
+            if not job.curves:
+                raise SimulationError(f"job {job.key.name}: no curves; its trials would have nothing to train")
+            most = max(node.gpus for node in self.nodes)
+            if not 1 <= job.view.gpus_per_trial <= most:
+                text = f"{job.view.gpus_per_trial} GPUs a trial; a node has {most} at most, and 1 is the least here"
+                raise SimulationError(f"job {job.key.name}: {text}")
+        for drain in self.drains:
+            if drain.node not in names:
+                text = f"drains: node {drain.node!r} is none of the nodes ({', '.join(names)}); name one of these"
+                raise SimulationError(text)
+            if not 0.0 <= drain.at < drain.until or math.isinf(drain.at):
+                text = f"drains: node {drain.node} drains from {drain.at:g} s until {drain.until:g} s, which is no time"
+                raise SimulationError(f"{text}; give a beginning from 0 s on, and an end after it or none")
+        if not 0.0 <= self.timing.telemetry < math.inf:
+            text = f"timing.telemetry: {self.timing.telemetry:g} s are no time between two reports"
+            raise SimulationError(f"{text}; give 0 (placement sees GPUs as they are) or more")
+        if not (self.faults.silence > 0.0 and 0.0 <= self.faults.silent < math.inf):
+            text = f"faults.silence, faults.silent: each {self.faults.silence:g} s for {self.faults.silent:g} s"
+            raise SimulationError(f"{text} is no time; give more than 0, and 0 or more")

@@ -1,0 +1,290 @@
+"""The true state of a simulated system: what each trial has trained, where it is, what its node's agent knows.
+
+Changed by the engine alone. What the planner may know is `Trial.view` and `Gpu.view`, which lag behind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from podium_core.domain.migration import HELD, OPEN, CarryPhase
+from podium_core.domain.phase import TrialPhase
+from podium_core.domain.snapshot import GpuView, JobView, Point, TrialKey, TrialView
+from podium_core.domain.switch_costs import Ways, mean_switch
+from podium_core.policies.base import Policy
+from podium_simulator.system.outcome import TRAINING
+from podium_simulator.system.scenario import NodeSpec, SimJob
+from podium_simulator.traces.trace import RecordedTrial
+
+
+class State(Enum):
+    """Of a trial's pod, as its node knows it."""
+
+    PLACING = auto()  # no node yet
+    CREATING = auto()
+    GATED = auto()
+    STARTING = auto()  # its gate is open
+    LOADING = auto()  # its agent has found its processes: from here on it can be suspended
+    RUNNING = auto()
+    SAVING = auto()
+    SUSPENDING = auto()
+    SUSPENDED = auto()
+    LEAVING = auto()  # suspended, and made into an image from which it goes on on another node
+    RESTORING = auto()  # there: its gate is open
+    RESUMING = auto()
+    ENDED = auto()  # its process has; its pod does not say so yet
+
+
+OCCUPIES = frozenset(
+    {
+        *(State.STARTING, State.LOADING, State.RUNNING, State.SAVING),
+        *(State.SUSPENDING, State.RESTORING, State.RESUMING),
+    }
+)
+PHASES: Mapping[State, TrialPhase] = {
+    State.PLACING: TrialPhase.PENDING,
+    State.CREATING: TrialPhase.PENDING,
+    State.GATED: TrialPhase.GATED,
+    State.STARTING: TrialPhase.RUNNING,
+    State.LOADING: TrialPhase.RUNNING,
+    State.RUNNING: TrialPhase.RUNNING,
+    State.SAVING: TrialPhase.RUNNING,
+    State.SUSPENDING: TrialPhase.SUSPENDING,
+    State.SUSPENDED: TrialPhase.SUSPENDED,
+    State.LEAVING: TrialPhase.SUSPENDED,
+    State.RESTORING: TrialPhase.RUNNING,
+    State.RESUMING: TrialPhase.RESUMING,
+    State.ENDED: TrialPhase.RUNNING,
+}
+
+# how a GPU is used meanwhile, for people
+USES: Mapping[State, str] = {
+    State.STARTING: "starting",
+    State.LOADING: "loading",
+    State.RUNNING: TRAINING,
+    State.SAVING: "saving",
+    State.SUSPENDING: "suspending",
+    State.RESTORING: "restoring",
+    State.RESUMING: "resuming",
+}
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    spec: SimJob
+    view: JobView
+    policy: Policy
+    ended: float | None = None
+    succeeded: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much a GPU works (percent) and holds (bytes)."""
+
+    work: float = 0.0
+    memory: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Gpu:
+    """Epochs of orders: `ordered` is the newest, `known` the one that the agent follows, `reached` the one that it has
+    carried out; `ousts`: the newest takes it from a trial that worked there. `shown`: its use as of the agent's last
+    report; None: as it is. `changed`: when that was another last.
+    """
+
+    uuid: str
+    node: Node
+    view: GpuView
+    order: tuple[TrialKey, ...] | None = None  # as the agent knows it; None: the operator has not spoken of it
+    ordered: int = 0
+    known: int = 0
+    reached: int = 0
+    ousts: bool = False
+    shown: Use | None = None
+    changed: float = 0.0
+
+    @property
+    def trials(self) -> list[Trial]:
+        """With a share of it. O(trials on the node)."""
+        return [trial for trial in self.node.trials if self in trial.gpus]
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """`act` counts what became of its agent: `silent`, it does nothing; `unheard`, for so long that the operator does
+    not believe it, and `stale`, nor does placement. `draining`: it takes no trials.
+    """
+
+    spec: NodeSpec
+    act: int = 0
+    up: bool = True
+    silent: bool = False
+    unheard: bool = False
+    stale: bool = False
+    draining: bool = False
+    gpus: list[Gpu] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)  # with a share of a GPU here
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the API has of a trial's own record, as its agent wrote it at `at`. `ways`: what all its suspensions took;
+    `switch`: what the newest took out and in again in the mean, None: not known.
+    """
+
+    at: float = -math.inf
+    curve: tuple[Point, ...] = ()
+    gpu_seconds: float = 0.0
+    ways: Ways = field(default_factory=Ways)
+    switch: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Way:
+    """Of a live trial from `node` to `target`; `attempt`: of its pod there; `since`: when the phase began; `known`:
+    values that it had shown when that was made; `pushed`: its image is in the registry, with all that it did.
+    """
+
+    node: str
+    target: str
+    reason: str
+    attempt: int
+    since: float
+    phase: CarryPhase = CarryPhase.REQUESTED
+    code: str = ""
+    known: int = 0
+    pushed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Trial:
+    key: TrialKey
+    job: Job
+    number: int
+    curve: RecordedTrial
+    steps: Sequence[float]  # of each evaluation
+    view: TrialView
+    state: State | None = None  # None: it has no pod
+    act: int = 0  # counts changes of state: what was scheduled for an older one is void
+    node: Node | None = None
+    gpus: tuple[Gpu, ...] = ()
+    attempt: int = 0
+    since: float = 0.0  # when the state began
+    pod_since: float = 0.0
+    held_since: float | None = None
+    loads: float = 0.0  # seconds until its first step
+    trained: float = 0.0  # seconds, until `trains_from`
+    trains_from: float = 0.0
+    evaluations: int = 0
+    points: list[Point] = field(default_factory=list)
+    written: Written = field(default_factory=Written)
+    saved: float | None = None  # seconds of training that a later pod finds
+    leaving: bool = False
+    told: bool = False  # its node knows that it is to go
+    asked: bool = False  # its node knows that it is to be carried to another one: it gets no turn
+    way: Way | None = None
+    stuck: bool = False
+    failures: int = 0
+    disrupted: tuple[int, float | None] | None = None  # losses in a row without a step, and the step known at the last
+    retry_at: float = 0.0
+    gpu_seconds: float = 0.0
+    lost_seconds: float = 0.0  # of training, done again
+    first_held: float | None = None
+    ended: float | None = None
+    suspensions: int = 0  # that are done
+    resumptions: int = 0
+    saves: int = 0  # for the sake of another trial or of its node, each followed by a new pod
+    carries: int = 0  # to another node, alive
+    out: float = 0.0  # seconds that they took
+    back: float = 0.0
+    # seconds out and, once it was resumed, in again: as many as the agent keeps in the trial's status
+    recent: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=32))
+
+    @property
+    def occupies(self) -> bool:
+        return self.state in OCCUPIES
+
+    @property
+    def freezes(self) -> bool:
+        return self.job.view.freezes
+
+    @property
+    def switch(self) -> float | None:
+        """Seconds that a suspension and resumption of it took so far, as the operator reads them; None: not known."""
+        return mean_switch(self.recent)
+
+    @property
+    def arrives(self) -> bool:
+        """Its pod goes on from an image, and has not shown yet that it does."""
+        way = self.way
+        return way is not None and way.phase in OPEN and self.attempt >= way.attempt
+
+    @property
+    def in_image(self) -> bool:
+        """All that it did is in an image that its next pod goes on from."""
+        way = self.way
+        return way is not None and way.phase in HELD and way.pushed and self.attempt < way.attempt
+
+    def charged(self, now: float) -> float:
+        """GPU seconds until now."""
+        held = 0.0 if self.held_since is None else (now - self.held_since) * len(self.gpus)
+        return self.gpu_seconds + held
+
+    def record(self, now: float) -> Written:
+        """What its agent would write now."""
+        points = self.written.curve if len(self.written.curve) == len(self.points) else tuple(self.points)
+        ways = Ways(self.suspensions, self.out, self.resumptions, self.back)
+        return Written(now, points, self.charged(now), ways, self.switch)
+
+    def see(self, phase: TrialPhase) -> None:
+        """What the API says of it from now on. Built by hand: `dataclasses.replace` would take most of a run's time."""
+        old = self.view
+        has_pod = self.state is not None
+        saved = None
+        if self.saved is not None:
+            saved = max(
+                (s for s, t in zip(self.steps, self.curve.seconds, strict=True) if t <= self.saved), default=0.0
+            )
+        self.view = TrialView(
+            key=old.key,
+            job=old.job,
+            number=old.number,
+            created=old.created,
+            phase=phase,
+            curve=self.written.curve,
+            attempt=self.attempt,
+            failures=self.failures,
+            pod=f"{self.key.name}-{self.attempt}" if has_pod else None,
+            node=self.node.spec.name if has_pod and self.node is not None else None,
+            gpus=tuple([gpu.uuid for gpu in self.gpus]) if has_pod else (),
+            gpu_seconds=self.written.gpu_seconds,
+            retry_at=self.retry_at,
+            stuck=self.stuck,
+            wants_room=self.stuck,
+            leaving=self.leaving,
+            pod_since=self.pod_since,
+            saved=saved,
+            switch=self.written.switch,
+            ended=self.ended,
+            parameters=old.parameters,
+        )
+        if self.way is not None:
+            self.view = self._on_its_way(self.view, self.way)
+
+    def _on_its_way(self, view: TrialView, way: Way) -> TrialView:
+        new = self.attempt >= way.attempt
+        carrying = None if view.pod is None or (new and way.phase is CarryPhase.RESTORED) else way.phase
+        return replace(
+            view,
+            suspend=carrying in HELD and not new,
+            carrying=carrying,
+            carried=carrying is not None and new,
+            carried_to=None if carrying is None else way.target,
+            bound_for=way.target if way.phase in OPEN else None,
+        )

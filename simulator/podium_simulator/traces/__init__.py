@@ -1,0 +1,1 @@
+"""Recorded learning curves from JSON lines, CSV tables and TensorBoard folders."""

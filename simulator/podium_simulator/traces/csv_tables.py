@@ -1,0 +1,129 @@
+"""CSV tables as recordings: a line an evaluation. Called by `sources`."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+
+from podium_core.curves.non_finite import to_wire
+from podium_core.domain.snapshot import Scalar
+from podium_simulator.traces.event_files import Say, unheard
+from podium_simulator.traces.trace import RecordedTrial, Recording, RecordingError, check_length, open_text
+
+METRIC = "value"  # what a table's metric is called, which no option changes
+COLUMNS = ("trial", "step", METRIC, "seconds")
+BEYOND = "\0beyond"  # the key of fields that the header does not name; no CSV column is called so
+Evaluation = tuple[float, float, float]  # step, seconds, value
+
+
+def is_table(path: Path) -> bool:
+    return path.name.lower().endswith((".csv", ".csv.gz"))
+
+
+def read_table(path: Path, maximize: bool, say: Say = unheard) -> Recording:
+    """A header with `trial`, `step`, `value`, `seconds` (of training, cumulative), one line an evaluation, in any
+    order; further columns are hyper-parameters. A value that is empty, NaN or infinite counts as not finite. Nothing is
+    trained at 0 seconds, so no replay can show a value there: `say` is told how many such lines were left out. Raises
+    RecordingError.
+    """
+    rows = _rows(path)
+    trials: dict[str, list[Evaluation]] = {}
+    hparams: dict[str, dict[str, Scalar]] = {}
+    for number, row in enumerate(rows, start=2):
+        trials.setdefault(row["trial"], []).append(_evaluation(row, maximize, f"{path.name}, line {number}"))
+        given = {k: _scalar(v) for k, v in row.items() if k not in COLUMNS and v}
+        hparams.setdefault(row["trial"], given)
+    made = [_trial(name, points, hparams[name], f"{path.name}, trial {name}") for name, points in trials.items()]
+    untrained = len(rows) - sum(len(trial.values) for trial in made)
+    if untrained:
+        kept = len(rows) - untrained
+        say(f"{path.name}: {kept} of {len(rows)} evaluations were read; at 0 seconds, before any training: {untrained}")
+    stem = path.name[: path.name.lower().rindex(".csv")]
+    return Recording(stem, stem.partition("-")[0], METRIC, maximize, None, tuple(made))
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with open_text(path, "utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, restkey=BEYOND)
+            rows, header = list(reader), reader.fieldnames or []
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise RecordingError(f"{path.name}: no CSV table ({error}); save it as UTF-8 with commas") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise RecordingError(f"{path.name}: no whole gzip file ({error}); copy it again, or unpack it") from None
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        text = f"its header ({','.join(header)[:80]}) has no {', '.join(missing)}" if header else "no header"
+        raise RecordingError(f"{path.name}: {text}; the first line must name {','.join(COLUMNS)}, with commas between")
+    # a spreadsheet ends its lines with commas: columns without a name and, as a rule, without a value
+    again = [name for name, times in Counter(header).items() if name and times > 1]
+    if again:
+        text = f"its header names {', '.join(again)} more than once; give each column a name of its own"
+        raise RecordingError(f"{path.name}: {text}, or leave one out")
+    if not rows:
+        raise RecordingError(f"{path.name}: a header and no line; give one line an evaluation")
+    return rows
+
+
+def _evaluation(row: dict[str, str], maximize: bool, where: str) -> Evaluation:
+    if BEYOND in row:
+        raise RecordingError(f"{where}: more fields than the header names; quote those with a comma, write 0.5 for 0,5")
+    if not row["trial"]:
+        raise RecordingError(f"{where}: trial is empty; give each trial a name or a number")
+    try:
+        step, seconds = float(row["step"]), float(row["seconds"])
+    except (TypeError, ValueError):
+        raise RecordingError(f"{where}: step and seconds must be numbers") from None
+    if not (math.isfinite(step) and math.isfinite(seconds)):
+        raise RecordingError(f"{where}: step and seconds must be finite numbers")
+    for field, number, meant in (("step", step, "steps"), ("seconds", seconds, "seconds of training")):
+        if number < 0.0:
+            text = f"{field} is {row[field]}, less than 0; give the {meant} since the trial began"
+            raise RecordingError(f"{where}: {text}")
+    try:
+        value = float(row[METRIC] or math.nan)
+    except ValueError:
+        text = f"value {row[METRIC]!r} is no number; leave it empty where there was none"
+        raise RecordingError(f"{where}: {text}") from None
+    return step, seconds, to_wire(value, maximize)
+
+
+def _trial(name: str, points: Sequence[Evaluation], hparams: dict[str, Scalar], where: str) -> RecordedTrial:
+    ordered = sorted(points)
+    for before, after in pairwise(ordered):
+        _check_order(before, after, where)
+    trained = [point for point in ordered if point[1] > 0.0]
+    if not trained:
+        raise RecordingError(f"{where}: every evaluation is at 0 seconds; training took time, give it")
+    steps, seconds, values = (tuple(column) for column in zip(*trained, strict=True))
+    check_length(seconds[-1], where)
+    return RecordedTrial(name, MappingProxyType(hparams), seconds, values, steps)
+
+
+def _check_order(before: Evaluation, after: Evaluation, where: str) -> None:
+    """`after` is the next one by its step. Raises RecordingError."""
+    if after[0] == before[0]:
+        raise RecordingError(f"{where}: step {_told(after[0])} is there twice; keep one line of each step")
+    if after[1] <= before[1] and before[1] > 0.0:
+        text = f"seconds are {_told(before[1])} at step {_told(before[0])}, {_told(after[1])} at step {_told(after[0])}"
+        text += " and must increase with the step; give those since the trial began, not those of one step"
+        raise RecordingError(f"{where}: {text}")
+
+
+def _told(number: float) -> str:
+    """So that two times of the day, in seconds since 1970, differ."""
+    return f"{number:.12g}"
+
+
+def _scalar(text: str) -> Scalar:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,103 @@
+"""Learning curves from wherever they are: our JSON lines, CSV tables, TensorBoard folders. One recording a source.
+
+Called by `podium simulate` and `podium plan`. `Reading` holds what they may not say themselves: which way is better,
+and which of several metrics is meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from podium_core.curves.non_finite import diverged
+from podium_simulator.traces.csv_tables import is_table, read_table
+from podium_simulator.traces.event_files import Say, event_files, is_event_file, read_events, unheard
+from podium_simulator.traces.trace import Recording, RecordingError, is_packed, load
+
+KINDS = "JSON lines (.jsonl, .jsonl.gz), CSV tables (.csv, .csv.gz) and folders with TensorBoard's event files"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """`maximize`: of CSV tables and TensorBoard folders. `metric`: the tag to read from TensorBoard folders; that of a
+    CSV table is always `value`. JSON lines say both themselves.
+    """
+
+    maximize: bool = True
+    metric: str | None = None
+
+
+def read_all(paths: Iterable[Path], reading: Reading, say: Say = unheard) -> tuple[Recording, ...]:
+    """`say` is told what was left out. Raises RecordingError, OSError where a path cannot be read."""
+    found: list[Recording] = []
+    for path in paths:
+        for source, recording in _read(path, reading, say):
+            if all(diverged(value) for trial in recording.trials for value in trial.values):
+                text = f"not one of its values of {recording.metric} is a finite number: there is nothing to rank by"
+                raise RecordingError(f"{source.name}: {text}; name curves with values")
+            found.append(recording)
+    return tuple(found)
+
+
+def asks_for_goal(paths: Iterable[Path]) -> bool:
+    """Is one of them curves that do not say themselves which way is better?"""
+    return any(is_table(path) or (path.is_dir() and (_tables(path) or event_files(path))) for path in paths)
+
+
+def asks_for_metric(paths: Iterable[Path]) -> bool:
+    """Is one of them a TensorBoard folder? It alone may hold several metrics."""
+    return any(path.is_dir() and event_files(path) for path in paths)
+
+
+def reads_as_lines(path: Path) -> bool:
+    """Would a file of this name that holds plain JSON lines be read as such, when it is named?"""
+    return not (is_table(path) or is_event_file(path) or is_packed(path))
+
+
+def _read(path: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
+    """Each with the file or the folder that it is of."""
+    if path.is_dir():
+        yield from _read_folder(path, reading, say)
+    elif is_table(path):
+        yield path, read_table(path, reading.maximize, say)
+    else:
+        yield path, _read_lines(path)
+
+
+def _read_folder(folder: Path, reading: Reading, say: Say) -> Iterator[tuple[Path, Recording]]:
+    """Its runs, or its files of curves: both at once would be two searches, of which nobody said which one is meant."""
+    lines, tables, events = _lines(folder), _tables(folder), event_files(folder)
+    if events and (lines or tables):
+        text = f"it holds {(lines + tables)[0].name} and TensorBoard's {events[0].relative_to(folder)}, two kinds"
+        raise RecordingError(f"{folder.name}: {text}; name the files, or a subfolder that has the runs alone")
+    if events:
+        yield folder, read_events(folder, reading.metric, reading.maximize, say)
+    for file in lines:
+        yield file, load(file)
+    for file in tables:
+        yield file, read_table(file, reading.maximize, say)
+
+
+def _read_lines(path: Path) -> Recording:
+    if is_event_file(path):
+        text = f"an event file of TensorBoard; name its folder, {path.parent}"
+        raise RecordingError(f"{path.name}: {text}, or that of all runs")
+    try:
+        return load(path)
+    except RecordingError as error:
+        if _is_lines(path):
+            raise
+        raise RecordingError(f"{error}; files that are read: {KINDS}") from None
+
+
+def _lines(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if _is_lines(file))
+
+
+def _tables(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if is_table(file))
+
+
+def _is_lines(path: Path) -> bool:
+    return ".jsonl" in path.name.lower() and not is_table(path)
