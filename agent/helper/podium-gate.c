@@ -119,7 +119,7 @@ static void hello(char *line) {
     save_there = read_marker(folder, &saved);
     if (!save_there) saved.length = strlen(strcpy(saved.text, "null"));
     close(folder);
-    strcpy(line, "gate {\"saved\": ");
+    strcpy(line, "gate {\"checkpoint\": ");
     strcat(line, saved.text);
     strcat(line, "}\n");
 }
