@@ -15,9 +15,9 @@ FAST := tests/unit tests/contract tests/golden
 # on two processors
 CLUSTERS := --numprocesses=3 --dist=loadfile --no-loadscope-reorder
 FAST_CACHE := -o cache_dir=.pytest_cache/fast
-FAULTS := tests/e2e/test_faults.py tests/e2e/test_faults_of_kubernetes.py tests/e2e/test_faults_of_the_agent.py tests/e2e/test_faults_of_moving_memory.py tests/e2e/test_leaving.py tests/e2e/test_the_end_of_a_node.py
+FAULTS := tests/e2e/test_faults.py tests/e2e/test_kubernetes_faults.py tests/e2e/test_agent_faults.py tests/e2e/test_checkpoint_faults.py tests/e2e/test_evictions.py tests/e2e/test_node_loss.py
 
-.PHONY: help setup demo test test-fast test-clusters lint test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
+.PHONY: help setup demo test test-fast test-clusters lint docs test-unit test-integration test-e2e test-faults test-gpu test-older-scheduler test-recipes cluster \
 	cluster-down images kind generate golden bench-demo bench-agent bench-checkpoint bench-gpu bench-moving bench-realtime \
 	bench-theory bench-extender bench-scheduler bench-openb bench-openb-cluster bench-hpo bench-simulation bench-places \
 	bench-reality bench-planner bench-rivals lock clean clean-cache
@@ -52,6 +52,10 @@ lint: setup ## ruff, mypy, import contracts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: setup ## the documentation site in build/docs; a link that leads nowhere fails
+	@$(BIN)/python tools/docs.py
+	@echo "the site is in build/docs/index.html"
 
 test-unit: setup ## unit, contract and golden tests alone (no root, no cluster)
 	@$(PYTEST) $(PARALLEL) $(FAST)
@@ -92,6 +96,7 @@ kind: setup ## the same chart, fake driver and example on kind (needs Docker; RE
 
 generate: setup ## CRDs and reference pages from the models
 	@$(BIN)/python -m podium_core.schema.crd --write
+	@$(BIN)/python tools/reasons.py
 
 golden: setup ## accept the present output as the golden files
 	@$(PYTEST) tests/golden --update-golden
