@@ -24,7 +24,7 @@ class CpuRequest(NamedTuple):
 
     node: str
     cpu: int
-    terms: tuple[AffinityTerm, ...] = ()
+    affinity_terms: tuple[AffinityTerm, ...] = ()
 
 
 class NodeCpus(NamedTuple):
