@@ -1,5 +1,6 @@
-"""One recorded snapshot and its whole plan: a change of any decision or wording shows as a diff. `--update-golden`
-writes it anew.
+"""A recorded snapshot and its complete plan: any change of a decision or message shows as a diff.
+
+`--update-golden` writes the plan again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from podium_core.domain.actions import Places
+from podium_core.domain.actions import LazyRanks
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
 from podium_core.planning.planner import plan
@@ -22,7 +23,7 @@ P = TrialPhase
 
 
 def recorded() -> Snapshot:
-    """Two nodes, two jobs: a hand-over, an early look, a retry, a suspended trial, a job that waits for shares."""
+    """Return two nodes and two jobs: a switch, a warm-up, a retry, a suspended trial, a job that waits for slots."""
     digits = make_job("digits", created=1.0, max_trials=10, parallel=8)
     late = make_job("late", created=2.0, policy="fifo", max_trials=4, parallel=None, max_steps=None)
     trials = [
@@ -39,26 +40,29 @@ def recorded() -> Snapshot:
     a0, a1, a2 = (keys[f"digits-{i}"] for i in (0, 1, 2))
     b3, b4 = keys["digits-3"], keys["digits-4"]
     gpus = [
-        make_gpu("gpu-a", node="node-a", shares=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], order=[a0, a1]),
-        make_gpu("gpu-b", node="node-b", shares=3, holder=b3, holder_since=999.0, trials=[b3, b4], order=[b3]),
+        make_gpu(
+            "gpu-a", node="node-a", slots=4, holder=a0, holder_since=980.0, trials=[a0, a1, a2], run_queue=[a0, a1]
+        ),
+        make_gpu("gpu-b", node="node-b", slots=3, holder=b3, holder_since=999.0, trials=[b3, b4], run_queue=[b3]),
     ]
     return make_snapshot(jobs=[digits, late], trials=trials, gpus=gpus, epochs={"node-a": 4, "node-b": 6})
 
 
 def plain(value: object) -> object:
+    """Return the value as plain JSON types."""
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **{f.name: plain(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, JobKey | TrialKey):
         return {"kind": type(value).__name__, **value._asdict()}
-    if isinstance(value, tuple | Places):
+    if isinstance(value, tuple | LazyRanks):
         return [plain(item) for item in value]
     return value
 
 
-def test_plan_is_as_recorded(request: pytest.FixtureRequest) -> None:
+def test_the_plan_equals_the_recorded_one(request: pytest.FixtureRequest) -> None:
     text = json.dumps(plain(plan(recorded())), indent=1) + "\n"
     if request.config.getoption("--update-golden"):
         GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text(), "the plan changed: run with --update-golden and read the diff"
+    assert text == GOLDEN.read_text(), "the plan changed: run with --update-golden and review the diff"

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kube_reads import Reads
+from kube_reads import ApiReader
 
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_devcluster.cluster import Cluster
-from podium_operator.act.cpu_downsizing import park
+from podium_operator.act.cpu_downsizing import downsize
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "localhost/busybox:1"
@@ -82,8 +82,8 @@ class Node:
             self.agent.wait(20)
 
     @cached_property
-    def _reads(self) -> Reads:
-        return Reads(self.cluster)
+    def _reads(self) -> ApiReader:
+        return ApiReader(self.cluster)
 
     def get(self, *words: str) -> dict[str, Any]:
         return self._reads.get(*words)
@@ -145,7 +145,7 @@ class Node:
         if cpu is not None:
             main, gate = pod["spec"]["containers"][0], pod["spec"]["initContainers"][0]
             main["resources"] = {**share, "requests": {**share["requests"], "cpu": cpu}}
-            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(park([main]))
+            pod["metadata"]["annotations"][CPU_ANNOTATION] = to_annotation(downsize([main]))
             gate["resources"] = main["resources"]
         if checkpoints:
             pod["metadata"]["annotations"]["podium.dev/checkpoint"] = "/ckpt"
