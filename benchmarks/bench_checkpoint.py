@@ -75,7 +75,9 @@ async def ours(method: CudaCheckpoint, parked: GpuStateNotes, freezer: Freezer) 
     return middle - begin, time.perf_counter() - middle
 
 
-async def measure(node: CudaNode, method: CudaCheckpoint, parked: GpuStateNotes, rounds: int) -> dict[str, dict[str, float]]:
+async def measure(
+    node: CudaNode, method: CudaCheckpoint, parked: GpuStateNotes, rounds: int
+) -> dict[str, dict[str, float]]:
     program, cuda = node.start(SIZE), CudaDriver(node.library)
     taken: dict[str, list[tuple[float, float]]] = {"bare": [], "ours": []}
     with container(program.pid) as freezer:

@@ -32,11 +32,12 @@ from typing import Any
 
 from moving_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 
-from podium_devcluster import images, registry
+from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.kubeconfig import render
-from podium_devcluster.network import netns_path
-from podium_devcluster.node_config import API_SERVER
+from podium_devcluster.runtime import registry
+from podium_devcluster.runtime.network import netns_path
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.pki import kubeconfig
 from podium_devcluster.shell import CommandError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -94,7 +95,7 @@ class Bench:
         until("node-2 has the image", lambda: self.lines("warm"), 180)
         self.cluster.kubectl("delete", "pod", "warm", "--wait", "--timeout=60s", timeout=90)
         # as node-1 sees it; the certificate is not needed beside a token
-        text = render(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "mover")
+        text = kubeconfig(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "mover")
         text = re.sub(r"    client-certificate-data:.*\n    client-key-data:.*\n", f"    token: {token}\n", text)
         (self.cluster.paths.run / "mover.kubeconfig").write_text(text)
 
@@ -170,7 +171,7 @@ class Bench:
         begun = time.time()
         self.pod(new, "node-2", left["image"], megabytes, habit)
         if habit == "gpu":
-            self.land(new, left["arrives"])
+            self.land(new, left["gpuState"])
         until("it goes on", lambda: len(self.lines(new)) >= 30, 300)
         after = self.lines(new)
         if len(self.lines(old)) != len(before):
@@ -190,10 +191,10 @@ class Bench:
         self.cluster.kubectl("delete", "pod", old, new, "--wait", "--timeout=60s", timeout=90)
         return result
 
-    def land(self, pod: str, arrives: dict[str, Any]) -> None:
+    def land(self, pod: str, gpu_state: dict[str, Any]) -> None:
         """Back onto the GPU of node-2, which has no room at first."""
-        asked = [pod, "node-2", "--arrives", json.dumps(arrives), "--onto", self.gpus.uuid("node-2")]
-        (count,) = arrives["gpus"].values()
+        asked = [pod, "node-2", "--gpu-state", json.dumps(gpu_state), "--onto", self.gpus.uuid("node-2")]
+        (count,) = gpu_state["gpus"].values()
         self.gpus.stranger("node-2", GPU_MEMORY - count + 1)
         until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")
         self.expect(self.mover(*asked, node="node-2"), "InsufficientGPUMemory")

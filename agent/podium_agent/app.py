@@ -35,7 +35,7 @@ from podium_agent.wiring import NodeWatches, make_migration_controller, make_nod
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
 from podium_cluster.heartbeat import beat
-from podium_core.placement.node_parser import reading
+from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
 STUCK_SECONDS = 30.0
@@ -105,7 +105,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
             settings, api, telemetry, node_reconciler, metrics, methods, __version__, other_pods.all
         )
         other_pods.subscribe(reporter.wake)
-        shares.gpus = lambda: [reading(gpu) for gpu in reporter.now().gpus]
+        shares.gpus = lambda: [gpu_reading(gpu) for gpu in reporter.now().gpus]
         cpu_downsizer = CpuDownsizer(api, metrics, watches.trials.values)
         node_reconciler.subscribe(cpu_downsizer.on_view)
         migration_controller = make_migration_controller(
@@ -142,7 +142,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
 
 
 def _stuck(node_reconciler: NodeReconciler) -> str | None:
-    age = time.monotonic() - node_reconciler.beat
+    age = time.monotonic() - node_reconciler.last_cycle
     if node_reconciler.running and age > STUCK_SECONDS:
         return f"the conductor has not turned for {age:.0f} s"
     return None

@@ -1,4 +1,4 @@
-"""What the operator counts, for /metrics."""
+"""Metrics of the operator, for /metrics."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 
 class Metrics:
+    """All metrics of the operator, in a registry of their own."""
+
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.cycle = Histogram(
+        self.part_seconds = Histogram(
             "podium_operator_reconcile_seconds",
             "One reconcile, by part: plan, run_queues, act (what is new), describe (ranks, predictions), report",
             ["part"],
@@ -27,8 +29,10 @@ class Metrics:
             registry=self.registry,
         )
         self.trials = Gauge("podium_trials", "Trials by phase", ["phase"], registry=self.registry)
-        self.leases = Gauge("podium_gpu_reservations", "GPU reservations by state", ["state"], registry=self.registry)
-        self.lease_events = Counter(
+        self.reservations = Gauge(
+            "podium_gpu_reservations", "GPU reservations by state", ["state"], registry=self.registry
+        )
+        self.reservation_events = Counter(
             "podium_gpu_reservation_events_total",
             "GPU reservations: requested, refused, preempted, released",
             ["what"],

@@ -31,7 +31,7 @@ from podium_agent.observe.cgroups import (
     sigterm_pending,
 )
 from podium_agent.observe.prestop_hooks import prestop_hook_pending
-from podium_agent.suspension.base import SuspensionState, SuspensionMethod
+from podium_agent.suspension.base import SuspensionMethod, SuspensionState
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze

@@ -26,7 +26,7 @@ from podium_agent.observe.pod_records import PodRecord
 from podium_agent.observe.pods import TrialPod
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
-from podium_core.domain.migration import METHOD
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 from podium_core.schema.gpunode import TrialState
 from podium_core.schema.trial import ContainerCheckpoint
 
@@ -142,9 +142,9 @@ class MigrationController:
         self._update_image_state(pod, trial_record)
 
     async def _make_image(self, pod: TrialPod) -> ContainerCheckpoint:
-        if METHOD not in pod.methods:
+        if CONTAINER_CHECKPOINT not in pod.methods:
             raise MigrationError(
-                "MethodNotEnabled", f"the job of {pod.name} does not name {METHOD} in suspension.methods"
+                "MethodNotEnabled", f"the job of {pod.name} does not name {CONTAINER_CHECKPOINT} in suspension.methods"
             )
         record = self._record_of(pod.uid)
         running = None if record is None else record.containers.get(pod.main)
@@ -175,7 +175,7 @@ class MigrationController:
         """Remove the archive and the image of a trial that shall not migrate, or no longer."""
         # the runtime continues to write an archive after the request was cancelled
         archive_possible = now < self._archive_possible_until.get(pod.uid, 0.0)
-        if METHOD in pod.methods and (archive_possible or pod.uid not in self._archives_removed):
+        if CONTAINER_CHECKPOINT in pod.methods and (archive_possible or pod.uid not in self._archives_removed):
             self._archives_removed.add(pod.uid)  # an earlier agent may have died half-way
             await asyncio.to_thread(archive.remove_archives, self._settings.checkpoints_dir, _container_ref(pod))
         result = trial_record.container_checkpoint

@@ -23,7 +23,6 @@ from podium_agent.migration.settings import MigrationSettings
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
-from podium_core.domain.migration import OPEN
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ class GarbageCollector:
                 raise
             return frozenset()
         migration, result = trial.status.migration, trial.status.container_checkpoint
-        if trial.metadata.uid != record.uid or migration is None or migration.phase not in OPEN:
+        if trial.metadata.uid != record.uid or migration is None or migration.phase not in IN_PROGRESS:
             return frozenset()
         image = result.image if result is not None and result.pod_uid == migration.pod_uid else ""
         return frozenset({migration.image, image})

@@ -182,7 +182,7 @@ class Observer:
             return None
         if state is TrialState.SUSPENDED and record.kill_at(now) is None and self._termination_seen(record, changed):
             log.info("%s was told to end while it was frozen, or just before", pod.name)
-            record.tell(now)
+            record.note_termination(now)
         deleting = record.kill_at(now) is not None or record.over_since is not None
         heeds = True
         if deleting:  # one that goes on elsewhere is not to compute here what it computes there
@@ -212,7 +212,7 @@ class Observer:
             is_checkpointed=state is TrialState.SUSPENDED and self._methods.is_checkpointed(record.freezers),
             admitting=record.acting is Acting.ADMITTING,
             memory=pod.memory,
-            moves=method == CudaCheckpoint.name and moves_memory(pod.methods),
+            moves_memory=method == CudaCheckpoint.name and moves_memory(pod.methods),
             attempt=pod.attempt,
             method=method,
             partly_suspended=record.partly_suspended and state is TrialState.RUNNING,

@@ -171,7 +171,7 @@ class TrialWriter:
             ledger = begin_attempt(
                 ledger, gate_report, trial_record.node, pod.attempt, at, spent, time.time(), carried=carried
             )
-            save = at if carried else ledger.saved.step if ledger.saved is not None else None
+            save = at if carried else ledger.checkpoint.step if ledger.checkpoint is not None else None
             begins_at = save or 0.0
             trial_record.touch()
             log.info("%s: its record begins", pod.name)
@@ -180,7 +180,7 @@ class TrialWriter:
         if mine:
             trial_record.own()
             if status.container_checkpoint is not None and status.container_checkpoint.pod_uid == pod.uid:
-                trial_record.container_checkpoint = trial_record.told = status.container_checkpoint
+                trial_record.container_checkpoint = trial_record.published_checkpoint = status.container_checkpoint
         self._prepare()
 
     async def _get(self) -> HyperParamTrial | None:

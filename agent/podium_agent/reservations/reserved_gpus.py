@@ -1,5 +1,6 @@
-"""GPUs that Podium holds by placeholder pods (docs/leases.md): which they are, and what is announced of them. Pure;
-used by `leases`.
+"""GPUs of this node that Podium holds by reservation pods, and what the device plugin announces of them.
+
+Pure; used by the controller. docs/explanation/gpu-reservations.md explains reservations.
 
 A placeholder is an ordinary pod that requests `nvidia.com/gpu`. Its GPU is shared among trials from when the kubelet
 says which one it is until the pod is told to end.
@@ -15,14 +16,14 @@ from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.exclusive_gpus import blocked
-from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationPod:
     """A pod of this node with the label `podium.dev/gpu-reservation`.
 
-    `over`: it has ended; `leaving`: it was told to end;
+    `over`: it has ended; `terminating`: it is being deleted;
     `container`: id of its one container, empty until it was started.
     """
 
@@ -38,7 +39,7 @@ class ReservedGpu:
     gpu: str
     pod: PodName
     uid: str
-    state: LeaseState
+    state: ReservationState
     container: str = ""
 
     @property
@@ -77,8 +78,8 @@ def gpus_of_reservations(
     found: dict[str, ReservedGpu] = {}
     for pod in pods:
         for device in listed.get(pod.name, ()):
-            facts = LeaseFacts(True, bound=True, device_known=True, deleting=pod.terminating, over=pod.over)
-            found[uuid_of(device)] = ReservedGpu(uuid_of(device), pod.name, pod.uid, derive(facts), pod.container)
+            facts = ReservationFacts(True, bound=True, device_known=True, deleting=pod.terminating, ended=pod.over)
+            found[uuid_of(device)] = ReservedGpu(uuid_of(device), pod.name, pod.uid, derive_state(facts), pod.container)
     return found
 
 

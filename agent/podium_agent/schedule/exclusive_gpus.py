@@ -23,13 +23,15 @@ ADMISSION_SECONDS = 10.0  # from Allocate until the kubelet must list the pod; i
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """A pod of this node as the API server shows it. `ended`: it is over; `leaving`: it was told to end; `need`: of
-    shares of GPUs, None: it wants none; `trial`: it is a trial's.
+    """A pod of this node as the API server shows it.
+
+    `ended`: it has ended; `terminating`: it is being deleted; `need`: the slots it requests, None without any;
+    `trial`: it is a trial's pod.
     """
 
     uid: str
     ended: bool
-    leaving: bool = False
+    terminating: bool = False
     need: PodNeed | None = None
     trial: bool = False
 

@@ -30,9 +30,9 @@ KEEPALIVE_SECONDS = 5.0
 
 @dataclass(eq=False, slots=True)
 class _Session:
-    """One helper that waits. `said` is the last reason it was given; `open` ends the wait."""
+    """One helper that waits. `reason` is the last one that it was sent; `open` ends the wait."""
 
-    said: str = "AgentSyncing: the agent has only just heard of this pod"
+    reason: str = "AgentSyncing: the agent has only just heard of this pod"
     news: asyncio.Event = field(default_factory=asyncio.Event)
     open: bool = False
 
@@ -45,7 +45,7 @@ class Gates:
         self._changed = changed
         self._sessions: dict[str, _Session] = {}
         self._passed: set[str] = set()
-        self._said: dict[str, GateReport] = {}
+        self._gate_reports: dict[str, GateReport] = {}
 
     def waiting(self, pod_uid: str) -> bool:
         return pod_uid in self._sessions and pod_uid not in self._passed
@@ -54,9 +54,9 @@ class Gates:
         """We let this pod through; should its helper come again, because it never read that, it passes again."""
         return pod_uid in self._passed
 
-    def said(self, pod_uid: str) -> GateReport | None:
+    def gate_report(self, pod_uid: str) -> GateReport | None:
         """Which save its gate found last; None: it did not say, or not to this agent."""
-        return self._said.get(pod_uid)
+        return self._gate_reports.get(pod_uid)
 
     def open(self, pod_uid: str) -> None:
         self._passed.add(pod_uid)
@@ -67,15 +67,15 @@ class Gates:
 
     def tell(self, pod_uid: str, reason: str) -> None:
         session = self._sessions.get(pod_uid)
-        if session is not None and session.said != reason:
-            session.said = reason
+        if session is not None and session.reason != reason:
+            session.reason = reason
             session.news.set()
 
     def forget(self, keep: frozenset[str]) -> None:
         """Pods that are gone will not ask again."""
         self._passed &= keep
-        for pod_uid in self._said.keys() - keep:
-            del self._said[pod_uid]
+        for pod_uid in self._gate_reports.keys() - keep:
+            del self._gate_reports[pod_uid]
 
     @asynccontextmanager
     async def serve(self, share: Path) -> AsyncIterator[None]:
@@ -96,14 +96,14 @@ class Gates:
         try:
             line = await asyncio.wait_for(reader.readline(), READ_SECONDS)
             peer = peer_of(self._proc, _pid(writer.get_extra_info("socket")))
-            said = report_in_hello(line)
-            if line != b"gate\n" and said is None:
+            gate_report = report_in_hello(line)
+            if line != b"gate\n" and gate_report is None:
                 return
             if peer is None:
                 await _say(writer, "wait UnknownPod: this process is in no pod that the agent can see")
                 return
-            if said is not None:
-                self._said[peer.pod_uid] = said
+            if gate_report is not None:
+                self._gate_reports[peer.pod_uid] = gate_report
             await self._hold(peer.pod_uid, reader, writer)
         except (TimeoutError, ConnectionError, ValueError):
             pass  # the helper went away, or was none; it connects anew
@@ -121,7 +121,7 @@ class Gates:
         try:
             while not session.open:
                 session.news.clear()
-                await _say(writer, f"wait {session.said}")
+                await _say(writer, f"wait {session.reason}")
                 news = asyncio.ensure_future(session.news.wait())
                 done, _ = await asyncio.wait(
                     {gone, news}, timeout=KEEPALIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED

@@ -25,7 +25,7 @@ MPS_PROCESS = "nvidia-cuda-mps"  # the kernel shortens the names of the MPS daem
 class DriverFacts:
     """Driver and machine of a node.
 
-    `driver` is a version such as "610.43.02", empty without a driver. `trouble` is the reason why NVML did not answer.
+    `driver` is a version such as "610.43.02", empty without a driver. `error` is the reason why NVML did not answer.
     """
 
     driver: str = ""

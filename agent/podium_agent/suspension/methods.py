@@ -13,7 +13,7 @@ from podium_agent.suspension.base import Outcome, SuspensionMethod, SuspensionSt
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
 from podium_agent.suspension.gpu_state_notes import GpuState, GpuStateNotes
-from podium_core.domain.migration import METHOD as MIGRATION_METHOD
+from podium_core.domain.migration import CONTAINER_CHECKPOINT
 
 
 class SuspensionMethods:
@@ -53,7 +53,7 @@ class SuspensionMethods:
 
         With live migration they include that method, which suspends nothing on this node.
         """
-        return (*self._by_name, MIGRATION_METHOD) if self._migrates else tuple(self._by_name)
+        return (*self._by_name, CONTAINER_CHECKPOINT) if self._migrates else tuple(self._by_name)
 
     def choose(self, wanted: Sequence[str], gpus: int, failed: Collection[str] = ()) -> str:
         """Return the first of the job's methods that suits a trial with `gpus` GPUs; empty if none does.

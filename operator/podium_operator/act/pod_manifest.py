@@ -1,9 +1,12 @@
-"""The pod of one attempt of a trial: a pure function from job, trial and attempt to a manifest.
+"""Create the pod manifest of one attempt of a trial: a pure function of job, trial and attempt.
 
-The user's template stays as it is, plus: the gate (an init container in the trial's own image), the share of the GPUs,
-room for what is moved off them (`host_memory`), what the script needs to know (`environment`, placeholders), where it
-saves and what it goes on from (`checkpoints`), and labels, owner, priority, readiness gate and the reading by which the
-agent finds the metric in the log.
+The user's template is kept, and these parts are added:
+
+- the gate, an init container in the trial's own image, and the GPU slots
+- memory for GPU memory that is moved (`host_memory`)
+- the environment and the values of placeholders
+- the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`)
+- labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
 """
 
 from __future__ import annotations
@@ -13,18 +16,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.schema.checkpointing import outlives_pod
+from podium_core.schema.checkpointing import checkpoint_outlives_pod
 from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.metrics_config import READING_ANNOTATION, MetricsReading
+from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
 from podium_core.schema.quantity import to_bytes
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
-from podium_operator.act import checkpoint_volume as checkpoints
-from podium_operator.act import cpu_downsizing as parking
+from podium_operator.act import checkpoint_volume, cpu_downsizing
 from podium_operator.act.environment import environment
-from podium_operator.act.host_memory import METHOD as MOVES_MEMORY
-from podium_operator.act.host_memory import make_room, moved_bytes
+from podium_operator.act.host_memory import METHOD as CUDA_CHECKPOINT
+from podium_operator.act.host_memory import add_memory, moved_bytes
 from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -37,17 +39,17 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
-ALONE_ANNOTATION = "podium.dev/whole-gpu"
-CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make the trial an image; the node to go to
-CARRIED_ANNOTATION = "podium.dev/migrated"  # it goes on from such an image; the node that it left
-ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+WHOLE_GPU_ANNOTATION = "podium.dev/whole-gpu"
+MIGRATE_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
+MIGRATED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
+GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What the operator's settings say about all pods."""
+    """What the operator's settings define for all pods."""
 
     scheduler_name: str
     resource: str
@@ -56,13 +58,14 @@ class PodRules:
 
 @dataclass(frozen=True, slots=True)
 class WholeGpu:
-    """`memory`: bytes to declare on each GPU; `products`: those on which that is all there is, empty: not known."""
+    """Whole GPU. `memory`: bytes to declare; `products`: those with no more memory, empty if unknown."""
 
     memory: int
     products: tuple[str, ...] = ()
 
 
 def pod_name(trial: str, attempt: int) -> str:
+    """Return the name of an attempt's pod."""
     return f"{trial}-{attempt}"
 
 
@@ -72,74 +75,79 @@ def make_pod(
     attempt: int,
     rules: PodRules,
     nodes: Collection[str] = (),
-    alone: WholeGpu | None = None,
-    arrival: Migration | None = None,
+    whole_gpu: WholeGpu | None = None,
+    migration: Migration | None = None,
 ) -> Manifest:
-    """`nodes`: names of the GPUNodes that exist; a save in a folder of another node is lost. `alone`: the whole GPU
-    that it gets to itself; its memory is not moved then. `arrival`: the live trial that goes on in it, from its image.
+    """Return the manifest of an attempt's pod.
+
+    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
+    GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
+    from.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
-    resume = checkpoints.resume_of(job, trial, attempt, nodes)
-    parked: dict[str, int] = {}
+    resume = checkpoint_volume.resume_point(job, trial, attempt, nodes)
+    downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
-    memory = _declared(job, alone)
+    memory = _declared(job, whole_gpu)
     path = resume.path if resume else None
-    told = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
+    variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
     for container in pod["containers"]:
-        _fill(container, words, told)
+        _fill(container, words, variables)
     if spec.checkpoint:
         if resume is not None and spec.checkpoint.resume_args:
-            again = Substitution(trial.spec.parameters, resume.path)
-            checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
-        checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
+            resumed = Substitution(trial.spec.parameters, resume.path)
+            checkpoint_volume.add_arguments(main, resumed, spec.checkpoint.resume_args)
+        checkpoint_volume.mount(pod, main, spec.checkpoint, checkpoint_volume.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
-        checkpoints.stay_on(pod, resume.node)
-    levelled = trial.status.rebalanced
-    if levelled is not None and levelled.attempt == attempt:
-        checkpoints.prefer(pod, levelled.target_node)
+        checkpoint_volume.stay_on(pod, resume.node)
+    rebalanced = trial.status.rebalanced
+    if rebalanced is not None and rebalanced.attempt == attempt:
+        checkpoint_volume.prefer(pod, rebalanced.target_node)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
-        _add_share(main, rules.resource, spec.gpus.per_trial)
-        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # whether it ran out of GPU memory
-        moved = 0 if alone else moved_bytes(spec)
+        _add_slots(main, rules.resource, spec.gpus.per_trial)
+        main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
+        moved = 0 if whole_gpu else moved_bytes(spec)
         if moved:
-            make_room(main, moved)
+            add_memory(main, moved)
         if spec.suspension.downsize_cpu:
-            parked = parking.park(pod["containers"])
-        # last, so that the user's own preparation (downloads, say) is done before the trial waits for its turn
+            downsized = cpu_downsizing.downsize(pod["containers"])
+        # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
-        if outlives_pod(spec):
-            checkpoints.add_hook(main)
-    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
-    if arrival is not None:
-        _goes_on(pod, main, metadata, arrival)
-    if parked:
-        metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
+        if checkpoint_outlives_pod(spec):
+            checkpoint_volume.add_hook(main)
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
+    if migration is not None:
+        _continue_from_image(pod, main, metadata, migration)
+    if downsized:
+        metadata["annotations"][CPU_ANNOTATION] = to_annotation(downsized)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
-    """Only the first container's image is another one: the gate's is the trial's own. It stays where its agent was
-    asked to make the image for."""
-    main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
-    checkpoints.stay_on(pod, arrival.target_node)
-    metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
-    if arrival.gpu_state:
-        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
+def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migration: Migration) -> None:
+    """Let the pod continue from a migrated image, on the node that the image was made for.
+
+    Only the first container's image changes: the gate uses the trial's own.
+    """
+    main["image"], main["imagePullPolicy"] = migration.image, "IfNotPresent"
+    checkpoint_volume.stay_on(pod, migration.target_node)
+    metadata["annotations"][MIGRATED_ANNOTATION] = migration.source_node
+    if migration.gpu_state:
+        metadata["annotations"][GPU_STATE_ANNOTATION] = migration.gpu_state
 
 
-def reading_of(job: HyperParamJob) -> MetricsReading:
-    """How a trial's log is to be read; the log is that of the template's first container."""
+def metrics_config_of(job: HyperParamJob) -> MetricsConfig:
+    """Return how to read a trial's log; the log is that of the template's first container."""
     spec = job.spec
-    return MetricsReading(
+    return MetricsConfig(
         metric=spec.objective.metric,
         direction=spec.objective.direction,
         step_key=spec.metrics.step_key,
@@ -150,31 +158,31 @@ def reading_of(job: HyperParamJob) -> MetricsReading:
     )
 
 
-def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
-    """Bytes on each of its GPUs."""
-    if alone is not None:
-        return alone.memory
+def _declared(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:
+    """Return the bytes that the trial declares on each of its GPUs, or None."""
+    if whole_gpu is not None:
+        return whole_gpu.memory
     memory = job.spec.gpus.memory
     return None if memory is None else to_bytes(memory)
 
 
 def _metadata(
-    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: WholeGpu | None
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, whole_gpu: WholeGpu | None
 ) -> Manifest:
     spec = job.spec
-    reading = reading_of(job)
-    annotations = {**(given.get("annotations") or {}), READING_ANNOTATION: reading.model_dump_json(by_alias=True)}
-    memory = _declared(job, alone)
+    config = metrics_config_of(job)
+    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: config.model_dump_json(by_alias=True)}
+    memory = _declared(job, whole_gpu)
     if memory is not None:
         annotations[MEMORY_ANNOTATION] = str(memory)
-    if alone is not None:
-        annotations[ALONE_ANNOTATION] = "true"
+    if whole_gpu is not None:
+        annotations[WHOLE_GPU_ANNOTATION] = "true"
     if spec.gpus.per_trial:
-        methods = [one for one in spec.suspension.methods if alone is None or one != MOVES_MEMORY]
+        methods = [one for one in spec.suspension.methods if whole_gpu is None or one != CUDA_CHECKPOINT]
         annotations[METHODS_ANNOTATION] = ",".join(methods)
     if spec.checkpoint:
-        annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
-    products = spec.gpus.products if alone is None or not alone.products else alone.products
+        annotations[checkpoint_volume.PATH_ANNOTATION] = spec.checkpoint.path
+    products = spec.gpus.products if whole_gpu is None or not whole_gpu.products else whole_gpu.products
     if products:
         annotations[PRODUCTS_ANNOTATION] = ",".join(products)
     labels = {
@@ -193,6 +201,7 @@ def _metadata(
 
 
 def owner(kind: str, name: str, uid: str) -> Manifest:
+    """Return an owner reference to an object of Podium."""
     return {
         "apiVersion": "podium.dev/v1alpha1",
         "kind": kind,
@@ -209,21 +218,22 @@ def _fill(container: Manifest, words: Substitution, environment: Mapping[str, st
             container[field] = words.command(container[field])
     own = words.environment(container.get("env") or [])
     named = {variable["name"] for variable in own}
-    ours = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
-    container["env"] = own + ours
+    missing = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    container["env"] = own + missing
 
 
-def _add_share(container: Manifest, resource: str, count: int) -> None:
+def _add_slots(container: Manifest, resource: str, count: int) -> None:
     resources = container.setdefault("resources", {})
     for kind in ("requests", "limits"):
         resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}
 
 
 def _gate(main: Manifest) -> Manifest:
-    """Same image and user as the trial; same resources, which cost nothing: a pod counts the larger of the two.
+    """Return the gate's container: same image, user and resources as the trial's.
 
-    Same environment and mounts too: what the kubelet cannot make of them (a Secret that is not there, say) it refuses
-    here, not behind the gate, where the trial would hold a GPU without ever starting.
+    The resources cost nothing, because a pod counts the larger of the two. Environment and mounts are the same, too.
+    What the kubelet cannot provide (a missing Secret, say) it refuses here, not behind the gate, where the trial would
+    hold a GPU without ever starting.
     """
     gate: Manifest = {
         "name": GATE_CONTAINER,
@@ -238,6 +248,7 @@ def _gate(main: Manifest) -> Manifest:
 
 
 def make_trial(job: HyperParamJob, number: int, parameters: Mapping[str, Any]) -> Manifest:
+    """Return the manifest of trial `number`."""
     return {
         "apiVersion": "podium.dev/v1alpha1",
         "kind": "HyperParamTrial",

@@ -1,8 +1,8 @@
-"""kopf's part: each new or changed HyperParamJob is checked and gets its condition Accepted, and before that the
-finalizer that `cleanup` takes off, where folders are to be removed with it. Deleted jobs that `cleanup` cannot read are
-let go (`unreadable`). Nothing else happens here.
+"""kopf handlers: check each new or changed HyperParamJob and set its condition Accepted.
 
-Without such folders there is no finalizer: deletion is the owner references' work and never waits for the operator.
+Before that they set the finalizer where checkpoint folders have to be removed with the job; `cleanup` removes it.
+Without such folders no finalizer is set: owner references delete everything and never wait for the operator. A
+deleted job that cannot be parsed is released here (`release_unreadable`), because `cleanup` never sees it.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ from podium_operator.jobs.unreadable import release_unreadable
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
-LOOK_AGAIN = 5.0  # seconds until a claim that was not there is looked for again
+CLAIM_RETRY_SECONDS = 5.0  # seconds until a claim that did not exist is checked again
 log = logging.getLogger(__name__)
 
 
-def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
-    """The handlers, bound to our client. `cleans`: the operator has an image that can remove folders; `leases`: the
-    GPUs are leased.
+def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.OperatorRegistry:
+    """Return the handlers, bound to `api`.
+
+    `removes_folders`: the operator has an image that can remove folders; `reserved_gpus`: Podium reserves its GPUs.
     """
     registry = kopf.OperatorRegistry()
 
     async def accept(body: kopf.Body, **_: Any) -> None:
-        await _accept(api, dict(body), cleans=cleans, leases=leases)
+        await _accept(api, dict(body), removes_folders=removes_folders, reserved_gpus=reserved_gpus)
 
-    async def look(body: kopf.Body, **_: Any) -> None:
+    async def release(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
 
     about = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*about, registry=registry, id="accept")(accept)
     kopf.on.create(*about, registry=registry, id="accept")(accept)
     kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
-    kopf.on.event(*about, registry=registry, id="release-unreadable")(look)
+    kopf.on.event(*about, registry=registry, id="release-unreadable")(release)
     kopf.on.login(registry=registry, id="login")(_login)
     return registry
 
 
 def settings() -> kopf.OperatorSettings:
-    """Podium's own names instead of kopf's, no peering objects, no Events of kopf's own about each handler."""
+    """Return kopf's settings: Podium's names, no peering objects and no Events about handlers."""
     chosen = kopf.OperatorSettings()
     chosen.persistence.finalizer = f"{PREFIX}/operator"
     chosen.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=PREFIX)
@@ -68,44 +69,44 @@ def settings() -> kopf.OperatorSettings:
 
 
 def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
-    """The kubeconfig, else the pod's account: what our own client does."""
+    """Return the connection from the kubeconfig, else from the pod's service account, as Podium's own client does."""
     account = kopf.login_with_service_account(**arguments) if look(None, None).account else None
     if account is None:
         return kopf.login_with_kubeconfig(**arguments)
     host = os.environ["KUBERNETES_SERVICE_HOST"]
-    # kopf would ask DNS for kubernetes.default.svc, which not every cluster has; the address is in every pod
+    # kopf would resolve kubernetes.default.svc, which not every cluster serves; the address is in every pod
     address = f"[{host}]" if ":" in host else host
     return replace(
         account,
         server=f"https://{address}:{os.environ.get('KUBERNETES_SERVICE_PORT', '443')}",
-        # the kubelet renews the token on disk: read it anew before the old one is refused
+        # the kubelet renews the token on disk: read it again before the old one is refused
         expiration=datetime.now(UTC) + timedelta(minutes=30),
     )
 
 
-async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: bool) -> None:
+async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, reserved_gpus: bool) -> None:
     meta = manifest["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
-    wanted = condition(manifest, now, claim, leases=leases)
+    wanted = condition(manifest, now, claim, reserved_gpus=reserved_gpus)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
     job = parse_job(manifest)
     try:
-        wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
-        if wants and wanted["status"] == "True":
-            # first: as soon as the job is accepted, its trials may write; one that is not accepted has no trials
-            await finalizers.hold(api, meta["namespace"], meta["name"])
+        adds = removes_folders and isinstance(job, HyperParamJob) and finalizers.needs_finalizer(job.spec)
+        if adds and wanted["status"] == "True":
+            # first: once the job is accepted, its trials may write; a job that is not accepted has no trials
+            await finalizers.add_finalizer(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:
         if error.not_found:
             return  # deleted meanwhile
-        raise kopf.TemporaryError(f"condition Accepted not written: {error}", delay=2) from error
+        raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if wanted["status"] == "False":
-        said = {"reason": wanted["reason"], "message": wanted["message"]}
-        await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")
+        event = {"reason": wanted["reason"], "message": wanted["message"]}
+        await events.emit(api, JOBS, meta, **event, component="podium-operator", kind="Warning")
     if wanted["status"] == "Unknown":
-        raise kopf.TemporaryError(wanted["message"], delay=LOOK_AGAIN)
+        raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
 
 
 async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:
@@ -116,4 +117,4 @@ async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:
     except ApiError as error:
         if error.not_found:
             return Claim(name, None)
-        raise kopf.TemporaryError(f"claim {name} not read: {error}", delay=2) from error
+        raise kopf.TemporaryError(f"claim {name} could not be read: {error}", delay=2) from error

@@ -1,4 +1,4 @@
-"""What the operator writes into a job's status: phase, counts, best trial, GPU-seconds, ETA, conditions. Pure."""
+"""Status of a job as the operator writes it: phase, counts, best trial, GPU-seconds, ETA, conditions. Pure."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from podium_core.domain.snapshot import Point, TrialKey
 from podium_core.planning.eta import Eta
 from podium_core.schema.job import Direction, HyperParamJob
 from podium_operator.observe.cluster_state import trial_key
-from podium_operator.observe.observation import Sight
+from podium_operator.observe.observation import Observation
 from podium_operator.observe.snapshot import ACCEPTED, FINISHED, is_accepted, is_finished
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.trial_state import TrialState
 from podium_operator.report.trial_status import timestamp
-from podium_operator.reservations.condition import Leased
+from podium_operator.reservations.condition import ReservationCondition
 
 Manifest = dict[str, Any]
-END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python's, and RFC 3339's years have four digits
+END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()  # Python and RFC 3339 have four-digit years
 _WAITING = (TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED)
-_AT_WORK = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
+_ON_GPU = (TrialPhase.RUNNING, TrialPhase.SUSPENDING, TrialPhase.RESUMING)
 
 
 def job_status(
     job: HyperParamJob,
-    trials: Sequence[SeenTrial],
-    sights: Mapping[TrialKey, Sight],
+    trials: Sequence[TrialState],
+    observations: Mapping[TrialKey, Observation],
     *,
     now: float,
     size: int,
     eta: Eta | None = None,
     end: EndJob | None = None,
-    leased: Leased | None = None,
+    reservation_condition: ReservationCondition | None = None,
     left_out: str | None = None,
 ) -> Manifest:
-    """`size`: how many trials there will be at most; `end`: the planner ended the job in this cycle; `leased`: None
-    where Podium owns its GPUs; `left_out`: why nothing was planned for it, where that is so.
+    """Return the job's status.
+
+    `size`: the largest number of trials; `end`: the planner ended the job in this reconcile; `reservation_condition`:
+    None where the GPUs are dedicated to Podium; `left_out`: why nothing was planned for the job, if so.
     """
-    phases = Counter(sights[trial_key(trial)].phase for trial in trials)
+    phases = Counter(observations[trial_key(trial)].phase for trial in trials)
     done = sum(phases[phase] for phase in FINAL)
     phase, reason, message = _phase(job, phases, done, size, end)
     training = sum(trial.status.gpu_seconds for trial in trials)
@@ -54,7 +56,7 @@ def job_status(
         "trials": {
             "created": len(trials),
             "pending": sum(phases[p] for p in _WAITING),
-            "running": sum(phases[p] for p in _AT_WORK),
+            "running": sum(phases[p] for p in _ON_GPU),
             "suspended": phases[TrialPhase.SUSPENDED],
             "succeeded": phases[TrialPhase.SUCCEEDED],
             "failed": phases[TrialPhase.FAILED],
@@ -62,15 +64,22 @@ def job_status(
         "done": f"{done}/{size}",
         "gpuSeconds": {"training": round(training, 3), "switching": round(switching, 3)},
         "gpuHours": round(training / 3600, 3),
-        "lostWork": _lost(trials),
+        "lostWork": _lost_work(trials),
         "suspensions": sum(t.status.suspensions.count for t in trials),
         "conditions": [_condition(job, "Complete", phase in FINISHED, reason, message, now)],
     }
-    if leased is not None and phase not in FINISHED:
-        told = _condition(job, "GPUsReserved", leased.complete, leased.reason, leased.message, now)
-        status["conditions"].append(told)
+    if reservation_condition is not None and phase not in FINISHED:
+        condition = _condition(
+            job,
+            "GPUsReserved",
+            reservation_condition.complete,
+            reservation_condition.reason,
+            reservation_condition.message,
+            now,
+        )
+        status["conditions"].append(condition)
     if left_out is not None and phase not in FINISHED:
-        text = f"{left_out}: the job is left as it is, its pods stay. Another spec.policy.name goes on."
+        text = f"{left_out}: the job is left unchanged and its pods stay. Set another spec.policy.name to continue."
         status["conditions"].append(_condition(job, "Ranked", False, "PolicyFailed", text, now))
     best = _best(job, trials)
     if best is not None:
@@ -82,16 +91,20 @@ def job_status(
         finished = job.status.finished_at if is_finished(job) else None
         status["finishedAt"] = timestamp(finished.timestamp() if finished else now)
     elif eta is not None and eta.seconds is not None and phase == "Running":
-        # to the next ten seconds: an ETA that changes with every look is one patch a look
+        # rounded up to ten seconds: an ETA that changes in every reconcile would need a patch each time
         at = -(-(now + eta.seconds) // 10) * 10
-        if at < END_OF_CALENDAR:  # nor is there an infinite one
+        if at < END_OF_CALENDAR:  # this excludes an infinite ETA, too
             status["eta"] = timestamp(at)
     return status
 
 
-def _lost(trials: Sequence[SeenTrial]) -> Manifest:
-    losses = [trial.status.lost_work for trial in trials]
-    return {"steps": sum(one.steps for one in losses), "gpuSeconds": round(sum(one.gpu_seconds for one in losses), 3)}
+def _lost_work(trials: Sequence[TrialState]) -> Manifest:
+    """Return the lost work of all trials."""
+    lost_work = [trial.status.lost_work for trial in trials]
+    return {
+        "steps": sum(one.steps for one in lost_work),
+        "gpuSeconds": round(sum(one.gpu_seconds for one in lost_work), 3),
+    }
 
 
 def _phase(
@@ -110,11 +123,11 @@ def _phase(
     if not is_accepted(job):
         return "Pending", "ValidationPending", "The job has not been checked yet."
     if job.spec.suspend:
-        return "Suspended", "SuspendedByUser", "spec.suspend is set: its trials hold no GPU; their progress is kept."
+        return "Suspended", "SuspendedByUser", "spec.suspend is set: the trials hold no GPU and keep their progress."
     live = sum(phases.values()) - done
-    if done or sum(phases[p] for p in (*_AT_WORK, TrialPhase.SUSPENDED)):
+    if done or sum(phases[p] for p in (*_ON_GPU, TrialPhase.SUSPENDED)):
         return "Running", "TrialsRunning", f"{done} of {size} trials have ended, {live} are under way."
-    waiting = "No trial has had its first turn on a GPU yet." if live else "No trial exists yet: no share is free."
+    waiting = "No trial has had a time slice on a GPU yet." if live else "No trial exists yet: no slot is free."
     return "Pending", "WaitingForGPU", waiting
 
 
@@ -133,10 +146,10 @@ def _condition(job: HyperParamJob, kind: str, holds: bool, reason: str, message:
     }
 
 
-def _best(job: HyperParamJob, trials: Sequence[SeenTrial]) -> Manifest | None:
-    """The first of the best, by trial number."""
+def _best(job: HyperParamJob, trials: Sequence[TrialState]) -> Manifest | None:
+    """Return the best trial; of several that are equal the one with the lowest number."""
     maximize = job.spec.objective.direction is Direction.MAXIMIZE
-    found: tuple[Point, SeenTrial] | None = None
+    found: tuple[Point, TrialState] | None = None
     for trial in sorted(trials, key=lambda t: t.spec.number):
         point = trial.best(maximize)
         if point is not None and (found is None or better(point.value, found[0].value, maximize)):

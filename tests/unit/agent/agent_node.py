@@ -60,10 +60,10 @@ class Node(Machine):
         """Found anew: the observer looks for containers at most twice a second. All are on the one GPU, G."""
         for one in self.observer.records():
             one.searched_at = 0.0
-        self.observer.look(pods, now)
+        self.observer.observe(pods, now)
         for one in self.observer.records():
             one.gpus = ("G",)
-        return self.observer.look(pods, now)
+        return self.observer.observe(pods, now)
 
     def state(self, *pods: TrialPod) -> TrialState | None:
         """Of the first one."""
@@ -78,7 +78,7 @@ class Node(Machine):
         """What runs here has ended: the observer closes what it watches."""
         for place in (self.folder / "cgroup").rglob("cgroup.procs"):
             place.write_text("")
-        self.observer.look((), 2.0)
+        self.observer.observe((), 2.0)
 
     def waits_at_its_gate(self, one: TrialPod) -> None:
         self.gates._sessions[one.uid] = None  # type: ignore[assignment]

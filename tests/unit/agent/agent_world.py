@@ -290,7 +290,7 @@ class Agent:
         """One look, and the acts that it leads to, as far as they come: a freeze is done in the kernel's next turn."""
         for record in self.observer.records():
             record.searched_at = 0.0
-        self.node_reconciler._once(self.observer, self.executor)
+        self.node_reconciler.reconcile(self.observer, self.executor)
         await asyncio.sleep(0)
         if self.executor._tasks:
             done, _ = await asyncio.wait(set(self.executor._tasks), timeout=4 * POLL_SECONDS)

@@ -57,7 +57,7 @@ def said(steps: tuple[Action, ...]) -> set[str]:
 
 
 CASES = {
-    "first at its gate is let in": (run_queues(A="ab"), [trial("a", GATED), trial("b", GATED)], {"grant a Ranked", "wait b GPUInUse"}),
+    "first at its gate is let in": (run_queues(A="ab"), [trial("a", GATED), trial("b", GATED)], {"admit a Ranked", "wait b GPUInUse"}),
     "who works goes on": (run_queues(A="ab"), [trial("a", RUNNING), trial("b", GATED)], {"wait b GPUInUse"}),
     "a better one comes: first only the suspension": (run_queues(A="ba"), [trial("a", RUNNING), trial("b", GATED)], {"suspend a Ranked", "wait b SwitchInProgress"}),
     "not before it is verified": (run_queues(A="ba"), [trial("a", OUT), trial("b", OFF)], {"wait b SwitchInProgress"}),
@@ -65,7 +65,7 @@ CASES = {
     "a starting one is not suspended": (run_queues(A="ba"), [trial("a", STARTING), trial("b", OFF)], {"wait b SwitchInProgress"}),
     "a resuming one is left alone": (run_queues(A="ba"), [trial("a", IN), trial("b", OFF)], {"wait b SwitchInProgress"}),
     "the holder has ended: the next at once": (run_queues(A="abc"), [trial("b", OFF), trial("c", OFF)], {"resume b Ranked", "wait c GPUInUse"}),
-    "a GPU does not wait for an image": (run_queues(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "grant b Ranked"}),
+    "a GPU does not wait for an image": (run_queues(A="ab"), [trial("a", GATED, gate=Gate.ABSENT), trial("b", GATED)], {"wait a GPUInUse", "admit b Ranked"}),
     "a gate that may have been passed counts as at work": (run_queues(A="ba"), [trial("a", STARTING, gate=Gate.SILENT), trial("b", GATED)], {"wait b SwitchInProgress"}),
     "not in the order: may not work": (run_queues(A="b"), [trial("a", RUNNING)], {"suspend a NotInRunQueue"}),
     "not in the order: not let in": (run_queues(A=""), [trial("a", GATED), trial("b", OFF)], {"wait a NotInRunQueue", "wait b NotInRunQueue"}),
@@ -114,7 +114,7 @@ CASES = {
     "may not be frozen, and is on its way out": (run_queues(A="ba"), [trial("a", RUNNING, method="", deleting=True), trial("b", OFF)], {"wait b GPUInUse"}),
     "not in the order any more, but may not be frozen": (run_queues(A=""), [trial("a", RUNNING, method="")], {"wait a FreezeNotAllowed"}),
     "an older pod of the trial may not work": (run_queues(A="a"), [trial("a", RUNNING, pod_uid="old"), trial("a", GATED, attempt=1)], {"suspend a Superseded", "wait a SwitchInProgress"}),
-    "nor be let in": (run_queues(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "grant a Ranked"}),
+    "nor be let in": (run_queues(A="a"), [trial("a", GATED, pod_uid="old"), trial("a", GATED, attempt=1)], {"wait a Superseded", "admit a Ranked"}),
     "nor be thawed": (run_queues(A="a"), [trial("a", OFF, pod_uid="old"), trial("a", OFF, attempt=1)], {"wait a Superseded", "resume a Ranked"}),
     "but it may end": (run_queues(A="a"), [trial("a", OFF, pod_uid="old", deleting=True), trial("a", GATED, attempt=1)], {"resume a Deleted", "wait a GPUInUse"}),
     "over, and works: it may still be saving": (run_queues(A="ab"), [trial("a", RUNNING, deleting=True, over_since=-9.0, grace=60.0), trial("b", OFF)], {"wait b GPUInUse"}),
@@ -177,7 +177,7 @@ FACTS = {
     "deleting": st.booleans(),
     "deadline": st.one_of(st.none(), st.floats(-10.0, 40.0)),
     "grace": st.sampled_from([1.0, 30.0]),
-    "heeds_term": st.booleans(),
+    "handles_sigterm": st.booleans(),
     "method": st.sampled_from(["freeze", ""]),
     "attempt": st.integers(0, 2),
     "over_since": st.one_of(st.none(), st.floats(-30.0, 0.0)),

@@ -97,11 +97,11 @@ def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: GateR
             reader, writer = await asyncio.open_unix_connection(str(tmp_path / "agent.sock"))
             writer.write(hello)
             await asyncio.wait_for(changed.wait(), 300)
-            assert gates.said(POD) == said
+            assert gates.gate_report(POD) == said
             gates.open(POD)
             assert (await lines_until(reader, "go"))[-1] == "go"
             writer.close()
             gates.forget(frozenset())
-            assert gates.said(POD) is None
+            assert gates.gate_report(POD) is None
 
     asyncio.run(talk())

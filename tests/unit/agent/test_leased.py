@@ -32,7 +32,7 @@ from podium_agent.suspension.methods import SuspensionMethods
 from podium_cluster.client import Api
 from podium_cluster.resources import PODS
 from podium_cluster.watch import WatchCache
-from podium_core.domain.gpu_reservation import LeaseState
+from podium_core.domain.gpu_reservation import ReservationState
 from podium_core.schema.gpunode import TrialState
 
 GATED, RUNNING, OFF = TrialState.GATED, TrialState.RUNNING, TrialState.SUSPENDED
@@ -47,16 +47,20 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 
 STATES = {
     "the kubelet has not named its GPU": ({}, ReservationPod(NAME, "u"), {}),
-    "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": LeaseState.HELD}),
-    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": LeaseState.LEAVING}),
-    "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": LeaseState.ENDED}),
-    "another pod's GPU": ({("lab", "train"): {"B"}, NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": LeaseState.HELD}),
+    "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": ReservationState.HELD}),
+    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.LEAVING}),
+    "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": ReservationState.ENDED}),
+    "a GPU of another pod": (
+        {("lab", "train"): {"B"}, NAME: {"A"}},
+        ReservationPod(NAME, "u"),
+        {"A": ReservationState.HELD},
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_gpu(
-    listed: Mapping[PodName, Collection[str]], placeholder: ReservationPod, expected: Mapping[str, LeaseState]
+    listed: Mapping[PodName, Collection[str]], placeholder: ReservationPod, expected: Mapping[str, ReservationState]
 ) -> None:
     assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [placeholder]).items()} == expected
 
@@ -91,7 +95,7 @@ RULES = [
     (OFF, "cuda-checkpoint", (), {"wait ReservationEnded"}),
     (OFF, "cuda-checkpoint", ("A",), {"resume Ranked"}),
     (GATED, "cuda-checkpoint", ("B",), {"wait ReservationEnded"}),
-    (GATED, "cuda-checkpoint", ("A", "B"), {"grant Ranked"}),
+    (GATED, "cuda-checkpoint", ("A", "B"), {"admit Ranked"}),
 ]
 
 
@@ -166,7 +170,7 @@ class Desk:
         }
 
     def look(self) -> Mapping[str, str]:
-        asyncio.run(self.reservations.look())
+        asyncio.run(self.reservations.refresh())
         return self.reservations.held
 
 

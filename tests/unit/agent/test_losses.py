@@ -93,9 +93,9 @@ def test_a_hold_that_a_dead_node_never_ended_lasted_for_what_was_reported() -> N
 
 def test_a_marker_that_is_known_changes_nothing() -> None:
     ledger = saw_marker(UsageLedger(finished_gpu_seconds=7.0), CompletionMarker(3.0), "n", 1, now=5.0)
-    assert ledger.saved == Checkpoint(3.0, 5.0, ".", "n", 7.0, 1)
+    assert ledger.checkpoint == Checkpoint(3.0, 5.0, ".", "n", 7.0, 1)
     assert saw_marker(ledger, CompletionMarker(3.0), "m", 2, now=6.0) is ledger
-    again = saw_marker(ledger, CompletionMarker(3.0, "other"), "m", 2, now=6.0).saved
+    again = saw_marker(ledger, CompletionMarker(3.0, "other"), "m", 2, now=6.0).checkpoint
     assert again is not None
     assert (again.at, again.node) == (6.0, "m")
 

@@ -22,7 +22,7 @@ from podium_core.curves.additional_metrics import Extreme, Observed, from_status
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader, reader
 from podium_core.curves.thinning import Grid
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 GRID = Grid(maximize=True)
@@ -32,7 +32,7 @@ NAN = math.nan
 
 def reads(form: str, additional: Sequence[str] = NAMES) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsReading.model_validate(about | {"format": form, "additional": additional}))
+    return reader(MetricsConfig.model_validate(about | {"format": form, "additional": additional}))
 
 
 def lines_of(texts: Sequence[str]) -> list[LogLine]:
@@ -67,8 +67,8 @@ def test_the_objectives_curve_is_the_same_whatever_else_is_read(log: tuple[str, 
     alone = extend(Curve(), lines_of(texts), reads(form, ()), GRID)
     beside = extend(Curve(), lines_of(texts), reads(form), GRID)
     assert (beside.points, beside.last_step, beside.last_value) == (alone.points, alone.last_step, alone.last_value)
-    assert (beside.advertised, beside.at, beside.repeated, beside.diverged, beside.lines) == (
-        (alone.advertised, alone.at, alone.repeated, alone.diverged, alone.lines)
+    assert (beside.announced, beside.at, beside.repeated, beside.diverged, beside.lines) == (
+        (alone.announced, alone.at, alone.repeated, alone.diverged, alone.lines)
     )
     assert alone.observed == ()
 
@@ -97,7 +97,7 @@ def test_an_agent_that_dies_anywhere_changes_nothing(log: tuple[str, list[str]],
         trial_record = TrialRecord(one, "n")
         position = position_from(status, one.uid, "train")
         trial_record.load(UsageLedger(), curve_from(status, position, None), position)
-        trial_record.take(
+        trial_record.add_lines(
             Batch(tuple(lines[position.offset : until]), Position("0.log", "f", until), False), reads(form), GRID
         )
         written = json.dumps(to_status(trial_record, UsageLedger(), "train", 0.0), allow_nan=False)
@@ -132,7 +132,7 @@ def test_what_a_requeued_trial_does_again_does_not_count_again() -> None:
 def test_nor_where_its_steps_are_announced() -> None:
     texts = ["epoch=1", "loss=3", "acc=0.5", "epoch=2", "acc=0.6", "loss=2"]
     before = extend(Curve(), lines_of(texts), reads("text"), GRID)
-    anew = replace(before, first=True, advertised=None)
+    anew = replace(before, first=True, announced=None)
     again = extend(anew, lines_of(("epoch=1", "loss=9", "acc=0.5", "loss=8")), reads("text"), GRID)
     assert again.observed == before.observed
 
@@ -149,7 +149,7 @@ def test_what_is_no_number_is_told_as_what_it_is(values: list[float], expected: 
     trial_record = TrialRecord(pod(), "n")
     texts = [json.dumps({"epoch": n, "loss": value}) for n, value in enumerate(values, start=1)]
     trial_record.load(UsageLedger(), Curve(), Position())
-    trial_record.take(Batch(tuple(lines_of(texts)), Position(), False), reads("json"), GRID)
+    trial_record.add_lines(Batch(tuple(lines_of(texts)), Position(), False), reads("json"), GRID)
     assert to_status(trial_record, UsageLedger(), "train", 0.0)["additionalMetrics"] == [
         {"metric": "loss", "step": float(len(values))} | expected
     ]

@@ -42,7 +42,7 @@ def test_a_trial_without_a_gpu_stands_in_nobodys_way(on_node: Callable[..., None
         assert node.state(cpu) is None
         assert node.observer._asking is None, "the kubelet is asked for devices that it will never have"
         node.waits_at_its_gate(waiting)
-        assert node.steps(order("b"), cpu, waiting) == {"grant b-0 FirstInRunQueue"}
+        assert node.steps(order("b"), cpu, waiting) == {"admit b-0 FirstInRunQueue"}
 
     on_node(scene)
 
@@ -58,7 +58,7 @@ def test_the_book_of_a_trial_without_a_gpu_is_open_until_its_pod_ends(on_node: C
         )
         cpu = pod("cpu", gated=False)
         for ended in (False, True):
-            node.observer.look((replace(cpu, ended=ended),), 1.0)
+            node.observer.observe((replace(cpu, ended=ended),), 1.0)
             node_reconciler._update_trial_records(node.observer, 1.0)
             trial_record = node_reconciler.trial_records[cpu.uid]
             assert (trial_record.ended, trial_record.closed) == (ended, ended)
@@ -134,13 +134,13 @@ def test_told_to_go_while_it_is_to_be_carried_it_may_save_if_no_image_is_made(
 def test_a_method_that_crashes_leaves_no_trial_in_between(on_node: Callable[..., None]) -> None:
     async def scene(node: Node) -> None:
         (node.folder / "cgroup.events").write_text("populated\n")  # no number: dict() raises ValueError
-        trials = node.observer.look((pod(),), 1.0)
+        trials = node.observer.observe((pod(),), 1.0)
         record = node.observer.record(pod().uid)
         assert record is not None
         record.containers["x"] = Container("x", os.getpid(), Freezer(node.folder, unified=True))
-        assert node.executor.carry([Suspend(trials[0], "Ranked")])
+        assert node.executor.execute([Suspend(trials[0], "Ranked")])
         assert record.acting is Acting.SUSPENDING
-        await asyncio.wait_for(node.finished_gpu_seconds.wait(), 300)
+        await asyncio.wait_for(node.settled.wait(), 300)
         assert record.acting is Acting.NOTHING
         assert record.trouble.startswith("Crashed: ValueError")
         assert record.failed == {"freeze"}, "another method comes first from now on, if there is one"
@@ -188,10 +188,10 @@ def test_what_ended_while_no_agent_was_there_gets_a_book_that_is_only_closed(on_
         node_reconciler = NodeReconciler(AgentSettings(node_name="n"), pods, nodes, Metrics(), open_trial_record)
         node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         for _ in range(2):
-            node.observer.look((), 1.0)
+            node.observer.observe((), 1.0)
             node_reconciler._update_trial_records(node.observer, 1.0)
         assert [
-            (trial_record.left, trial_record.started, trial_record.ended, trial_record.closed)
+            (trial_record.orphaned, trial_record.started, trial_record.ended, trial_record.closed)
             for trial_record in opened
         ] == [(True,) * 4]
         assert node_reconciler.trial_records == {}
@@ -206,7 +206,7 @@ def test_until_the_kubelet_has_spoken_the_last_agents_word_is_told_and_nothing_i
         node.run(pod(), TRAIN, os.getpid())
         node.observer.hint({pod().uid: Hint(key(), "a-0", ("G",))})
         running = pod(running=frozenset({TRAIN}))
-        (first,) = node.observer.look((running,), 1.0)
+        (first,) = node.observer.observe((running,), 1.0)
         assert (first.state, first.gpus, first.seen_on) == (TrialState.RUNNING, (), ("G",))
         (step,) = decide(order("b"), (first,), 1.0)
         assert isinstance(step, Wait)
@@ -228,8 +228,8 @@ def test_of_several_gpus_that_the_last_agent_told_of_the_memory_is_counted_as_th
         node.observer.hint(
             {wide.uid: Hint(wide.key, wide.name, ("G", "H")), narrow.uid: Hint(narrow.key, "b-0", ("G",))}
         )
-        hinted_gpus = node.observer.look((wide, narrow), 1.0)
-        assert [(one.seen_on, one.moves) for one in hinted_gpus] == [(("G", "H"), False), (("G",), True)]
+        hinted_gpus = node.observer.observe((wide, narrow), 1.0)
+        assert [(one.seen_on, one.moves_memory) for one in hinted_gpus] == [(("G", "H"), False), (("G",), True)]
 
     on_node(scene)
 

@@ -34,7 +34,7 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
     def scene(node: Node) -> None:
         first, second = pod("a", gate_passed=False), pod("b", gate_passed=False)
         node.waits_at_its_gate(first)
-        assert node.executor.carry(decide(order("a", "b"), node.look(first), 1.0))
+        assert node.executor.execute(decide(order("a", "b"), node.look(first), 1.0))
         freezer = node.run(first, TRAIN, os.getpid())
         node.restart_agent()
         no_nodes = WatchCache(cast(Api, None), GPUNODES, GPUNode.model_validate)
@@ -45,7 +45,7 @@ def test_let_in_and_at_once_deleted_by_force_while_the_agent_is_dead(on_node: Ca
         node.waits_at_its_gate(second)
         assert node.steps(order("b"), second) == {"wait b-0 GPUInUse"}
         (freezer.path / "cgroup.procs").write_text("")
-        assert node.steps(order("b"), second) == {"grant b-0 FirstInRunQueue"}
+        assert node.steps(order("b"), second) == {"admit b-0 FirstInRunQueue"}
         assert Admissions(node.settings().admissions_dir).read() == {}
 
     on_node(scene)

@@ -51,8 +51,8 @@ class Desk:
         self.pods._items = {POD: parse_pod({"metadata": about, "status": {"phase": phase}})}
 
     def look(self) -> Mapping[str, str]:
-        asyncio.run(self.exclusive._look())
-        return self.exclusive.taken
+        asyncio.run(self.exclusive._refresh())
+        return self.exclusive.exclusive_pods
 
     def notes(self) -> set[str]:
         folder = self.machine.settings().exclusive_dir
@@ -67,7 +67,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 def test_from_allocation_to_the_end_of_the_last_process(desk: Desk) -> None:
     urgent = pod("urgent")
     desk.exclusive.reserve(["G"])
-    assert (desk.exclusive.taken, desk.notes(), desk.woken) == ({"G": ""}, {"G"}, 1)
+    assert (desk.exclusive.exclusive_pods, desk.notes(), desk.woken) == ({"G": ""}, {"G"}, 1)
     desk.listed = {POD: ("G",)}
     desk.hear(urgent.uid, "Pending")
     assert desk.look() == {"G": "prod/urgent"}
@@ -89,7 +89,7 @@ def test_the_next_pod_does_not_end_with_the_one_before(desk: Desk) -> None:
     desk.listed = {}
     desk.hear("first", "Succeeded", deletionTimestamp="2026-11-22T00:00:00Z")
     desk.exclusive.reserve(["G"])
-    assert not desk.exclusive._leaving(["G"])
+    assert not desk.exclusive._terminating(["G"])
     assert desk.look() == {"G": ""}
 
 
@@ -99,7 +99,7 @@ def test_the_next_agent_knows_it_before_it_has_asked_anybody(desk: Desk) -> None
     desk.look()
     (desk.machine.settings().exclusive_dir / "H").write_text("no note")
     desk.new_agent()
-    assert desk.exclusive.taken == {"G": "prod/urgent"}
+    assert desk.exclusive.exclusive_pods == {"G": "prod/urgent"}
     desk.listed = None
     assert desk.look() == {"G": "prod/urgent"}, "with the kubelet away nothing is given back"
     desk.listed = {}
@@ -123,7 +123,7 @@ def test_the_container_starts_when_the_trial_is_seen_suspended(desk: Desk) -> No
             for _ in range(5):
                 await asyncio.sleep(0)
             assert not waits.done()
-            desk.exclusive.on_view(view(state, desk.exclusive.taken))
+            desk.exclusive.on_view(view(state, desk.exclusive.exclusive_pods))
         await waits
 
     asyncio.run(story())
@@ -135,7 +135,7 @@ def test_a_gpu_that_does_not_come_free_is_refused_with_the_reason(desk: Desk) ->
     desk.exclusive.on_view(View(RunQueues(), (stuck,), frozenset(), {"G": ""}))
     with pytest.raises(GpuStillInUseError, match="HolderNotFreezable: trial demo/a is at work"):
         asyncio.run(desk.exclusive.vacate(["G"]))
-    assert desk.exclusive.taken == {"G": ""}, "the kubelet asks again"
+    assert desk.exclusive.exclusive_pods == {"G": ""}, "the kubelet asks again"
 
 
 def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> None:
@@ -145,7 +145,7 @@ def test_a_pod_that_is_deleted_while_it_waits_is_let_go_at_once(desk: Desk) -> N
         await asyncio.sleep(0)
         desk.listed = {POD: ("G",)}
         desk.hear("u", "Pending")
-        await desk.exclusive._look()
+        await desk.exclusive._refresh()
         desk.hear("u", "Pending", deletionTimestamp="2026-11-22T00:00:00Z")
         desk.exclusive.on_view(View())  # as after each tick
         with pytest.raises(GpuStillInUseError, match="PodTerminating"):
@@ -164,7 +164,7 @@ def test_the_kubelet_is_not_asked_with_every_event_of_a_pod(desk: Desk, monkeypa
 
     async def story() -> None:
         desk.exclusive.reserve(["G"])
-        desk.exclusive._look = look  # type: ignore[method-assign]
+        desk.exclusive._refresh = look  # type: ignore[method-assign]
         desk.pods._synced.set()
         task = asyncio.ensure_future(desk.exclusive.run())
         await observed.wait()

@@ -141,7 +141,7 @@ class Site:
         while not condition():
             now = time.time()
             pods = [trial.as_pod(self.declared) for trial in self.trials.values()]
-            self.observer.look(pods, now)
+            self.observer.observe(pods, now)
             for record in self.observer.records():
                 record.gpus, record.searched_at = (self.gpu,), 0.0
             self.executor.carry(decide(self.run_queues, self.observer.look(pods, now), now))

@@ -273,7 +273,7 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert (gpu.holder.trial, gpu.memory_reserved, [one.trial for one in gpu.trials]) == ("a", 300, ["a", "b", "c"])
     coming = status_of(replace(local("a", TrialState.GATED), admitting=True)).gpus[0]
     assert (coming.holder, coming.trials[0].state) == (None, TrialState.GATED), "it holds nothing before its gate opens"
-    movers = (replace(local(name, OFF), moves=True, memory=size) for name, size in (("a", 60), ("b", 70)))
+    movers = (replace(local(name, OFF), moves_memory=True, memory=size) for name, size in (("a", 60), ("b", 70)))
     packed = status_of(*movers, local("c", R)).gpus[0]
     assert (packed.memory_reserved, packed.memory_movable) == (170, 70), "of those that are moved off the largest only"
     assert decisive(status) != decisive(status_of(local("a", R), local("b", TrialState.GATED), local("c", OFF)))
@@ -289,6 +289,8 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
 def test_the_node_status_leaves_out_nobody_whose_gpus_a_new_agent_does_not_know_yet() -> None:
     """The operator would take it for gone, and give its GPU away."""
     known = local("a", R)
-    assert status_of(replace(known, gpus=(), told=("A",))).gpus == status_of(known).gpus
+    assert status_of(replace(known, gpus=(), hinted_gpus=("A",))).gpus == status_of(known).gpus
     assert status_of(replace(known, gpus=())).gpus[0].trials == []
-    assert status_of(replace(known, gpus=("B",), told=("A",))).gpus[0].trials == [], "the kubelet's word goes before"
+    assert status_of(replace(known, gpus=("B",), hinted_gpus=("A",))).gpus[0].trials == [], (
+        "the kubelet's word goes before"
+    )

@@ -19,9 +19,9 @@ from podium_agent.report.trial_record import TrialRecord
 from podium_agent.report.usage_ledger import SuspensionCost
 from podium_core.curves.line_readers import Seen
 from podium_core.schema.gpunode import TrialState
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
-TEXT = MetricsReading.model_validate(
+TEXT = MetricsConfig.model_validate(
     {"metric": "acc", "direction": "maximize", "container": "train", "format": "text", "stepKey": "epoch"}
 )
 RUNNING = TrialState.RUNNING
@@ -95,7 +95,7 @@ def test_a_script_that_goes_on_from_further_back_than_its_save_has_lost_that_too
     write: Callable[..., TrialServer], begins: int, lost: float, killed: bool
 ) -> None:
     """Also where the agent dies after it has read the first lines, in which there is no value."""
-    reading = MetricsReading.model_validate(
+    reading = MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "container": "train", "format": "json", "stepKey": "epoch"}
     )
     second, said = pod(attempt=1, reading=reading), GateReport(CompletionMarker(20.0))
@@ -310,7 +310,7 @@ def test_the_hold_of_a_pod_that_is_gone_is_closed_as_far_as_it_was_reported(
 
     async def scene(writing: Writing) -> None:
         trial_record = started(pod(containers=(), reading=None))
-        trial_record.left = True
+        trial_record.orphaned = True
         await writing.whole_life(trial_record)
 
     reader = reader_of(pod().uid if mine else "later", step=7.0)

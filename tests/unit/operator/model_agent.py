@@ -1,7 +1,7 @@
-"""An agent of the model: the real decisions (arbiter, states, account, losses) on what it sees of its node.
+"""Agent of the model: the real decisions (scheduler, state table, ledger, lost work) on what it observes of its node.
 
-Pods and orders come from watches that lag, processes and folders from the node itself, as in the real agent. What the
-real one does with sockets, cgroups and log files is here a look at the node's `Process`.
+Pods and run queues come from watches that lag; processes and folders come from the node itself, as for the real agent.
+Sockets, cgroups and log files are replaced by reading the node's `Process`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from podium_agent.observe.pods import TrialPod, parse
 from podium_agent.observe.trials import Acting, Gate, LocalTrial, Work
 from podium_agent.report.lost_work import CompletionMarker, GateReport
 from podium_agent.report.trial_record import TrialRecord
-from podium_agent.report.trial_status import ledger_from, curve_from, position_from, reached, to_status
+from podium_agent.report.trial_status import curve_from, ledger_from, position_from, reached, to_status
 from podium_agent.report.usage_ledger import begin_attempt
-from podium_agent.schedule.local_scheduler import Admit, RunQueues, Resume, Suspend, Wait, decide, newer
+from podium_agent.schedule.local_scheduler import Admit, Resume, RunQueues, Suspend, Wait, decide, newer
 from podium_agent.schedule.node_reconciler import run_queues_of
 from podium_agent.schedule.state_table import derive
 from podium_cluster.client import ApiError
@@ -34,7 +34,7 @@ MANAGER = "podium-agent"
 
 @dataclass(slots=True)
 class Record:
-    """What the agent remembers of one pod. `gone`: its record in the trial's status is not ours to write any more."""
+    """What the agent remembers of one pod. `gone`: it must not write to the trial's status any more."""
 
     pod: TrialPod
     process: Process | None = None
@@ -42,7 +42,7 @@ class Record:
     state: TrialState | None = None
     since: float = 0.0
     acting: Acting = Acting.NOTHING
-    ends: Suspend | Resume | None = None  # the act that is under way
+    ends: Suspend | Resume | None = None  # the action in progress
     passed: bool = False
     located: bool = False
     over_since: float | None = None
@@ -60,17 +60,17 @@ class Agent:
         self.nodes: View[GPUNode] = View(server, GPUNODES, GPUNode.model_validate)
         self.orders = RunQueues()
         self.records: dict[str, Record] = {}
-        self.pods.see()  # it lists before it acts
+        self.pods.see()  # list before the first action
         self.nodes.see()
         self._hints: dict[str, TrialPod] = dict(node.admissions)
         before = self.nodes.get("", node.name)
         for gpu in before.status.gpus if before is not None else ():
             self._hints |= {one.pod_uid: _orphan(one) for one in gpu.trials}
 
-    # one turn of the conductor
+    # one pass of the executor
 
     def turn(self, now: float) -> bool:
-        """Look, decide, begin what was decided; whether that was anything."""
+        """Observe, decide and start the actions; return True if there were any."""
         node = self.nodes.get("", self._node.name)
         if node is not None:
             before, self.orders = self.orders, newer(self.orders, run_queues_of(node))
@@ -96,7 +96,7 @@ class Agent:
         return started
 
     def finish(self) -> None:
-        """The acts that are under way end. Letting on is felt at once, taking off only now: the worst for a GPU."""
+        """Complete the actions in progress. A resumption took effect earlier, a suspension only now: the worst case."""
         for record in self.records.values():
             if isinstance(record.ends, Suspend) and record.process is not None and record.process.code is None:
                 record.process.frozen = True
@@ -108,7 +108,7 @@ class Agent:
             record = self.records.setdefault(uid, Record(pod, since=now))
             record.pod = pod
             record.process = self._node.processes.get(uid, record.process)
-        for uid in self._hints.keys() - present.keys():  # once: what runs of pods that the API has forgotten
+        for uid in self._hints.keys() - present.keys():  # once: processes of pods that the API has forgotten
             process = self._node.processes.get(uid)
             self.records[uid] = Record(self._hints[uid], process, over_since=now, passed=True, gone=True)
         self._hints.clear()
@@ -181,25 +181,25 @@ class Agent:
         record.trial_record.follow(record.state, (self._node.gpu,), now)
 
     async def report(self, now: float) -> None:
-        """What the reporter and the trials' writers do once."""
+        """Report once, as the reporter and the trials' writers do."""
         await self._server.apply_status(GPUNODES, self._status(now), manager=MANAGER)
         for uid, record in list(self.records.items()):
             if record.trial_record is not None and not record.gone:
                 await self._write(record, record.trial_record, now)
             if record.over_since is not None and record.state is None:
-                del self.records[uid]  # its last words are written
+                del self.records[uid]  # its final report is written
                 self._node.admissions.pop(uid, None)
 
     async def _write(self, record: Record, trial_record: TrialRecord, now: float) -> None:
-        if trial_record.account is None:
+        if trial_record.ledger is None:
             self._begin(record, trial_record, now)
         for _ in range(3):
-            if record.gone or trial_record.account is None:
+            if record.gone or trial_record.ledger is None:
                 return
             self._read(record, trial_record, now)
             key = trial_record.pod.key
             about = {"name": key.name, "namespace": key.namespace, "resourceVersion": record.version}
-            manifest = {"metadata": about, "status": to_status(trial_record, trial_record.account, "main", now)}
+            manifest = {"metadata": about, "status": to_status(trial_record, trial_record.ledger, "main", now)}
             try:
                 answer = await self._server.apply_status(TRIALS, manifest, manager=MANAGER)
             except ApiError as error:
@@ -214,13 +214,13 @@ class Agent:
             return
 
     def _begin(self, record: Record, trial_record: TrialRecord, now: float) -> None:
-        """As `TrialWriter._begin`: take the status as it is, and over from the attempt before."""
+        """Start a record as `TrialWriter._begin` does: read the status and take over from the attempt before."""
         found = self._server.find(TRIALS, trial_record.pod.key.name)
         assert found is not None
         status = HyperParamTrial.model_validate(found).status
         record.version = found["metadata"]["resourceVersion"]
         mine = status.log_cursor is not None and status.log_cursor.pod_uid == trial_record.pod.uid
-        if mine and trial_record.account is not None:
+        if mine and trial_record.ledger is not None:
             trial_record.own()
             return
         if trial_record.owned or (not mine and status.attempt > trial_record.pod.attempt):
@@ -231,21 +231,23 @@ class Agent:
             assert record.process is not None
             said = GateReport(None if record.process.said is None else _mark(record.process.said))
             spent = status.gpu_seconds
-            account = begin_attempt(account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now)
-            begins_at = account.saved.step if account.saved is not None else 0.0
+            account = begin_attempt(
+                account, said, trial_record.node, trial_record.pod.attempt, reached(status), spent, now
+            )
+            begins_at = account.checkpoint.step if account.checkpoint is not None else 0.0
         position = position_from(status, trial_record.pod.uid, "main")
         trial_record.load(account, curve_from(status, position, begins_at), position)
 
     def _read(self, record: Record, trial_record: TrialRecord, now: float) -> None:
-        """The log and the marker."""
+        """Read the log and the completion marker."""
         process = record.process
         assert process is not None
         printed = [Line(now, f"{step}") for step in range(process.begun_at + 1, process.step + 1)]
-        unread = [line for line in printed if float(line.text) > trial_record.curve.at]
-        trial_record.curve = extend(trial_record.curve, unread, _reading, Grid(maximize=True))
+        logs_without_value = [line for line in printed if float(line.text) > trial_record.curve.at]
+        trial_record.curve = extend(trial_record.curve, logs_without_value, _reading, Grid(maximize=True))
         saved = self._node.marker(process)
         if saved is not None:
-            trial_record.saw(_mark(saved), now)
+            trial_record.saw_marker(_mark(saved), now)
 
     def _status(self, now: float) -> Object:
         here = [record for record in self.records.values() if record.state is not None]

@@ -1,4 +1,4 @@
-"""The operator of the model: the real cycle with all its parts, on watches that lag and a clock of the model's."""
+"""Operator of the model: the real reconciler with all its parts, on watches that lag and a clock of the model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from podium_operator.act import actuator as actuator_module
 from podium_operator.act import back_off as pauses_module
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
-from podium_operator.act.rebalancing import Leveller
+from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
 from podium_operator.metrics import Metrics
 from podium_operator.observe import watch_caches as mirror_module
-from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.final_log_read import FinalLogReader
 from podium_operator.observe.pod_state import parse_pod
-from podium_operator.observe.trial_state import SeenTrial
-from podium_operator.observe.watch_caches import Mirror
-from podium_operator.reconciler import Cycle
-from podium_operator.report.status_writer import Statuses
-from podium_operator.reservations.controller import Leasing
+from podium_operator.observe.trial_state import TrialState
+from podium_operator.observe.watch_caches import WatchCaches
+from podium_operator.reconciler import Reconciler
+from podium_operator.report.status_writer import StatusWriter
+from podium_operator.reservations.controller import ReservationController
 from podium_operator.settings import OperatorSettings
 
 _METRICS = Metrics()
@@ -36,7 +36,7 @@ _LEVELS = OperatorSettings(rebalancing=True, rebalancing_min_stay_seconds=5.0)
 
 
 class Clock:
-    """Stands where `time` does in the modules that read it. Whole seconds, so that texts of moments compare."""
+    """Replaces `time` in the modules that read it. It counts whole seconds, so that texts of times can be compared."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -48,61 +48,64 @@ class Clock:
         return self.now
 
 
-class ModelMirror(Mirror):
-    """The real mirror on views; `silent`: nodes whose agent is taken to be away."""
+class ModelWatchCaches(WatchCaches):
+    """The real watch caches on views; `unresponsive`: nodes whose agent is taken to be away."""
 
-    def __init__(self, server: Server, silent: Collection[str]) -> None:
+    def __init__(self, server: Server, unresponsive: Collection[str]) -> None:
         super().__init__(cast(Api, server), _SETTINGS)
         jobs = View(server, JOBS, HyperParamJob.model_validate)
-        trials = View(server, TRIALS, SeenTrial.model_validate)
+        trials = View(server, TRIALS, TrialState.model_validate)
         pods = View(server, PODS, parse_pod)
         nodes = View(server, GPUNODES, GPUNode.model_validate)
         self.views: tuple[View[Any], ...] = (jobs, trials, pods, nodes)
         self._jobs, self._trials, self._pods, self._nodes = cast(Any, self.views)
-        self.silent = set(silent)
+        self.unresponsive = set(unresponsive)
         for view in self.views:
-            view.see()  # it lists before it plans
+            view.see()  # list before the first plan
 
-    def _is_silent(self, node: str) -> bool:
-        return node in self.silent
+    def _is_unresponsive(self, node: str) -> bool:
+        return node in self.unresponsive
 
 
 class Operator:
-    """One process; when it is killed, another is made. `levels`: it moves trials to GPUs with fewer trials."""
+    """One process; when it is killed, another one is created. `levels`: it rebalances trials."""
 
     def __init__(
         self,
         server: Server,
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
-        silent: Collection[str],
+        unresponsive: Collection[str],
         levels: bool,
     ) -> None:
         api = cast(Api, server)
         self._server = server
         self._clock = clock
         self._loop = loop
-        self.mirror = ModelMirror(server, silent)
-        self._cycle = Cycle(
+        self.caches = ModelWatchCaches(server, unresponsive)
+        self._reconciler = Reconciler(
             _SETTINGS,
-            self.mirror,
-            Actuator(api, self.mirror, PodRules("podium", "podium.dev/gpu"), _METRICS),
-            Statuses(api, 2.0, _METRICS),
-            LastWords(api),
-            Cleanup(api, self.mirror.world, None),
+            self.caches,
+            Actuator(api, self.caches, PodRules("podium", "podium.dev/gpu"), _METRICS),
+            StatusWriter(api, 2.0, _METRICS),
+            FinalLogReader(api),
+            Cleanup(api, self.caches.cluster_state, None),
             _METRICS,
-            Leasing(api, _SETTINGS, _METRICS),
-            Leveller(api, _LEVELS if levels else _SETTINGS),
+            ReservationController(api, _SETTINGS, _METRICS),
+            Rebalancer(api, _LEVELS if levels else _SETTINGS),
         )
 
-    def cycle(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
-        """One cycle; False if it was killed after so many calls of the server. One answer is lost after so many."""
+    def reconcile(self, dies_after: int | None = None, mute_after: int | None = None) -> bool:
+        """Reconcile once; return False if the process was killed.
+
+        It is killed after `dies_after` calls of the server; one answer is lost after `mute_after` calls.
+        """
         self._server.fuse, self._server.mute = dies_after, mute_after
         try:
             with self._at_this_time():
-                self._loop.run_until_complete(self._cycle.once())
+                self._loop.run_until_complete(self._reconciler.reconcile())
         except KilledError:
-            for task in asyncio.all_tasks(self._loop):  # calls beside the one that was its last: they fail as well
+            for task in asyncio.all_tasks(self._loop):  # calls concurrent with its last one fail as well
                 self._loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
             return False
         finally:

@@ -1,4 +1,4 @@
-"""Objects of the API in a line, for the operator's tests: a test names only what it is about."""
+"""Short builders of API objects for the operator's tests: a test names only what it is about."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from podium_core.domain.actions import Action, EndTrial
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.job import HyperParamJob
 from podium_operator.act.actuator import Actuator
-from podium_operator.observe.cluster_state import World
-from podium_operator.observe.pod_state import SeenPod, parse_pod
-from podium_operator.observe.trial_state import SeenTrial
+from podium_operator.observe.cluster_state import ClusterState
+from podium_operator.observe.pod_state import PodState, parse_pod
+from podium_operator.observe.trial_state import TrialState
 
 NOW = 1_760_000_000.0
 UUID = "GPU-1"
 
 
 def moment(seconds: float = 0.0) -> str:
-    """`seconds` after NOW."""
+    """Return the time `seconds` after NOW."""
     return datetime.fromtimestamp(NOW + seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -35,7 +35,7 @@ def accepted(status: str = "True", generation: int = 1) -> dict[str, Any]:
 
 
 def job_manifest(name: str = "sweep", **spec: Any) -> dict[str, Any]:
-    """Keywords replace fields of the spec; a container is `main: busybox`."""
+    """Return a job manifest; keywords replace fields of the spec, a container is `main: busybox`."""
     whole: dict[str, Any] = {
         "objective": {"metric": "acc", "direction": "maximize"},
         "parameters": [{"name": "lr", "min": 0.001, "max": 0.1, "scale": "log"}],
@@ -66,9 +66,9 @@ def make_job(
 
 def make_trial(
     number: int = 0, *, job: str = "sweep", parameters: Mapping[str, Any] | None = None, **status: Any
-) -> SeenTrial:
+) -> TrialState:
     name = f"{job}-{number}"
-    return SeenTrial.model_validate(
+    return TrialState.model_validate(
         {
             "metadata": {
                 "name": name,
@@ -96,7 +96,7 @@ def pod_payload(
     created: float = 0.0,
     **status: Any,
 ) -> dict[str, Any]:
-    """`created`: seconds after NOW.
+    """Return a pod as the API serves it; `created` is in seconds after NOW.
 
     `gate` and `main` are container states ({"running": {}}, {"terminated": {...}}, {"waiting": {...}}).
     """
@@ -127,7 +127,7 @@ def pod_payload(
     return {"metadata": metadata, "spec": spec, "status": whole}
 
 
-def make_pod(trial: str = "sweep-0", **how: Any) -> SeenPod:
+def make_pod(trial: str = "sweep-0", **how: Any) -> PodState:
     return parse_pod(pod_payload(trial, **how))
 
 
@@ -146,7 +146,7 @@ def make_node(
     epoch: int = 1,
     health: str = "Healthy",
 ) -> GPUNode:
-    """`trials`: trial name -> the agent's state for its pod of attempt 0."""
+    """Return a GPUNode; `trials` maps a trial's name to the agent's state of its pod of attempt 0."""
     there = [
         {
             "namespace": "lab",
@@ -172,21 +172,21 @@ def make_node(
     )
 
 
-def make_world(
-    *objects: HyperParamJob | SeenTrial | SeenPod | GPUNode, now: float = NOW, silent: Sequence[str] = ()
-) -> World:
-    return World(
+def make_cluster_state(
+    *objects: HyperParamJob | TrialState | PodState | GPUNode, now: float = NOW, unresponsive: Sequence[str] = ()
+) -> ClusterState:
+    return ClusterState(
         now=now,
         jobs=tuple(o for o in objects if isinstance(o, HyperParamJob)),
-        trials=tuple(o for o in objects if isinstance(o, SeenTrial)),
-        pods=tuple(o for o in objects if isinstance(o, SeenPod)),
+        trials=tuple(o for o in objects if isinstance(o, TrialState)),
+        pods=tuple(o for o in objects if isinstance(o, PodState)),
         nodes=tuple(o for o in objects if isinstance(o, GPUNode)),
-        silent=frozenset(silent),
+        unresponsive=frozenset(unresponsive),
     )
 
 
-async def carry_out(actuator: Actuator, world: World, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
-    """Both halves of a cycle; returns trials that ended because they cannot be started."""
+async def carry_out(actuator: Actuator, cluster: ClusterState, actions: Iterable[Action]) -> tuple[EndTrial, ...]:
+    """Run both halves of a reconcile; return trials that ended because they cannot be started."""
     actions = tuple(actions)
-    await actuator.order(world, actions)
-    return await actuator.create(world, actions)
+    await actuator.write_run_queues(cluster, actions)
+    return await actuator.create(cluster, actions)

@@ -1,4 +1,4 @@
-"""Which Events tell what, and how often."""
+"""Which Events are recorded, and how often."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from operator_builders import make_job, make_trial, moment
 
 from podium_cluster.client import Api
 from podium_cluster.resources import JOBS, TRIALS, Resource
-from podium_operator.jobs.events import Announcements
+from podium_operator.jobs.events import EventRecorder
 
 
 class Wire:
-    """Notes the Events that are created."""
+    """Records the Events that are created."""
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, str]] = []
@@ -28,7 +28,7 @@ def phases(resource: Resource, stored: str, phase: str, reason: str = "R") -> li
     wire = Wire()
     item = make_job() if resource is JOBS else make_trial()
     status = {"phase": phase, "reason": reason, "message": "because"}
-    asyncio.run(Announcements(cast(Api, wire)).phase(resource, item, stored, status))
+    asyncio.run(EventRecorder(cast(Api, wire)).phase_changed(resource, item, stored, status))
     return [(said, kind) for said, kind, _ in wire.told]
 
 
@@ -46,7 +46,7 @@ CASES: list[tuple[Resource, str, str, str, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("resource", "stored", "phase", "reason", "told"), CASES)
-def test_changes_of_phase(
+def test_phase_changes_are_recorded_as_events(
     resource: Resource, stored: str, phase: str, reason: str, told: list[tuple[str, str]]
 ) -> None:
     assert phases(resource, stored, phase, reason) == told
@@ -57,28 +57,28 @@ def loss(*attempts: int) -> dict[str, Any]:
     return {"count": len(attempts), "steps": 2 * len(attempts), "recent": [one | {"attempt": n} for n in attempts]}
 
 
-def test_a_loss_is_told_once_with_what_was_lost() -> None:
+def test_lost_work_is_recorded_once_with_its_amount() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for losses in ({}, loss(1), loss(1), loss(1, 3)):
-        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
-    text = "goes on from step 10, its forerunner came to step 12: 2 steps and 3.2 GPU-seconds are lost."
+        asyncio.run(events.work_lost(make_trial(lostWork=losses)))
+    text = "continues from step 10, the one before reached step 12: 2 steps and 3.2 GPU-seconds are lost."
     assert wire.told == [("WorkLost", "Warning", f"Attempt {attempt} {text}") for attempt in (1, 3)]
 
 
-def test_what_was_lost_before_this_operator_started_is_not_told_again() -> None:
+def test_work_lost_before_this_operator_started_is_not_recorded_again() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for losses in (loss(1), loss(1)):
-        asyncio.run(announcements.losses(make_trial(lostWork=losses)))
+        asyncio.run(events.work_lost(make_trial(lostWork=losses)))
     assert wire.told == []
 
 
-def test_the_leader_is_told_when_it_changes() -> None:
+def test_a_new_leader_is_recorded() -> None:
     wire = Wire()
-    announcements = Announcements(cast(Api, wire))
+    events = EventRecorder(cast(Api, wire))
     for trial, value in (("a", 0.5), ("a", 0.6), ("b", 0.7)):
-        asyncio.run(announcements.best(make_job(), {"best": {"trial": trial, "value": value, "step": 3}}))
+        asyncio.run(events.leader_changed(make_job(), {"best": {"trial": trial, "value": value, "step": 3}}))
     assert [text for _, _, text in wire.told] == [
         "Trial a leads with 0.5 at step 3.",
         "Trial b leads with 0.7 at step 3.",

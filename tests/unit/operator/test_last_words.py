@@ -1,4 +1,4 @@
-"""What the operator itself reads of a trial without a GPU, once its pod has ended: the objective and other metrics."""
+"""What the operator reads from the log of a trial without a GPU once its pod has ended: objective and other metrics."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from operator_builders import ended, make_job, make_pod, make_trial, make_world
+from operator_builders import ended, make_cluster_state, make_job, make_pod, make_trial
 
 from podium_cluster.client import Api
 from podium_core.schema.trial import TrialStatus
-from podium_operator.observe.final_log_read import LastWords
+from podium_operator.observe.final_log_read import FinalLogReader
 
 DONE = {"phase": "Succeeded", "gated": False, "main": ended(0)}
 
 
 class Server:
-    """The two calls that are made: the log, and what is applied to the status."""
+    """The two calls that are made: reading the log, and applying the status."""
 
     def __init__(self, log: str) -> None:
         self._log = log
@@ -32,12 +32,14 @@ class Server:
 
 
 def status_after(log: str, **job: Any) -> tuple[dict[str, Any], TrialStatus]:
-    """As it was written, and as it is read back."""
+    """Return the status as it was written, and as it is parsed again."""
 
     async def read() -> dict[str, Any]:
         server = Server(log)
-        words = LastWords(cast(Api, server))
-        words.read(make_world(make_job(gpus={"perTrial": 0}, **job), make_trial(phase="Running"), make_pod(**DONE)))
+        words = FinalLogReader(cast(Api, server))
+        words.read(
+            make_cluster_state(make_job(gpus={"perTrial": 0}, **job), make_trial(phase="Running"), make_pod(**DONE))
+        )
         await asyncio.wait_for(server.over.wait(), 300)
         return server.written[0]
 

@@ -24,7 +24,7 @@ from podium_agent.migration.open_files import OpenFiles
 from podium_agent.migration.registry import Registry
 from podium_agent.observe.cgroups import Freezer
 from podium_agent.suspension.freeze import Freeze
-from podium_devcluster import pki
+from podium_devcluster.runtime import pki
 
 TRIAL = ContainerRef("team", "search-7-0", "train")
 HERE, THERE = NodeFacts("node-1", "containerd://2.1.9", "amd64"), NodeFacts("node-2", "containerd://2.1.9", "amd64")

@@ -47,7 +47,7 @@ SIZE = 4 << 20
         (DriverFacts("595.10", machine="aarch64"), None),
         (DriverFacts("610.43.02", mig=("GPU-1",)), "MIGEnabled"),
         (DriverFacts("610.43.02", mps=True), "MPSEnabled"),
-        (DriverFacts(trouble="NVML: Driver Not Loaded"), "DriverMissing"),
+        (DriverFacts(error="NVML: Driver Not Loaded"), "DriverMissing"),
     ],
 )
 def test_why_a_node_cannot(facts: DriverFacts, code: str | None) -> None:
