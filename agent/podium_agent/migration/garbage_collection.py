@@ -23,6 +23,7 @@ from podium_agent.migration.settings import MigrationSettings
 from podium_agent.report.trial_record import TrialRecord
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import TRIALS
+from podium_core.domain.migration import IN_PROGRESS
 from podium_core.schema.trial import HyperParamTrial
 
 log = logging.getLogger(__name__)

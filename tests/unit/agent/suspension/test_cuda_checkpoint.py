@@ -139,7 +139,7 @@ def test_one_that_a_dead_agent_lost_is_given_up_after_a_minute(trial: Trial, mon
     monkeypatch.setattr(restores, "LOST_SECONDS", 0.0)
     outcome = trial.resume()
     assert outcome.code == "CUDAFailed"
-    assert "with the memory free; its last save is left" in outcome.message
+    assert "although the memory is free; the trial continues from its last checkpoint" in outcome.message
     for program in trial.programs:
         assert program.process.wait(20) == -9
     assert trial.suspension_state is SuspensionState.GONE
@@ -152,7 +152,7 @@ def test_refusals_are_counted_over_the_seconds_of_trying_since_it_last_worked() 
     assert not any(seen.lost(["a"]) for _ in range(12)), "the minute is not over"
     seen.forget(["a"])
     assert not any(seen.lost(["a"]) for _ in range(6)), "the hours between its turns count a quarter of a minute each"
-    assert seen.lost(["a"]).startswith("refused 7 times")
+    assert seen.lost(["a"]).startswith("the driver refused 7 times")
 
 
 @pytest.mark.parametrize("step", ["lock", "checkpoint", "restore", "unlock"])
@@ -223,7 +223,7 @@ def test_one_that_fills_its_gpu_is_not_taken_off_it(trial: Trial) -> None:
     trial.method = trial.fresh(lambda: replace(read_memory(), usable=full))
     outcome = trial.suspend()
     assert (outcome.ok, outcome.code) == (False, "InsufficientRestoreMemory"), outcome
-    assert f"it holds {held} of the " in outcome.message
+    assert f"the trial holds {held} of the " in outcome.message
     assert trial.suspension_state is SuspensionState.RUNNING
     assert trial.all_work()
 

@@ -148,8 +148,8 @@ def test_a_driver_that_comes_later_is_found_and_until_then_nothing_of_it_is_thaw
     target = Freezer(tmp_path / "pod", unified=False)
     (tmp_path / "proc" / "1").mkdir(parents=True)
     (tmp_path / "proc" / "1" / "cgroup").write_text("6:freezer:/kubepods/pod\n")
-    GpuStateNotes(tmp_path / "parked").note("pod", {"GPU-x": 1})
-    GpuStateNotes(tmp_path / "parked").note("ended", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "parked").write_held("pod", {"GPU-x": 1})
+    GpuStateNotes(tmp_path / "parked").write_held("ended", {"GPU-x": 1})
     monkeypatch.setenv("PODIUM_FAKE_DRIVER_STATE", str(tmp_path / "none"))
     settings = AgentSettings(node_name="n", share_dir=tmp_path / "share", proc=tmp_path / "proc", driver_seconds=0.01)
     detection = MethodDetection(settings)
@@ -186,7 +186,7 @@ def test_a_lost_gpu_does_not_hide_the_others(cuda_node: Any) -> None:
 
 def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
     folder = tmp_path / "parked"
-    GpuStateNotes(folder).note("c1", {"A": 5})
+    GpuStateNotes(folder).write_held("c1", {"A": 5})
     after = GpuStateNotes(folder)
     assert (after.has("c1"), after.has("c2"), after.held_bytes("c1"), after.held_bytes("c2")) == (
         True,
@@ -197,7 +197,7 @@ def test_notes_are_found_by_the_next_agent(tmp_path: Path) -> None:
     after.remove("c1")
     assert not GpuStateNotes(folder).has("c1")
     (folder / "c3").write_text('{"GPU-a": 7}')
-    assert GpuStateNotes(folder).read("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
+    assert GpuStateNotes(folder).held_bytes("c3") == {"GPU-a": 7}, "as agents before this version wrote them"
 
 
 def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None:
@@ -208,10 +208,10 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
         "held": {"GPU-x": 1, "GPU-y": 2},
         "gpu_map": {"GPU-a": "GPU-x", "GPU-b": "GPU-y"},
         "processes": 2,
-        "leaving": 0.0,
-        "ranks": {},
-        "each": {},
-        "goal": {},
+        "migrating_until": 0.0,
+        "current_gpus": {},
+        "held_by_process": {},
+        "target_gpus": {},
     }
     assert GpuStateNotes(tmp_path / "parked").read("c1").model_dump() == whole
     notes.add_migrated("c1", gpu_state, ("GPU-y", "GPU-x"))
@@ -221,9 +221,9 @@ def test_what_comes_from_another_node_gets_its_note_once(tmp_path: Path) -> None
 def test_who_is_carried_on_before_it_came_back_still_names_the_gpus_that_the_driver_knows(tmp_path: Path) -> None:
     notes = GpuStateNotes(tmp_path / "parked")
     notes.write_held("c0", {"GPU-a": 3})
-    assert notes.read("c0").left == {"GPU-a": 3}
+    assert notes.read("c0").bytes_by_driver_gpu == {"GPU-a": 3}
     notes.add_migrated("c1", GpuState(gpus={"GPU-b": 2, "GPU-a": 1}, processes=2), ("GPU-x", "GPU-y"))
-    assert notes.read("c1").left == {"GPU-a": 1, "GPU-b": 2}
+    assert notes.read("c1").bytes_by_driver_gpu == {"GPU-a": 1, "GPU-b": 2}
 
 
 def test_the_mover_does_not_bring_back_a_note_that_the_agent_has_forgotten(tmp_path: Path) -> None:
