@@ -95,7 +95,7 @@ class Leasing:
             if isinstance(action, RequestReservation):
                 await self._ask(world, action, wished[action.pool])
             else:
-                await self._change(by_name[action.lease.pool.namespace, action.lease.name], action)
+                await self._change(by_name[action.reservation.pool.namespace, action.reservation.name], action)
         wakes = [refused.again_at for refused in self._refused.values()]
         wakes += [planned.wake_at] if planned.wake_at is not None else []
         self._count(leases)
