@@ -152,7 +152,8 @@ def test_it_says_what_it_weighed() -> None:
     (action,) = of(sound(crowd()), Requeue)
     assert isinstance(action, Requeue)
     assert action.message == (
-        "Its GPU on node-a has 3 trials, the one on node-b 0; it checkpoints and continues there: about 997 s of training are "
+        "Its GPU on node-a has 3 trials, the one on node-b 0; it checkpoints and continues there: about 997 s of "
+        "training are "
         "left, the move costs 20 s."
     )
 
