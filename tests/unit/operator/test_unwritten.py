@@ -17,7 +17,7 @@ from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import Observation, observe
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.unreported_ends import unreported_ends
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.report.status_writer import Report, StatusWriter
 
 FAILED = {"phase": "Failed", "gate": ended(0), "main": ended(1, after=-1)}
 TAKEN = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
@@ -115,7 +115,7 @@ def test_an_unreported_end_is_recorded_once(refusals: int) -> None:
     observations, status_writer = observe(cluster), StatusWriter(cast(Api, wire), 1.0, Metrics())
     for written in range(3):
         asyncio.run(
-            status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+            status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report())
         )
         requeues = [said for said in wire.told if said.startswith("TrialRequeued: PodDisrupted: The cluster took")]
         assert len(requeues) == (written >= refusals)

@@ -22,7 +22,7 @@ from podium_operator.observe.cluster_state import ClusterState, trial_key
 from podium_operator.observe.observation import observe
 from podium_operator.observe.snapshot import build_snapshot
 from podium_operator.observe.watch_caches import WatchCaches
-from podium_operator.report.status_writer import StatusWriter
+from podium_operator.report.status_writer import Report, StatusWriter
 from podium_operator.settings import OperatorSettings
 
 
@@ -93,7 +93,7 @@ def test_a_status_is_written_for_exactly_this_object(
     observations = observe(cluster)
     status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
     asyncio.run(
-        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+        status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report())
     )
     assert wire.versions() == {"HyperParamTrial": "8", "HyperParamJob": "7"}
     assert not [record for record in caplog.records if record.levelname == "WARNING"], "the next reconcile retries"
@@ -106,7 +106,7 @@ def test_a_status_that_cannot_be_written_does_not_affect_the_others(caplog: pyte
     observations = observe(cluster)
     status_writer = StatusWriter(cast(Api, wire), 1.0, Metrics())
     asyncio.run(
-        status_writer.write(cluster, observations, build_snapshot(cluster, observations), {}, {}, {}, {}, {}, {})
+        status_writer.write(cluster, observations, build_snapshot(cluster, observations), Report())
     )
     assert [body["metadata"]["name"] for verb, _, body in wire.calls if verb == "status"] == ["sweep"]
     assert "status of job lab/wrong was not written" in caplog.text
