@@ -15,17 +15,20 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import EndJob, EndTrial, Migrate, Requeue
-from podium_core.domain.snapshot import Snapshot, TrialKey
+from podium_core.curves.final_value import Forecast
+from podium_core.domain.actions import EndJob, EndTrial, Migrate, Plan, Requeue
+from podium_core.domain.snapshot import JobKey, Snapshot, TrialKey
+from podium_core.planning.planner import plan
+from podium_core.planning.prediction import predictions
 from podium_core.planning.promised_slots import promises
+from podium_core.planning.ranking import RankingError
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.migration import MigrationNews, migrations_to_store
 from podium_operator.act.rebalancing import Rebalancer
 from podium_operator.cleanup.deleted_jobs import Cleanup
-from podium_operator.guarded_plan import GuardedPlan, plan_guarded, predict
 from podium_operator.metrics import Metrics
 from podium_operator.observe.cluster_state import ClusterState
 from podium_operator.observe.final_log_read import FinalLogReader
@@ -39,6 +42,44 @@ from podium_operator.settings import OperatorSettings
 
 MIN_SLEEP_SECONDS = 0.05
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPlan:
+    """Plan, and the jobs that were left out of it."""
+
+    plan: Plan
+    left_out: Mapping[JobKey, str]  # the reason, for people
+
+
+def plan_guarded(snapshot: Snapshot) -> GuardedPlan:
+    """Return the plan.
+
+    A job whose trials cannot be ranked is left out: its pods stay, and the other jobs continue.
+    """
+    left_out: dict[JobKey, str] = {}
+    while True:
+        try:
+            return GuardedPlan(plan(snapshot), left_out)
+        except RankingError as error:
+            log.exception("job %s/%s is left unchanged: %s", *error.job, error)
+            left_out[error.job] = (
+                f"{error} ({type(error.__cause__).__name__}; read the traceback in the operator's log)"
+            )
+            snapshot = replace(snapshot, jobs=tuple(job for job in snapshot.jobs if job.key != error.job))
+
+
+def predict(snapshot: Snapshot) -> tuple[Mapping[TrialKey, Forecast], int]:
+    """Return the forecast of each trial's final value and the number of jobs whose forecast failed."""
+    forecasts: dict[TrialKey, Forecast] = {}
+    failed = 0
+    for job in snapshot.jobs:
+        try:
+            forecasts.update(predictions(job, snapshot))
+        except Exception:  # a bug in Podium; the other statuses do not suffer from it
+            failed += 1
+            log.exception("job %s/%s: the final values of its trials could not be predicted", *job.key)
+    return forecasts, failed
 
 
 class Reconciler:

@@ -91,7 +91,11 @@ def trial_status(
     if best is not None:
         status["best"] = {"step": best.step, "value": best.value}
     if report.predicted is not None and phase not in FINAL:
-        status["predicted"] = {"value": report.predicted.middle, "low": report.predicted.low, "high": report.predicted.high}
+        status["predicted"] = {
+            "value": report.predicted.middle,
+            "low": report.predicted.low,
+            "high": report.predicted.high,
+        }
     conditions = _memory_conditions(trial, observation, now)
     if phase is TrialPhase.SUCCEEDED and job is not None:
         conditions += _metrics_conditions(trial, job, status["finishedAt"])

@@ -73,8 +73,9 @@ def cluster(
 
 def after(seen: ClusterState, *actions: Migrate, refused: str | None = None) -> Migration | None:
     key = trial_key(seen.trials[0])
-    said = {} if refused is None else {key: refused}
-    return migrations_to_store(seen, observe(seen), MigrationNews({action.trial: action for action in actions}, said)).get(key)
+    refusals = {} if refused is None else {key: refused}
+    news = MigrationNews({action.trial: action for action in actions}, refusals)
+    return migrations_to_store(seen, observe(seen), news).get(key)
 
 
 def let_in(seconds: float) -> dict[str, Any]:

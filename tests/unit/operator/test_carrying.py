@@ -274,8 +274,8 @@ def test_a_migration_whose_slot_was_taken_fails_and_the_trial_stays() -> None:
     for there, phase, code in ((seen.nodes[1], "ImagePushed", ""), (full, "Failed", "TargetFull")):
         now = replace(seen, nodes=(seen.nodes[0], there))
         snapshot = build_snapshot(now, observe(now))
-        slots_taken = promises(snapshot).broken
-        stored = migrations_to_store(now, observe(now), MigrationNews(slots_taken=slots_taken))[trial_key(now.trials[0])]
+        news = MigrationNews(slots_taken=promises(snapshot).broken)
+        stored = migrations_to_store(now, observe(now), news)[trial_key(now.trials[0])]
         assert (stored.phase.value, stored.code) == (phase, code)
         assert bool([action for action in plan(snapshot).actions if isinstance(action, CreatePod)]) is (
             there is not full

@@ -152,7 +152,8 @@ def test_a_migration_is_stored_and_recorded_once(before: str | None, now: str, t
     wire = Wire()
     seen = cluster(pod(), **(way(before) if before else {}))
     stored = Migration.model_validate(way(now, code="RestoreDisabled", message="no")["migration"])
-    status = trial_status(seen.trials[0], seen.jobs[0], next(iter(observe(seen).values())), TrialReport(migration=stored), NOW)
+    observation = next(iter(observe(seen).values()))
+    status = trial_status(seen.trials[0], seen.jobs[0], observation, TrialReport(migration=stored), NOW)
     assert Migration.model_validate(status["migration"]) == stored
     asyncio.run(EventRecorder(cast(Api, wire)).migration_changed(seen.trials[0], status))
     assert [body["reason"] for _, body in wire.calls] == told
