@@ -1,4 +1,4 @@
-"""Records what a real kube-scheduler asks the extender, and the answers, for tests/unit/extender/test_schedulers.py.
+"""Records what a real kube-scheduler asks the extender, and the answers, for tests/unit/extender/test_recorded_schedulers.py.
 
     PODIUM_TEST_SCHEDULER=1.34.4 python tools/record_scheduler.py     (root; without: the cluster's version)
     ... --scenes crowded                                              (the others stay as they are recorded)

@@ -1,5 +1,5 @@
 """The verbs over HTTP, as FastAPI's routes: for whoever asks in any way that HTTP allows. What kube-scheduler itself
-sends is answered by the same verbs before it comes here (`lane`).
+sends is answered by the same verbs before it comes here (`fast_path_protocol`).
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ import time
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from podium_extender.server.endpoint import JSON, Front
+from podium_extender.server.endpoint import JSON, Endpoint
 from podium_extender.server.limits import RequestError, read
-from podium_extender.server.openapi import DescribedApi, words_of
+from podium_extender.server.openapi import DescribedAPI, describe_verb
 from podium_extender.verbs.handlers import VERBS
 
 
-def create_app(front: Front, *, openapi_url: str | None = None) -> FastAPI:
+def create_app(endpoint: Endpoint, *, openapi_url: str | None = None) -> FastAPI:
     """The description of the verbs is served only where `openapi_url` is given: kube-scheduler does not ask for it."""
-    app = DescribedApi(title="Podium's scheduler extender", openapi_url=openapi_url)
+    app = DescribedAPI(title="Podium's scheduler extender", openapi_url=openapi_url)
 
     async def answer(verb: str, request: Request) -> Response:
-        async with front.door.enter():
+        async with endpoint.door.enter():
             began = time.perf_counter()
-            body = await read(request, front.body_limit)
-            return Response(front.verbs.answer(verb, body, began), media_type=JSON)
+            body = await read(request, endpoint.body_limit)
+            return Response(endpoint.verbs.answer(verb, body, began), media_type=JSON)
 
-    @app.post("/filter", openapi_extra=words_of("filter"))
+    @app.post("/filter", openapi_extra=describe_verb("filter"))
     async def filter_verb(request: Request) -> Response:
         return await answer("filter", request)
 
-    @app.post("/prioritize", openapi_extra=words_of("prioritize"))
+    @app.post("/prioritize", openapi_extra=describe_verb("prioritize"))
     async def prioritize_verb(request: Request) -> Response:
         return await answer("prioritize", request)
 
-    @app.post("/preempt", openapi_extra=words_of("preempt"))
+    @app.post("/preempt", openapi_extra=describe_verb("preempt"))
     async def preempt_verb(request: Request) -> Response:
         return await answer("preempt", request)
 
@@ -47,6 +47,6 @@ def create_app(front: Front, *, openapi_url: str | None = None) -> FastAPI:
         return told(request, error.status_code, f"{error.detail}: {known}")
 
     def told(request: Request, status: int, message: str) -> Response:
-        return Response(front.trouble(request.method, request.url.path, status, message), status, media_type=JSON)
+        return Response(endpoint.trouble(request.method, request.url.path, status, message), status, media_type=JSON)
 
     return app

@@ -53,7 +53,7 @@ class Metrics:
         self.rejections = Counter(
             "podium_extender_rejections", "nodes refused by filter, by code", ["code"], registry=self.registry
         )
-        self.handed_on = Counter(
+        self.filter_answers = Counter(
             "podium_extender_filter_answers",
             "answers to filter: the best nodes, all that fit and why (few, preference, no_favourite), or none",
             ["nodes"],
@@ -78,7 +78,7 @@ class Metrics:
         )
         self.assumptions = Counter(
             "podium_extender_assumptions",
-            "how they ended: confirmed, elsewhere, asked_again, gone, expired",
+            "how they ended: confirmed, elsewhere, forget, gone, expired",
             ["result"],
             registry=self.registry,
         )

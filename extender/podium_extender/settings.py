@@ -6,8 +6,8 @@ from pydantic import Field, field_validator
 
 from podium_cluster.settings import ClusterSettings
 from podium_core.placement.registry import DEFAULT, placement_policy
-from podium_extender.state.assumptions import LONGEST
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.state.assumptions import ASSUME_SECONDS
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 
 class ExtenderSettings(ClusterSettings):
@@ -29,13 +29,13 @@ class ExtenderSettings(ClusterSettings):
         60.0, ge=0, description="a trial that began no longer ago is evicted only where nobody else can be"
     )
     assume_seconds: float = Field(
-        LONGEST, gt=0, description="a pod counts for so long on the node that was best for it, if it is not seen bound"
+        ASSUME_SECONDS, gt=0, description="a pod counts for so long on the node that was best for it, if it is not seen bound"
     )
     wakes_per_second: float = Field(20.0, gt=0, description="refused pods that are woken for room, on average at most")
     wakes_at_once: int = Field(50, gt=0, description="the same, in one burst")
     scheduler_name: str = Field("podium", min_length=1, description="pods of this scheduler are counted on their nodes")
     scored_nodes: int = Field(
-        SCORED, ge=1, description="nodes that filter hands on at most, the best, where no soft preference is stated"
+        SCORED_NODES, ge=1, description="nodes that filter hands on at most, the best, where no soft preference is stated"
     )
     watch_all_pods: bool = Field(
         True, description="know free CPUs and affinities of all schedulers' pods; else pods are packed by GPUs alone"

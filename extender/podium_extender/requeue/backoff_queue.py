@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 from podium_core.placement.victims import Preemptor
 from podium_core.placement.views import GpuReading
-from podium_extender.requeue.unschedulable_queue import PAUSE, TRIED_AGAIN, Budget, PodName
+from podium_extender.requeue.unschedulable_queue import RETRY_PAUSE_SECONDS, SCHEDULER_RETRY_SECONDS, TokenBucket, PodName
 from podium_extender.state.views import Views
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProposedVictims:
     """What the scheduler proposed for one node: uids, and how many PodDisruptionBudgets would be violated."""
 
     victims: tuple[str, ...]
@@ -25,58 +25,58 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
-class Parked:
-    """`proposed` by node; none: it waits since before this process. `again_at`: when the answer may change by time.
+class BackoffPod:
+    """`proposed` by node; none: it waits since before this process. `retry_at`: when the answer may change by time.
     `at`: when it was set aside. `tried`: it was woken with another since.
     """
 
     pod: PodName
     uid: str
     preemptor: Preemptor
-    proposed: Mapping[str, Proposed]
-    again_at: float | None = None
+    proposed: Mapping[str, ProposedVictims]
+    retry_at: float | None = None
     at: float = 0.0
     tried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Chance:
-    """What another try would bring now: the node where it finds room; None: nothing before `again_at`, or a change."""
+class RetryOutcome:
+    """What another try would bring now: the node where it finds room; None: nothing before `retry_at`, or a change."""
 
     node: str | None = None
-    again_at: float | None = None
+    retry_at: float | None = None
 
 
-Ask = Callable[[Parked, Collection[str]], Chance]  # looks at these of the proposed nodes
+Ask = Callable[[BackoffPod, Collection[str]], RetryOutcome]  # looks at these of the proposed nodes
 
 
-class ParkingLot:
+class BackoffQueue:
     """At most `most` pods are remembered, the most important: each change of a node is weighed for each of them that it
     was proposed for.
 
     One pod a time is due, the most important: what wakes it wakes all of its priority and below (`nudges`).
     """
 
-    def __init__(self, budget: Budget, most: int = 100) -> None:
+    def __init__(self, budget: TokenBucket, most: int = 100) -> None:
         self._budget = budget
         self._most = most
-        self._pods: dict[PodName, Parked] = {}  # who waits longest comes first
+        self._pods: dict[PodName, BackoffPod] = {}  # who waits longest comes first
         self._seen: dict[str, tuple[GpuReading, ...]] = {}
         self._version = 0
         self._changed: dict[PodName, set[str]] = {}  # nodes that are still to be looked at for each
         self._listener: Callable[[], None] = _nobody
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when a pod comes, with which `again_at` may be sooner."""
+        """Call `listener` when a pod comes, with which `retry_at` may be sooner."""
         self._listener = listener
 
     def __len__(self) -> int:
         return len(self._pods)
 
-    def park(self, one: Parked) -> None:
+    def park(self, one: BackoffPod) -> None:
         if one.pod not in self._pods and len(self._pods) >= self._most:
             # a pod that was deleted while the scheduler was asking for it is told of by nobody
-            for other in [other for other in self._pods.values() if one.at - other.at >= TRIED_AGAIN]:
+            for other in [other for other in self._pods.values() if one.at - other.at >= SCHEDULER_RETRY_SECONDS]:
                 self.leaves(other.pod)
             least = min(self._pods.values(), key=_importance, default=one)
             if len(self._pods) >= self._most and _importance(least) < _importance(one):
@@ -91,16 +91,16 @@ class ParkingLot:
         self._pods.pop(pod, None)
         self._changed.pop(pod, None)
 
-    def not_woken(self, one: Parked, now: float) -> None:
+    def retry_later(self, one: BackoffPod, now: float) -> None:
         """It was due and could not be told."""
         if one.pod not in self._pods:
-            self.park(replace(one, again_at=now + PAUSE, at=now))
+            self.park(replace(one, retry_at=now + RETRY_PAUSE_SECONDS, at=now))
 
-    def due(self, views: Views, now: float, ask: Ask) -> tuple[Parked, str] | None:
+    def due(self, views: Views, now: float, ask: Ask) -> tuple[BackoffPod, str] | None:
         """Who is to be tried again now, with the node where it finds room; it leaves the lot."""
         self._look(views)
         for one in sorted(self._pods.values(), key=_importance, reverse=True):
-            timely = one.again_at is not None and now >= one.again_at
+            timely = one.retry_at is not None and now >= one.retry_at
             nodes = one.proposed.keys() if timely else self._changed.get(one.pod)
             if not timely and not nodes:
                 continue
@@ -110,12 +110,12 @@ class ParkingLot:
                 self._changed.clear()  # whoever else is here is tried again with it
                 self._tried_with(one, now)
                 return one, chance.node
-            again = self._budget.next_at(now) if chance.node is not None else chance.again_at
-            self._pods[one.pod] = replace(one, again_at=again if timely else _earlier(one.again_at, again))
+            again = self._budget.next_at(now) if chance.node is not None else chance.retry_at
+            self._pods[one.pod] = replace(one, retry_at=again if timely else _earlier(one.retry_at, again))
             self._changed.pop(one.pod, None)
         return None
 
-    def _tried_with(self, one: Parked, now: float) -> None:
+    def _tried_with(self, one: BackoffPod, now: float) -> None:
         """Those of its priority and below: the scheduler asks for them now, so their own time is not come before it had
         time to. Of those that wait since before this process nothing else is known: whom it does not ask for after two
         such wakes waits for something else. Without this each of them would be woken by itself, in turn, after a
@@ -124,12 +124,12 @@ class ParkingLot:
         for other in [other for other in self._pods.values() if _importance(other) <= _importance(one)]:
             if other.tried and not other.proposed:
                 self.leaves(other.pod)
-            elif other.again_at is not None:
-                self._pods[other.pod] = replace(other, again_at=max(other.again_at, now + PAUSE), tried=True)
+            elif other.retry_at is not None:
+                self._pods[other.pod] = replace(other, retry_at=max(other.retry_at, now + RETRY_PAUSE_SECONDS), tried=True)
 
-    def again_at(self) -> float | None:
+    def retry_at(self) -> float | None:
         """When `due` is worth asking although nothing changed; None: not before a change."""
-        return min((one.again_at for one in self._pods.values() if one.again_at is not None), default=None)
+        return min((one.retry_at for one in self._pods.values() if one.retry_at is not None), default=None)
 
     def _look(self, views: Views) -> None:
         changed = views.changed_since(self._version)
@@ -150,7 +150,7 @@ def _nobody() -> None:
     """Nobody listens yet."""
 
 
-def _importance(one: Parked) -> int:
+def _importance(one: BackoffPod) -> int:
     return one.preemptor.priority
 
 

@@ -20,30 +20,30 @@ from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import PODS
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.unschedulable_queue import PodName
-from podium_extender.requeue.wakeups import MANAGER, ROOM_ANNOTATION, changes_for
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.preempt import Evictor
+from podium_extender.requeue.wakeups import MANAGER, RETRY_ANNOTATION, change_event
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.preempt import PreemptVerb
 
 TRIES = 3
 log = logging.getLogger(__name__)
 
 
-async def nudge_for_ever(api: Api, telemetry: Telemetry, evictor: Evictor, metrics: Metrics) -> None:
+async def retry_preemptions(api: Api, node_cache: NodeCache, preempt_verb: PreemptVerb, metrics: Metrics) -> None:
     """After every change of the caches while a pod is set aside, and when an answer may change by itself."""
-    parking = evictor.parking
-    changed = changes_for(parking, telemetry)
-    parking.subscribe(changed.set)
+    backoff_queue = preempt_verb.backoff_queue
+    changed = change_event(backoff_queue, node_cache)
+    backoff_queue.subscribe(changed.set)
     while True:
-        again = parking.again_at() if telemetry.cold() is None else None
-        limit = None if again is None else max(0.0, again - telemetry.clock())
+        again = backoff_queue.retry_at() if node_cache.not_ready() is None else None
+        limit = None if again is None else max(0.0, again - node_cache.clock())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), limit)
         changed.clear()
-        if len(parking) == 0 or telemetry.cold() is not None:
+        if len(backoff_queue) == 0 or node_cache.not_ready() is not None:
             continue
-        due = parking.due(telemetry.views(), telemetry.clock(), evictor.ask_again)
+        due = backoff_queue.due(node_cache.views(), node_cache.clock(), preempt_verb.retry_outcome)
         if due is not None and not await _nudge(api, due[0].pod, due[1], metrics):
-            parking.not_woken(due[0], telemetry.clock())
+            backoff_queue.retry_later(due[0], node_cache.clock())
 
 
 async def _nudge(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
@@ -51,7 +51,7 @@ async def _nudge(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
     try:
         for _ in range(TRIES):
             try:
-                await set_and_take_back(api, pod, node)
+                await toggle_nomination(api, pod, node)
             except ApiError as error:
                 if not error.conflict:
                     raise
@@ -66,7 +66,7 @@ async def _nudge(api: Api, pod: PodName, node: str, metrics: Metrics) -> bool:
         return not error.transient
 
 
-async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
+async def toggle_nomination(api: Api, pod: PodName, node: str) -> None:
     """Each write is of the version that was read: a nomination of the scheduler's own, for which victims are leaving,
     is not touched. What an earlier try set is taken back. Until then the annotation names the node, and not after: the
     scheduler often nominates the very same next.
@@ -75,7 +75,7 @@ async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
     found = await api.get(PODS, name, namespace)
     meta = found["metadata"]
     nominated = found.get("status", {}).get("nominatedNodeName", "")
-    told = meta.get("annotations", {}).get(ROOM_ANNOTATION, "")
+    told = meta.get("annotations", {}).get(RETRY_ANNOTATION, "")
     if found["spec"].get("nodeName") or (nominated and not told.endswith(f" {nominated}")):
         return
     at = f"{time.time():.3f}"
@@ -87,5 +87,5 @@ async def set_and_take_back(api: Api, pod: PodName, node: str) -> None:
 
 
 def _patch(found: Mapping[str, Any], told: str, nominated: str | None) -> dict[str, Any]:
-    meta = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": {ROOM_ANNOTATION: told}}
+    meta = {"resourceVersion": found["metadata"]["resourceVersion"], "annotations": {RETRY_ANNOTATION: told}}
     return {"metadata": meta, "status": {"nominatedNodeName": nominated}}

@@ -18,12 +18,12 @@ from podium_extender.state.views import Views
 PodName = tuple[str, str]  # namespace and name
 FEW = 256
 ONE = 1 - 1e-5  # a token: at the very time that `next_at` gave, what was rounded is not to be short of it
-PAUSE = 5.0  # seconds, after a pod that could not be told
-TRIED_AGAIN = 600.0  # seconds; kube-scheduler asks for every pod that it still has after five minutes and a half
+RETRY_PAUSE_SECONDS = 5.0  # seconds, after a pod that could not be told
+SCHEDULER_RETRY_SECONDS = 600.0  # seconds; kube-scheduler asks for every pod that it still has after five minutes and a half
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class UnschedulablePod:
     """`asked`: the nodes that it was refused by; None: so many that any may be one of them. `at`: the last time."""
 
     pod: PodName
@@ -32,7 +32,7 @@ class Waiting:
     at: float
 
 
-class Budget:
+class TokenBucket:
     """A token bucket: `burst` at once, and `rate` a second. Times are the caller's."""
 
     def __init__(self, rate: float, burst: int) -> None:
@@ -55,16 +55,16 @@ class Budget:
         return now if self._tokens >= ONE else now + (1.0 - self._tokens) / self._rate
 
 
-class WaitingRoom:
+class UnschedulableQueue:
     """Told of every answer of the filter; asked after changes. At most `most` pods are remembered: the others wait for
     the scheduler's own turn.
     """
 
-    def __init__(self, stale_after: float, budget: Budget, most: int = 1000) -> None:
+    def __init__(self, stale_after: float, budget: TokenBucket, most: int = 1000) -> None:
         self._stale_after = stale_after
         self._budget = budget
         self._most = most
-        self._pods: dict[PodName, Waiting] = {}  # who waits longest comes first
+        self._pods: dict[PodName, UnschedulablePod] = {}  # who waits longest comes first
         self._seen: dict[str, tuple[GpuReading, ...]] = {}  # nodes as they were gone through
         self._version = 0
         self._left: dict[str, None] = {}  # nodes that changed and were not gone through: the budget was spent
@@ -77,11 +77,11 @@ class WaitingRoom:
     def refused(self, pod: PodName, need: PodNeed, asked: Sequence[str] | None, now: float) -> None:
         """By each of these nodes; None: it is not known by which."""
         few = asked is not None and len(asked) <= FEW
-        self._enter(Waiting(pod, need, frozenset(asked or ()) if few else None, now), now)
+        self._enter(UnschedulablePod(pod, need, frozenset(asked or ()) if few else None, now), now)
 
-    def not_woken(self, waiting: Waiting, now: float) -> None:
+    def retry_later(self, waiting: UnschedulablePod, now: float) -> None:
         """It was due and could not be told: it is due again with the next change, or after a pause."""
-        self._all_again_at = now + PAUSE
+        self._all_again_at = now + RETRY_PAUSE_SECONDS
         if waiting.pod not in self._pods:
             self._enter(waiting, now)
 
@@ -92,11 +92,11 @@ class WaitingRoom:
             self._kinds[waiting.need] -= 1
             self._kinds += Counter()  # without those of which there is none
 
-    def _enter(self, waiting: Waiting, now: float) -> None:
+    def _enter(self, waiting: UnschedulablePod, now: float) -> None:
         before = self._pods.get(waiting.pod)
         if before is None and len(self._pods) >= self._most:
             # a pod that was deleted while the scheduler was asking for it is told of by nobody
-            for one in [one for one in self._pods.values() if now - one.at >= TRIED_AGAIN]:
+            for one in [one for one in self._pods.values() if now - one.at >= SCHEDULER_RETRY_SECONDS]:
                 self.leaves(one.pod)
             if len(self._pods) >= self._most:
                 return
@@ -105,7 +105,7 @@ class WaitingRoom:
         if before is not None:
             self._kinds.subtract((before.need,))
 
-    def due(self, views: Views, now: float) -> tuple[Waiting, ...]:
+    def due(self, views: Views, now: float) -> tuple[UnschedulablePod, ...]:
         """Pods to be tried again now; each leaves the room, and comes back if it is refused again.
 
         O(changed nodes x kinds of waiting pods), and for a node that has room, all waiting pods. With the budget spent,
@@ -118,7 +118,7 @@ class WaitingRoom:
         self._version = views.version
         nodes = self._left | dict.fromkeys(views.names() if changed is None else changed)
         before, self._left = self._left, {}
-        woken: list[Waiting] = []
+        woken: list[UnschedulablePod] = []
         spent = False
         for name in nodes:
             if not views.known(name):
@@ -138,13 +138,13 @@ class WaitingRoom:
                 self._left[name] = None
         return tuple(woken)
 
-    def again_at(self, now: float) -> float | None:
+    def retry_at(self, now: float) -> float | None:
         """When `due` is worth asking although nothing changed; None: not before a change."""
         if not self._pods:
             return None
         return self._budget.next_at(now) if self._left else self._all_again_at
 
-    def _fitting(self, node: NodeView, now: float) -> list[Waiting]:
+    def _fitting(self, node: NodeView, now: float) -> list[UnschedulablePod]:
         """The longest waiting pods that this node has room for: as many trials as it has free shares, and as many
         urgent pods, which take no share, as it has GPUs.
         """
@@ -157,7 +157,7 @@ class WaitingRoom:
             for need in self._kinds
             if need.gpus <= free[need.exclusive] and refuse_believed(need, node, fresh) is None
         }
-        chosen: list[Waiting] = []
+        chosen: list[UnschedulablePod] = []
         for waiting in self._pods.values() if fit else ():
             need = waiting.need
             known = waiting.asked is None or node.name in waiting.asked

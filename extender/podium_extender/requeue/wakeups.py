@@ -15,64 +15,64 @@ from podium_cluster.resources import PODS
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.victims import Preemptor
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.backoff_queue import Parked, ParkingLot
-from podium_extender.requeue.unschedulable_queue import PodName, WaitingRoom
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.requeue.backoff_queue import BackoffPod, BackoffQueue
+from podium_extender.requeue.unschedulable_queue import PodName, UnschedulableQueue
+from podium_extender.state.node_cache import NodeCache
 
-ROOM_ANNOTATION = "podium.dev/retry-scheduling"
+RETRY_ANNOTATION = "podium.dev/retry-scheduling"
 MANAGER = "podium-extender"
 log = logging.getLogger(__name__)
 
 
-def follow_pods(telemetry: Telemetry, room: WaitingRoom, parking: ParkingLot | None = None) -> None:
+def follow_pods(node_cache: NodeCache, room: UnschedulableQueue, backoff_queue: BackoffQueue | None = None) -> None:
     """A pod that was placed or deleted waits no more. One that waits already when the extender starts was perhaps
     refused by an earlier one, by nobody knows which nodes, or told that nobody goes for it (not trials, for which
     nobody does).
     """
-    pods = telemetry.caches["pods"]
+    pods = node_cache.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
         if after is None or not after.waits:
             room.leaves(key)
-            if parking is not None:
-                parking.leaves(key)
+            if backoff_queue is not None:
+                backoff_queue.leaves(key)
         elif after.need.gpus > 0 and not pods.synced:
-            room.refused(key, after.need, None, telemetry.clock())
-            if parking is not None and after.trial is None:
-                preemptor, now = Preemptor(after.need, after.priority), telemetry.clock()
-                parking.park(Parked(key, after.uid, preemptor, {}, now, now))
+            room.refused(key, after.need, None, node_cache.clock())
+            if backoff_queue is not None and after.trial is None:
+                preemptor, now = Preemptor(after.need, after.priority), node_cache.clock()
+                backoff_queue.park(BackoffPod(key, after.uid, preemptor, {}, now, now))
 
     pods.follow(pod_changed)
 
 
-def changes_for(somebody: Sized, telemetry: Telemetry) -> asyncio.Event:
-    """Set by every change of the caches while somebody waits. Called by `wake_for_ever` and `nudge_for_ever`."""
+def change_event(somebody: Sized, node_cache: NodeCache) -> asyncio.Event:
+    """Set by every change of the caches while somebody waits. Called by `wake_pods` and `retry_preemptions`."""
     changed = asyncio.Event()
 
     def look() -> None:
         if len(somebody) > 0:  # most often nobody waits, and each binding is a change
             changed.set()
 
-    for cache in telemetry.caches.values():
+    for cache in node_cache.caches.values():
         cache.subscribe(look)
     return changed
 
 
-async def wake_for_ever(api: Api, telemetry: Telemetry, room: WaitingRoom, metrics: Metrics) -> None:
+async def wake_pods(api: Api, node_cache: NodeCache, room: UnschedulableQueue, metrics: Metrics) -> None:
     """After every change of the caches while somebody waits: who has room now? Waits for one, or for the budget."""
-    changed = changes_for(room, telemetry)
+    changed = change_event(room, node_cache)
     while True:
-        again = room.again_at(telemetry.clock())
-        limit = None if again is None else max(0.0, again - telemetry.clock())
+        again = room.retry_at(node_cache.clock())
+        limit = None if again is None else max(0.0, again - node_cache.clock())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), limit)
         changed.clear()
-        if len(room) > 0 and telemetry.cold() is None:
-            due = room.due(telemetry.views(), telemetry.clock())
+        if len(room) > 0 and node_cache.not_ready() is None:
+            due = room.due(node_cache.views(), node_cache.clock())
             told = await asyncio.gather(*(_wake(api, waiting.pod, metrics) for waiting in due))
             for waiting, over in zip(due, told, strict=True):
                 if not over:
-                    room.not_woken(waiting, telemetry.clock())
+                    room.retry_later(waiting, node_cache.clock())
 
 
 async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
@@ -80,7 +80,7 @@ async def _wake(api: Api, pod: PodName, metrics: Metrics) -> bool:
     right to patch pods themselves is the right to change the image of any pod of the cluster.
     """
     namespace, name = pod
-    patch = {"metadata": {"annotations": {ROOM_ANNOTATION: f"{time.time():.3f}"}}}
+    patch = {"metadata": {"annotations": {RETRY_ANNOTATION: f"{time.time():.3f}"}}}
     try:
         await api.patch(PODS, name, namespace, patch, manager=MANAGER, subresource="status")
     except ApiError as error:

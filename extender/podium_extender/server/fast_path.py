@@ -16,7 +16,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from podium_extender.server.endpoint import Front
+from podium_extender.server.endpoint import Endpoint
 from podium_extender.server.limits import RequestError, too_large
 from podium_extender.verbs.handlers import VERBS
 
@@ -24,22 +24,22 @@ log = logging.getLogger(__name__)
 _VERBS = {b"/" + verb.encode(): verb for verb in VERBS}
 
 
-def lane(front: Front) -> type[HttpToolsProtocol]:
+def fast_path_protocol(endpoint: Endpoint) -> type[HttpToolsProtocol]:
     """The class of the connections of one server."""
 
-    class Lane(_Lane):
+    class FastPath(_FastPath):
         pass
 
-    Lane.front = front
-    return Lane
+    FastPath.endpoint = endpoint
+    return FastPath
 
 
-class _Lane(HttpToolsProtocol):
+class _FastPath(HttpToolsProtocol):
     """`_verb` is that of the request that comes in, or whose answer is due in a moment; None: it goes on. `_inside`: it
     was let in at the door and not answered yet; what comes of one that was refused is let go.
     """
 
-    front: Front
+    endpoint: Endpoint
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -57,7 +57,7 @@ class _Lane(HttpToolsProtocol):
             return
         self._began = time.perf_counter()
         try:
-            self.front.door.come()  # before the body: memory is held for so many at most, however slowly they send
+            self.endpoint.door.come()  # before the body: memory is held for so many at most, however slowly they send
         except RequestError as error:
             self._refuse(error.status, str(error))
         else:
@@ -77,9 +77,9 @@ class _Lane(HttpToolsProtocol):
             super().on_body(body)
         elif self._inside:
             self._body += body
-            if len(self._body) > self.front.body_limit:
+            if len(self._body) > self.endpoint.body_limit:
                 self._leave()
-                error = too_large(self.front.body_limit)
+                error = too_large(self.endpoint.body_limit)
                 self._refuse(error.status, str(error))
 
     def on_message_complete(self) -> None:
@@ -95,7 +95,7 @@ class _Lane(HttpToolsProtocol):
         self._due.cancel()
         body, self._due = bytes(self._body), None
         try:
-            said = self.front.verbs.answer(self._verb, body, self._began)
+            said = self.endpoint.verbs.answer(self._verb, body, self._began)
         except RequestError as error:
             self._refuse(error.status, str(error))
         except Exception:
@@ -104,7 +104,7 @@ class _Lane(HttpToolsProtocol):
         else:
             self._say(200, said)
             if self._verb == "prioritize":
-                self.loop.call_soon(self.front.verbs.get_ready)
+                self.loop.call_soon(self.endpoint.verbs.precompute)
         finally:
             self._leave()
 
@@ -112,10 +112,10 @@ class _Lane(HttpToolsProtocol):
         self._body = bytearray()
         if self._inside:
             self._inside = False
-            self.front.door.go()
+            self.endpoint.door.go()
 
     def _refuse(self, status: int, message: str) -> None:
-        self._say(status, self.front.trouble("POST", f"/{self._verb}", status, message))
+        self._say(status, self.endpoint.trouble("POST", f"/{self._verb}", status, message))
 
     def _say(self, status: int, said: bytes) -> None:
         if self.transport.is_closing():

@@ -1,5 +1,5 @@
 """How a request comes in and what keeps it out: too many at once, too large, not the protocol's. Used by `app` and
-`lane`.
+`fast_path_protocol`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RequestError(Exception):
         self.status = status
 
 
-class Door:
+class ConcurrencyLimit:
     """Lets `most` requests in at once. kube-scheduler has one or two under way; whoever comes in a crowd is told so at
     once, since an answer after the scheduler's time limit would be work for nobody, and late for all the others.
     """

@@ -12,7 +12,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, RootModel
 from pydantic.json_schema import models_json_schema
 
-from podium_extender.verbs.wire import ExtenderArgs, FilterResult, HostPriorityList, PreemptArgs, PreemptResult, Trouble
+from podium_extender.verbs.wire import ExtenderArgs, FilterResult, HostPriorityList, PreemptArgs, PreemptResult, ErrorResponse
 
 _READ: Literal["validation"] = "validation"
 _WRITTEN: Literal["serialization"] = "serialization"
@@ -30,13 +30,13 @@ _REFS, _SCHEMAS = models_json_schema(
     [
         *((asked, _READ) for asked, _ in _VERBS.values()),
         *((said, _WRITTEN) for _, said in _VERBS.values()),
-        (Trouble, _WRITTEN),
+        (ErrorResponse, _WRITTEN),
     ],
     ref_template="#/components/schemas/{model}",
 )
 
 
-class DescribedApi(FastAPI):
+class DescribedAPI(FastAPI):
     """FastAPI with the schemas of the bodies in its document."""
 
     def openapi(self) -> dict[str, Any]:
@@ -44,10 +44,10 @@ class DescribedApi(FastAPI):
         return document | {"components": {"schemas": _SCHEMAS["$defs"]}}
 
 
-def words_of(verb: str) -> dict[str, Any]:
+def describe_verb(verb: str) -> dict[str, Any]:
     """`openapi_extra` of a verb: its question, its answer, and what else may come."""
     asked, said = _VERBS[verb]
-    troubles = {str(status): _content(Trouble, _WRITTEN) | {"description": why} for status, why in _TROUBLES.items()}
+    troubles = {str(status): _content(ErrorResponse, _WRITTEN) | {"description": why} for status, why in _TROUBLES.items()}
     return {
         "requestBody": _content(asked, _READ) | {"required": True},
         "responses": {"200": _content(said, _WRITTEN), **troubles},

@@ -15,7 +15,7 @@ from podium_core.placement.affinity import AffinityTerm
 _Place = tuple[str | None, str | None, str | None]
 
 
-class FiledTerms:
+class AffinityIndex:
     """Each is there as often as it was added."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class FiledTerms:
             if not self._filed[place]:
                 del self._filed[place]
 
-    def any_may_mean(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def any_may_match(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """O(labels + terms that are filed under one of them)."""
         return any(
             term.may_mean(namespace, labels)

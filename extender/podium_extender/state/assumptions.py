@@ -1,4 +1,4 @@
-"""Where the pods that were scored a moment ago will be: counted there until a watch shows it. Pure; `telemetry` counts
+"""Where the pods that were scored a moment ago will be: counted there until a watch shows it. Pure; `node_cache` counts
 them, `verbs` says which node was scored best.
 
 kube-scheduler takes up its next pod before the last one's binding is written, and its own cache *assumes* the last
@@ -17,9 +17,9 @@ from typing import Literal
 
 from podium_cluster.watch import Key
 from podium_core.placement.node_parser import PlacedPod
-from podium_extender.state.affinity_index import FiledTerms
+from podium_extender.state.affinity_index import AffinityIndex
 
-LONGEST = 30.0  # seconds until a pod that was never seen bound is no more counted
+ASSUME_SECONDS = 30.0  # seconds until a pod that was never seen bound is no more counted
 MOST = 20_000  # pods at once; beyond that the oldest is no more counted
 End = Literal["confirmed", "elsewhere", "asked_again", "gone", "expired"]
 
@@ -31,16 +31,16 @@ class _Assumption:
     at: float
 
 
-class Assumed:
+class AssumedPods:
     """By the pod's uid. Each method that ends an assumption returns the nodes that changed by it; `ended` is told how
     each ended. `longest` in seconds; times are the caller's. `terms`: what they say of other pods, which kube-scheduler
     weighs from now on, too.
     """
 
-    def __init__(self, longest: float = LONGEST, ended: Callable[[End], None] = lambda _: None) -> None:
+    def __init__(self, longest: float = ASSUME_SECONDS, ended: Callable[[End], None] = lambda _: None) -> None:
         self._longest = longest
         self._ended = ended
-        self.terms = FiledTerms()
+        self.terms = AffinityIndex()
         self._pods: dict[str, _Assumption] = {}  # the oldest first
         self._on_node: defaultdict[str, dict[Key, PlacedPod]] = defaultdict(dict)
 
@@ -52,7 +52,7 @@ class Assumed:
 
     def place(self, key: Key, pod: PlacedPod, now: float) -> list[str]:
         """The pod was scored best on `pod.node`."""
-        changed = [pod.node, *self.asked_again(pod.uid)]
+        changed = [pod.node, *self.forget(pod.uid)]
         if len(self._pods) >= MOST:
             changed += self._end(next(iter(self._pods)), "expired")
         self._pods[pod.uid] = _Assumption(key, pod, now)
@@ -61,11 +61,11 @@ class Assumed:
             self.terms.add(term)
         return changed
 
-    def asked_again(self, uid: str) -> list[str]:
+    def forget(self, uid: str) -> list[str]:
         """The scheduler asks about a pod only while it has no node: whatever was assumed did not come true."""
         return self._end(uid, "asked_again")
 
-    def seen_on(self, uid: str, node: str) -> list[str]:
+    def observe(self, uid: str, node: str) -> list[str]:
         """A watch shows where the pod is; "" while it waits, which is old news."""
         assumption = self._pods.get(uid)
         if assumption is None or not node:

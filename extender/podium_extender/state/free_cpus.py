@@ -1,5 +1,5 @@
 """Free CPUs of each node, kept by two watches: nodes (what they have) and the pods of all other schedulers (what they
-request). The scheduler's own pods are `telemetry`'s, which asks here.
+request). The scheduler's own pods are `node_cache`'s, which asks here.
 
 An event changes one number, so a request costs the same however many pods there are. Without the right to watch them,
 or when the API server has not been heard for long, nothing is known: a number that is too old packs pods onto nodes
@@ -17,13 +17,13 @@ from podium_core.placement.free_cpus import Machine, Seat
 from podium_core.placement.node_parser import PlacedPod
 
 # A watch that is whole is heard with every event, and with a bookmark of the API server's about once a minute.
-LONGEST_SILENCE = 300.0
+MAX_SILENCE_SECONDS = 300.0
 
 
-class Room:
+class FreeCpus:
     """`silence`: seconds after which what was heard is not believed."""
 
-    def __init__(self, nodes: WatchCache[Machine], others: WatchCache[Seat], silence: float = LONGEST_SILENCE) -> None:
+    def __init__(self, nodes: WatchCache[Machine], others: WatchCache[Seat], silence: float = MAX_SILENCE_SECONDS) -> None:
         self._nodes = nodes
         self._others = others
         self._silence = silence

@@ -1,4 +1,4 @@
-"""What the extender knows of each node, kept in memory by four watches: GPUNodes (telemetry), the scheduler's own pods
+"""What the extender knows of each node, kept in memory by four watches: GPUNodes (node_cache), the scheduler's own pods
 (placed, perhaps not yet seen by an agent), the agents' heartbeats, and trials (rank); free CPUs come from `room`.
 `verbs` asks it for views; nothing here does I/O.
 
@@ -31,10 +31,10 @@ from podium_core.placement.victims import Occupant
 from podium_core.placement.views import PodNeed
 from podium_core.schema.gpunode import GPUNode
 from podium_core.schema.pod import Pod
-from podium_extender.state.assumptions import Assumed
-from podium_extender.state.free_cpus import Room
-from podium_extender.state.soft_preferences import Preferences
-from podium_extender.state.trials import SeenTrial
+from podium_extender.state.assumptions import AssumedPods
+from podium_extender.state.free_cpus import FreeCpus
+from podium_extender.state.soft_preferences import SoftPreferences
+from podium_extender.state.trials import TrialState
 from podium_extender.state.views import Views
 
 NEW_PODS = 0.1  # part of all pods that must have come or gone before what is typical is counted anew
@@ -76,7 +76,7 @@ def _timestamp(text: str) -> float:
     return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else 0.0
 
 
-class Telemetry:
+class NodeCache:
     """Views of nodes by name. `namespace` is where the agents' leases are; `assumed` are pods that count already;
     `room` knows of CPUs, `preferences` what kube-scheduler may go by beside our scores.
     """
@@ -86,13 +86,13 @@ class Telemetry:
         nodes: WatchCache[Reported],
         pods: WatchCache[PlacedPod],
         beats: WatchCache[float],
-        trials: WatchCache[SeenTrial],
+        trials: WatchCache[TrialState],
         *,
         namespace: str,
         clock: Callable[[], float],
-        assumed: Assumed | None = None,
-        room: Room | None = None,
-        preferences: Preferences | None = None,
+        assumed: AssumedPods | None = None,
+        room: FreeCpus | None = None,
+        preferences: SoftPreferences | None = None,
     ) -> None:
         self._nodes = nodes
         self._pods = pods
@@ -100,9 +100,9 @@ class Telemetry:
         self._trials = trials
         self._namespace = namespace
         self.clock = clock
-        self._assumed = Assumed() if assumed is None else assumed
+        self._assumed = AssumedPods() if assumed is None else assumed
         self._room = room
-        self.preferences = preferences or Preferences()
+        self.preferences = preferences or SoftPreferences()
         self.cpus_known = False  # as of the last `views`
         self._views = Views()
         self._changed: set[str] = set()  # nodes whose view has to be made anew
@@ -124,11 +124,11 @@ class Telemetry:
         return {"GPUNodes": self._nodes, "pods": self._pods, "heartbeats": self._beats, "trials": self._trials}
 
     @property
-    def more_caches(self) -> Mapping[str, WatchCache[Any]]:
+    def optional_caches(self) -> Mapping[str, WatchCache[Any]]:
         """Those that are not waited for: without them less is known."""
         return {**self.preferences.caches, **({} if self._room is None else self._room.caches)}
 
-    def cold(self) -> str | None:
+    def not_ready(self) -> str | None:
         """None once every cache has its first list; before that, the sentence that says what is awaited."""
         waiting = [name for name, cache in self.caches.items() if not cache.synced]
         return f"waiting for the first list of {' and '.join(waiting)}" if waiting else None
@@ -142,7 +142,7 @@ class Telemetry:
 
     def _keep_up(self) -> None:
         """After each event. While the first lists come, every one of them changes every node: they are waited for."""
-        if len(self._changed) >= BACKLOG and self.cold() is None:
+        if len(self._changed) >= BACKLOG and self.not_ready() is None:
             self._make_changed()
 
     def _make_changed(self) -> None:
@@ -162,18 +162,18 @@ class Telemetry:
                 seen = self._views.get(name)
                 self._views.put(replace(seen, cpu_free=self._cpu_free(name, self._there(name))))
 
-    def asked_about(self, uid: str) -> None:
+    def forget_assumption(self, uid: str) -> None:
         """The scheduler asks about this pod, so it has no node yet."""
-        self._changed.update(self._assumed.asked_again(uid))
+        self._changed.update(self._assumed.forget(uid))
 
-    def expect(self, key: Key, pod: PlacedPod) -> None:
+    def assume(self, key: Key, pod: PlacedPod) -> None:
         """It will be on this node, as far as can be told: it counts there from now on."""
         self._changed.update(self._assumed.place(key, pod, self.clock()))
 
-    def others_mean(self, pod: Pod) -> bool:
+    def may_be_preferred_by_others(self, pod: Pod) -> bool:
         """Some pod on a node, or assumed on one, may prefer to be near this one, or away from it."""
         meta = pod.metadata
-        return self.preferences.may_mean(pod) or self._assumed.terms.any_may_mean(meta.namespace, meta.labels)
+        return self.preferences.may_mean(pod) or self._assumed.terms.any_may_match(meta.namespace, meta.labels)
 
     def occupants(self, name: str) -> dict[str, Occupant]:
         """The scheduler's own pods on a node by uid, with what each would lose; also those of which the binding was not
@@ -241,7 +241,7 @@ class Telemetry:
         if after is not None:
             self._needs[self._wanted(after)] += 1
             over = not after.node and not after.waits
-            moved = self._assumed.gone(after.uid) if over else self._assumed.seen_on(after.uid, after.node)
+            moved = self._assumed.gone(after.uid) if over else self._assumed.observe(after.uid, after.node)
             self._changed.update(node for node in moved if not counted or node != after.node)
             if after.node:
                 self._on_node[after.node][key] = after
@@ -268,7 +268,7 @@ class Telemetry:
             seen = self._views.get(name)
             self._views.put(view(name, seen.gpus, node.written_at, after, self.clock(), seen.cpu_free))
 
-    def _trial_changed(self, key: Key, before: SeenTrial | None, after: SeenTrial | None) -> None:
+    def _trial_changed(self, key: Key, before: TrialState | None, after: TrialState | None) -> None:
         """A curve grows every few seconds and moves nothing; a rank does."""
         ranks = (before.rank if before else None, after.rank if after else None)
         if ranks[0] == ranks[1]:

@@ -15,7 +15,7 @@ from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.affinity import AffinityTerm
 from podium_core.placement.free_cpus import Machine
 from podium_core.schema.pod import Pod
-from podium_extender.state.affinity_index import FiledTerms
+from podium_extender.state.affinity_index import AffinityIndex
 
 
 class OnNode(Protocol):
@@ -28,14 +28,14 @@ class OnNode(Protocol):
     def terms(self) -> tuple[AffinityTerm, ...]: ...
 
 
-class Preferences:
+class SoftPreferences:
     """`nodes` and `pods` as they are watched for free CPUs, too; what is not watched is not weighed."""
 
     def __init__(self, nodes: WatchCache[Machine] | None = None, pods: Sequence[WatchCache[Any]] = ()) -> None:
         self._caches = [*([nodes] if nodes is not None else ()), *pods]
         self._nodes = nodes
         self._shunned: set[str] = set()
-        self._terms = FiledTerms()
+        self._terms = AffinityIndex()
         if nodes is not None:
             nodes.follow(self._node_changed)
         for cache in pods:
@@ -56,7 +56,7 @@ class Preferences:
         if not all(cache.synced for cache in self._caches):
             return True
         meta = pod.metadata
-        return self._terms.any_may_mean(meta.namespace, meta.labels)
+        return self._terms.any_may_match(meta.namespace, meta.labels)
 
     def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
         if after is not None and after.shunned:

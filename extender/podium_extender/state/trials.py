@@ -1,4 +1,4 @@
-"""What the extender reads of a HyperParamTrial: how it ranks and what it would lose. Kept by `telemetry`."""
+"""What the extender reads of a HyperParamTrial: how it ranks and what it would lose. Kept by `node_cache`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from podium_core.schema.base import StatusModel
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTrial:
+class TrialState:
     """`unsaved`: what it did since its last save, so what it would do again."""
 
     rank: int | None
@@ -38,7 +38,7 @@ class _Status(StatusModel):
     gpu_seconds: float = 0.0
 
 
-def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
+def parse_trial(payload: Mapping[str, Any]) -> TrialState:
     status = _Status.model_validate(payload.get("status") or {})
     saved = status.checkpoint or _Saved(step=0.0)
     lost = unsaved(
@@ -48,4 +48,4 @@ def parse_trial(payload: Mapping[str, Any]) -> SeenTrial:
         saved_gpu_seconds=saved.gpu_seconds,
         accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
     )
-    return SeenTrial(status.rank, lost, payload["metadata"].get("uid", ""))
+    return TrialState(status.rank, lost, payload["metadata"].get("uid", ""))

@@ -1,5 +1,5 @@
 """What is known of each node, by name, and which nodes changed since a moment: so that whoever keeps something for each
-node looks again at those alone. Written by `telemetry`, read by `findings`.
+node looks again at those alone. Written by `node_cache`, read by `results`.
 
 Each node has a place, a small number, by which what is kept for it lies in an array: 5,000 names are looked up once a
 pod, and what several readers keep for them is then gathered in microseconds.

@@ -18,18 +18,18 @@ from podium_core.placement.fit import FULL, refuse_believed
 from podium_core.placement.scores import Ranking, costs_of, favoured, rank
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
-from podium_extender.verbs.node_results import Findings
+from podium_extender.verbs.node_results import NodeResults
 
-# Whose findings are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
+# Whose results are kept; a search has one or two, the openb trace 24. Each takes 2.2 MB at 5,000 nodes, and no time
 # until it is asked for; the first pod of a kind that is not kept costs a look at every node.
-KINDS_OF_PODS = 32
+MAX_POD_KINDS = 32
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 _Kind = tuple[str, PodNeed, tuple[tuple[PodNeed, float], ...], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class FailedNode:
     """Why a node may not take a pod. `helped`: by preemption. `sentence`: as the scheduler shows it; equal ones are
     counted together, so the node's name stays out of it, and it adds a full stop of its own.
     """
@@ -40,41 +40,41 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Filtered:
+class FilterDecision:
     """Nodes that may take the pod, in the order asked, and why the others may not."""
 
     passed: Sequence[str]
-    failed: dict[str, Refused]
+    failed: dict[str, FailedNode]
 
 
-class Judge:
+class NodeEvaluator:
     """One policy and one limit of age for a process; `stale_after` in seconds."""
 
-    def __init__(self, policy: Policy, stale_after: float, kinds: int = KINDS_OF_PODS) -> None:
+    def __init__(self, policy: Policy, stale_after: float, kinds: int = MAX_POD_KINDS) -> None:
         self.policy = policy
         self._kinds = kinds
         self.stale_after = stale_after
-        self._refusals: OrderedDict[PodNeed, Findings[Refused | None]] = OrderedDict()
-        self._costs: OrderedDict[_Kind, Findings[float]] = OrderedDict()
+        self._refusals: OrderedDict[PodNeed, NodeResults[FailedNode | None]] = OrderedDict()
+        self._costs: OrderedDict[_Kind, NodeResults[float]] = OrderedDict()
 
-    def filter(self, question: Question, names: Sequence[str], views: Views, now: float) -> Filtered:
+    def filter(self, question: Question, names: Sequence[str], views: Views, now: float) -> FilterDecision:
         """Health, product, memory, and for several GPUs whether as many different ones have a free share.
 
         The number of shares is counted by the scheduler itself, and a filter is no waiting room.
         """
         need = question.need
 
-        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[Refused | None]:
+        def look(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[FailedNode | None]:
             told = (refuse_believed(need, node, believed) for node, believed in zip(nodes, fresh, strict=True))
             return [None if refusal is None else refused(refusal.code, refusal.message) for refusal in told]
 
-        findings = _kept(self._refusals, self._kinds, need, lambda: Findings(look, _is_one, self.stale_after))
-        marks = findings.marks(names, views, now) > 0
+        results = _kept(self._refusals, self._kinds, need, lambda: NodeResults(look, _is_one, self.stale_after))
+        marks = results.marks(names, views, now) > 0
         if not marks.any():
-            return Filtered(names, {})
+            return FilterDecision(names, {})
         passed = tuple(compress(names, (~marks).tolist()))
-        found = {name: findings.of(name, views) for name in compress(names, marks.tolist())}
-        return Filtered(passed, {name: why for name, why in found.items() if why is not None})
+        found = {name: results.of(name, views) for name in compress(names, marks.tolist())}
+        return FilterDecision(passed, {name: why for name, why in found.items() if why is not None})
 
     def prioritize(self, question: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
         """A score from 0 to 10 for each node, in the order given, and which of them is to have the pod."""
@@ -89,36 +89,36 @@ class Judge:
         # pods that are alike to the policy
         typical = question.typical if policy.reads_typical else ()
         kind = policy.name, question.need, typical, question.pod if policy.reads_pod else ""
-        findings = _kept(
-            self._costs, self._kinds, kind, lambda: Findings(look, float, self.stale_after, policy.reads_cpu)
+        results = _kept(
+            self._costs, self._kinds, kind, lambda: NodeResults(look, float, self.stale_after, policy.reads_cpu)
         )
-        return rank(names, findings.marks(names, views, now), *favoured(policy, question))
+        return rank(names, results.marks(names, views, now), *favoured(policy, question))
 
-    def get_ready(self, views: Views, now: float) -> None:
+    def precompute(self, views: Views, now: float) -> None:
         """For one more pod of the last kind: nodes that changed are looked at before it comes."""
         _catch_up(self._refusals, views, now)
         _catch_up(self._costs, views, now)
 
 
-def _is_one(refusal: Refused | None) -> float:
+def _is_one(refusal: FailedNode | None) -> float:
     return 0.0 if refusal is None else 1.0
 
 
-def refused(code: str, message: str) -> Refused:
-    return Refused(code, f"{code}: {message.rstrip('.')}", code in FULL)
+def refused(code: str, message: str) -> FailedNode:
+    return FailedNode(code, f"{code}: {message.rstrip('.')}", code in FULL)
 
 
-def _catch_up(findings: OrderedDict[K, Findings[T]], views: Views, now: float) -> None:
-    if findings:
-        findings[next(reversed(findings))].catch_up(views, now)
+def _catch_up(results: OrderedDict[K, NodeResults[T]], views: Views, now: float) -> None:
+    if results:
+        results[next(reversed(results))].catch_up(views, now)
 
 
-def _kept(findings: OrderedDict[K, Findings[T]], most: int, kind: K, make: Callable[[], Findings[T]]) -> Findings[T]:
+def _kept(results: OrderedDict[K, NodeResults[T]], most: int, kind: K, make: Callable[[], NodeResults[T]]) -> NodeResults[T]:
     """What was found for pods of this kind; the kind that was asked for longest ago is forgotten first."""
-    found = findings.get(kind)
+    found = results.get(kind)
     if found is None:
-        found = findings[kind] = make()
-        if len(findings) > most:
-            findings.popitem(last=False)
-    findings.move_to_end(kind)
+        found = results[kind] = make()
+        if len(results) > most:
+            results.popitem(last=False)
+    results.move_to_end(kind)
     return found

@@ -18,7 +18,7 @@ COMPONENT = "podium-extender"
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class TrialEvent:
     """About one HyperParamTrial."""
 
     namespace: str
@@ -27,11 +27,11 @@ class Announcement:
     message: str
 
 
-class Announcements:
+class EventRecorder:
     """As many wait here as `restraint` lets go in a minute, however slow the API server is."""
 
     def __init__(self) -> None:
-        self._due: asyncio.Queue[Announcement] = asyncio.Queue()
+        self._due: asyncio.Queue[TrialEvent] = asyncio.Queue()
 
     def evicted(self, preemptor: str, priority: int, eviction: Eviction) -> None:
         """`preemptor`: namespace/name of the pod that gets the room. A trial whose object is not known is left out."""
@@ -39,9 +39,9 @@ class Announcements:
             if victim.pod.trial is not None and victim.trial_uid:
                 cost = Unsaved(victim.steps, victim.unsaved).sentence
                 why = f"Pod {preemptor} of priority {priority} gets its share of {eviction.node}. {cost}"
-                self._due.put_nowait(Announcement(*victim.pod.trial, victim.trial_uid, why))
+                self._due.put_nowait(TrialEvent(*victim.pod.trial, victim.trial_uid, why))
 
-    async def write_for_ever(self, api: Api) -> None:
+    async def run(self, api: Api) -> None:
         while True:
             one = await self._due.get()
             about = {"namespace": one.namespace, "name": one.trial, "uid": one.uid}

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What a finding rests on: these very GPUs (telemetry makes a new tuple for any change), the free CPUs if they are
+    """What a finding rests on: these very GPUs (node_cache makes a new tuple for any change), the free CPUs if they are
     read, and whether all this is believed. `place`: where it lies; a node that was gone comes back with another.
     """
 
@@ -39,7 +39,7 @@ class _Basis:
         return self.gpus is node.gpus and (self.place, self.cpu_free, self.heard, self.fresh) == rest
 
 
-class Findings(Generic[T]):
+class NodeResults(Generic[T]):
     """`look(nodes, fresh)` is called once for each state of a node, with all nodes at once that are to be looked at;
     they grow stale after `stale_after` seconds. `mark`: the number by which a finding is compared with others. `cpu`:
     what is found rests on the nodes' free CPUs, too.
@@ -83,8 +83,8 @@ class Findings(Generic[T]):
     def _unheard(self, names: Sequence[str], views: Views) -> Sequence[T]:
         return self._look([views.get(name) for name in names], [False] * len(names))
 
-    def _marks_of(self, findings: Sequence[T]) -> NDArray[np.float64]:
-        return np.fromiter(map(self._mark, findings), np.float64, len(findings))
+    def _marks_of(self, results: Sequence[T]) -> NDArray[np.float64]:
+        return np.fromiter(map(self._mark, results), np.float64, len(results))
 
     def catch_up(self, views: Views, now: float) -> None:
         """Look at the nodes that changed, as `marks` does first."""
@@ -127,14 +127,14 @@ class Findings(Generic[T]):
             return None
         return _Basis(place, node.gpus, cpu_free, heard=node.reported_at is not None, fresh=fresh)
 
-    def _keep(self, bases: Mapping[str, _Basis], findings: Sequence[T]) -> None:
+    def _keep(self, bases: Mapping[str, _Basis], results: Sequence[T]) -> None:
         places = [basis.place for basis in bases.values()]
         last = max(places)
         if last >= len(self._marks):
             self._marks = np.concatenate([self._marks, np.full(max(64, last + 1), math.nan)])
         self._bases.update(bases)
-        self._found.update(zip(places, findings, strict=True))
-        self._marks[places] = self._marks_of(findings)
+        self._found.update(zip(places, results, strict=True))
+        self._marks[places] = self._marks_of(results)
 
     def _turn(self, node: NodeView, fresh: bool, now: float) -> float:
         """When it grows stale, or the time comes that a clock ahead of ours gave; never, where it is stale for good."""

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from podium_core.placement.needs import prefers
 from podium_core.placement.scores import Ranking
 from podium_core.schema.pod import Pod
-from podium_extender.state.node_cache import Telemetry
+from podium_extender.state.node_cache import NodeCache
 from podium_extender.state.views import Views
-from podium_extender.verbs.top_k import head
+from podium_extender.verbs.node_selection import head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Handed:
+class Selection:
     """The answer to filter, with what prioritize says when it asks of these: their scores among all that fit, and which
     of them is to have the pod.
     """
@@ -31,16 +31,16 @@ class Handed:
     favourite: str
 
 
-def others_say(pod: Pod, telemetry: Telemetry) -> bool:
+def has_soft_preferences(pod: Pod, node_cache: NodeCache) -> bool:
     """Not our scores alone are to decide: a node that is not among our best could be the one that the pod would rather
     have, or that other pods would rather have it on.
     """
-    return prefers(pod) or telemetry.others_mean(pod)
+    return prefers(pod) or node_cache.may_be_preferred_by_others(pod)
 
 
-def narrowed(
+def select_best(
     ranking: Ranking, names: Sequence[str], views: Views, most: int, shunned: Set[str] = frozenset()
-) -> Handed | None:
+) -> Selection | None:
     """The `most` best of `names`, in the order given; where one of them is `shunned`, those of the others as well, for
     kube-scheduler to choose. None: no node stands alone at the top, the choice is not ours.
     """
@@ -52,4 +52,4 @@ def narrowed(
         free = np.array([i for i, name in enumerate(names) if name not in shunned], dtype=np.intp)
         best = np.union1d(best, free[head(scores[free], costs[free], places[free], most)])
     chosen = tuple([names[i] for i in best.tolist()])
-    return Handed(chosen, scores[best], names[ranking.favourite])
+    return Selection(chosen, scores[best], names[ranking.favourite])

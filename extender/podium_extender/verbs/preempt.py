@@ -17,48 +17,48 @@ from podium_core.placement.needs import InvalidPodError, need_of, place_matters
 from podium_core.placement.node_parser import placed
 from podium_core.placement.victims import Occupant, Preemptor, Proposal, choose
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.backoff_queue import Chance, Parked, ParkingLot, Proposed
-from podium_extender.requeue.unschedulable_queue import Budget
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.events import Announcements
+from podium_extender.requeue.backoff_queue import RetryOutcome, BackoffPod, BackoffQueue, ProposedVictims
+from podium_extender.requeue.unschedulable_queue import TokenBucket
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.events import EventRecorder
 from podium_extender.verbs.preemption_limits import (
-    Guard,
-    Limits,
-    budget_free_at,
-    over_budget,
+    PreemptionState,
+    PreemptionLimits,
+    limit_allows_at,
+    limit_refusal,
     remember,
-    spare,
-    standing,
+    mark_young,
+    pending_answer,
 )
 from podium_extender.verbs.wire import MetaPod, MetaVictims, PreemptArgs, PreemptResult
 
 log = logging.getLogger(__name__)
 SHOWN = 3
-NO_STORM = Limits()
-LOOK_AGAIN = 1.0  # seconds, where room is being made elsewhere
-NUDGES_PER_SECOND, NUDGES_AT_ONCE = 1.0, 5  # each wakes many
+DEFAULT_LIMITS = PreemptionLimits()
+RECHECK_SECONDS = 1.0  # seconds, where room is being made elsewhere
+RETRIES_PER_SECOND, RETRIES_AT_ONCE = 1.0, 5  # each wakes many
 
 
-class Evictor:
+class PreemptVerb:
     """The answers of one extender, each of which bears on the next (`restraint`). Who goes and what that may cost is
-    put down in `announced`, once for each victim; pods for which nobody goes stand in `parking`.
+    put down in `events`, once for each victim; pods for which nobody goes stand in `backoff_queue`.
     """
 
     def __init__(
         self,
-        telemetry: Telemetry,
+        node_cache: NodeCache,
         metrics: Metrics,
         stale_after: float,
-        limits: Limits = NO_STORM,
-        announced: Announcements | None = None,
-        parking: ParkingLot | None = None,
+        limits: PreemptionLimits = DEFAULT_LIMITS,
+        events: EventRecorder | None = None,
+        backoff_queue: BackoffQueue | None = None,
     ) -> None:
-        self._telemetry = telemetry
+        self._node_cache = node_cache
         self._metrics = metrics
         self._stale_after = stale_after
-        self._guard = Guard(limits)
-        self._announced = announced
-        self.parking = ParkingLot(Budget(NUDGES_PER_SECOND, NUDGES_AT_ONCE)) if parking is None else parking
+        self._guard = PreemptionState(limits)
+        self._events = events
+        self.backoff_queue = BackoffQueue(TokenBucket(RETRIES_PER_SECOND, RETRIES_AT_ONCE)) if backoff_queue is None else backoff_queue
 
     def answer(self, args: PreemptArgs) -> PreemptResult:
         """One node and its victims, or no node where no proposal may be carried out; why is counted and logged."""
@@ -69,63 +69,63 @@ class Evictor:
             self._metrics.preemptions.labels(error.code).inc()
             log.warning("preemption for %s: %s", name, error)
             return PreemptResult()
-        guard, now, uid = self._guard, self._telemetry.clock(), args.pod.metadata.uid
-        before = standing(guard.history, uid, self._telemetry.occupants, now)
+        guard, now, uid = self._guard, self._node_cache.clock(), args.pod.metadata.uid
+        before = pending_answer(guard.history, uid, self._node_cache.occupants, now)
         if before is not None:
             self._metrics.preemptions.labels("PreemptionInProgress").inc()
             log.info("preemption for %s: %d trials leave %s for it already", name, len(before.victims), before.node)
             if before.node not in args.proposed:
-                self.park(args, now + LOOK_AGAIN)
+                self.park(args, now + RECHECK_SECONDS)
                 return PreemptResult()
             return _answer(before.node, before.victims, before.violations)
         chosen, refusals = choose(preemptor, self._proposals(_proposed(args), _told(args)), now, self._stale_after)
-        again_at = None
-        if chosen is not None and (limit := over_budget(guard.history, chosen, now, guard.limits)) is not None:
-            again_at = budget_free_at(guard.history, len(chosen.victims), now, guard.limits)
+        retry_at = None
+        if chosen is not None and (limit := limit_refusal(guard.history, chosen, now, guard.limits)) is not None:
+            retry_at = limit_allows_at(guard.history, len(chosen.victims), now, guard.limits)
             refusals, chosen = {chosen.node: limit}, None
         if chosen is None:
             for refusal in refusals.values():
                 self._metrics.preemptions.labels(refusal.code).inc()
             why = [f"{node}: {refusal.code}: {refusal.message}" for node, refusal in sorted(refusals.items())]
             log.warning("preemption for %s: no node of %d: %s", name, len(refusals), " ".join(why[:SHOWN]))
-            self.park(args, again_at)
+            self.park(args, retry_at)
             return PreemptResult()
         self._metrics.preemptions.labels("Evicted").inc()
         log.info("preemption for %s on %s: %s", name, chosen.node, "; ".join(_loss(one) for one in chosen.victims))
-        if self._announced is not None:
-            self._announced.evicted(name, args.pod.spec.priority, chosen)
-        self.parking.leaves((args.pod.metadata.namespace, args.pod.metadata.name))
+        if self._events is not None:
+            self._events.evicted(name, args.pod.spec.priority, chosen)
+        self.backoff_queue.leaves((args.pod.metadata.namespace, args.pod.metadata.name))
         guard.history = remember(guard.history, uid, chosen, now)
         return _answer(chosen.node, tuple(one.pod.uid for one in chosen.victims), chosen.violations)
 
-    def park(self, args: PreemptArgs, again_at: float | None) -> None:
-        """The scheduler sets the pod aside now. `again_at`: when the answer may change by itself."""
-        meta, now = args.pod.metadata, self._telemetry.clock()
+    def park(self, args: PreemptArgs, retry_at: float | None) -> None:
+        """The scheduler sets the pod aside now. `retry_at`: when the answer may change by itself."""
+        meta, now = args.pod.metadata, self._node_cache.clock()
         with contextlib.suppress(InvalidPodError):
-            one = Parked((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), again_at, now)
-            self.parking.park(one)
+            one = BackoffPod((meta.namespace, meta.name), meta.uid, _preemptor(args), _proposed(args), retry_at, now)
+            self.backoff_queue.park(one)
 
-    def ask_again(self, one: Parked, nodes: Collection[str]) -> Chance:
+    def retry_outcome(self, one: BackoffPod, nodes: Collection[str]) -> RetryOutcome:
         """What `answer` would say to a parked pod now, as far as these of the proposed nodes go; changes nothing."""
-        now, guard = self._telemetry.clock(), self._guard
+        now, guard = self._node_cache.clock(), self._guard
         if not one.proposed:  # nobody knows what it was told before this process: it asks itself
-            return Chance(next(iter(self._telemetry.views().names()), None), now + LOOK_AGAIN)
-        if standing(guard.history, one.uid, self._telemetry.occupants, now) is not None:
-            return Chance(again_at=now + LOOK_AGAIN)
+            return RetryOutcome(next(iter(self._node_cache.views().names()), None), now + RECHECK_SECONDS)
+        if pending_answer(guard.history, one.uid, self._node_cache.occupants, now) is not None:
+            return RetryOutcome(retry_at=now + RECHECK_SECONDS)
         some = {name: one.proposed[name] for name in nodes}
         chosen, _ = choose(one.preemptor, self._proposals(some, {}), now, self._stale_after)
         if chosen is None:
-            return Chance()
-        free_at = budget_free_at(guard.history, len(chosen.victims), now, guard.limits)
-        return Chance(chosen.node) if free_at <= now else Chance(again_at=free_at)
+            return RetryOutcome()
+        free_at = limit_allows_at(guard.history, len(chosen.victims), now, guard.limits)
+        return RetryOutcome(chosen.node) if free_at <= now else RetryOutcome(retry_at=free_at)
 
     def _proposals(
-        self, proposed: Mapping[str, Proposed], told: Mapping[str, Mapping[str, Occupant]]
+        self, proposed: Mapping[str, ProposedVictims], told: Mapping[str, Mapping[str, Occupant]]
     ) -> Iterator[Proposal]:
-        views, now, limits = self._telemetry.views(), self._telemetry.clock(), self._guard.limits
+        views, now, limits = self._node_cache.views(), self._node_cache.clock(), self._guard.limits
         for name, one in proposed.items():
-            known = {**told.get(name, {}), **self._telemetry.occupants(name)}
-            spared = {uid: spare(occupant, now, limits) for uid, occupant in known.items()}
+            known = {**told.get(name, {}), **self._node_cache.occupants(name)}
+            spared = {uid: mark_young(occupant, now, limits) for uid, occupant in known.items()}
             yield Proposal(views.get(name), one.victims, one.violations, spared)
 
 
@@ -133,13 +133,13 @@ def _preemptor(args: PreemptArgs) -> Preemptor:
     return Preemptor(need_of(args.pod), args.pod.spec.priority, not place_matters(args.pod))
 
 
-def _proposed(args: PreemptArgs) -> dict[str, Proposed]:
+def _proposed(args: PreemptArgs) -> dict[str, ProposedVictims]:
     """By node, from either form."""
     if args.node_name_to_victims:
         whole = args.node_name_to_victims.items()
-        return {n: Proposed(tuple(pod.metadata.uid for pod in v.pods), v.num_pdb_violations) for n, v in whole}
+        return {n: ProposedVictims(tuple(pod.metadata.uid for pod in v.pods), v.num_pdb_violations) for n, v in whole}
     short = (args.node_name_to_meta_victims or {}).items()
-    return {n: Proposed(tuple(pod.uid for pod in v.pods), v.num_pdb_violations) for n, v in short}
+    return {n: ProposedVictims(tuple(pod.uid for pod in v.pods), v.num_pdb_violations) for n, v in short}
 
 
 def _told(args: PreemptArgs) -> dict[str, dict[str, Occupant]]:

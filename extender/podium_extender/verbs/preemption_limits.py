@@ -17,11 +17,11 @@ from podium_core.placement.views import CLOCK_SKEW, Refusal
 MINUTE = 60.0
 LONGEST_GRACE = 3600.0  # who takes longer to end is not waited for
 OVERDUE_SECONDS = 60.0  # a pod that is still there so long after its grace period is on a node that is lost
-TAKEN_UP_SECONDS = 5.0  # from our answer until kube-scheduler must have told the victims to go
+DELETION_SECONDS = 5.0  # from our answer until kube-scheduler must have told the victims to go
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PreemptionLimits:
     """`per_minute`: trials that are told to go in any 60 s. `minimum_run`: seconds for which a trial that has begun is
     spared while anybody else can go instead.
     """
@@ -31,7 +31,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PreemptionAnswer:
     """That these pods of this node go, for one preemptor."""
 
     at: float
@@ -41,31 +41,31 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class PreemptionHistory:
     """The last answer to each preemptor (by uid) that still matters, and when how many were told to go."""
 
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, PreemptionAnswer] = field(default_factory=dict)
     told: tuple[tuple[float, int], ...] = ()
 
 
 @dataclass(slots=True)
-class Guard:
+class PreemptionState:
     """The limits of one extender, and what it has answered."""
 
-    limits: Limits = field(default_factory=Limits)
-    history: History = field(default_factory=History)
+    limits: PreemptionLimits = field(default_factory=PreemptionLimits)
+    history: PreemptionHistory = field(default_factory=PreemptionHistory)
 
 
-def spare(occupant: Occupant, now: float, limits: Limits) -> Occupant:
+def mark_young(occupant: Occupant, now: float, limits: PreemptionLimits) -> Occupant:
     """Marked as young if it has only just begun; one that waits at its gate has not, and loses nothing."""
     began = occupant.pod.began
     young = began is not None and -CLOCK_SKEW <= now - began < limits.minimum_run
     return replace(occupant, young=young) if young else occupant
 
 
-def standing(
-    history: History, preemptor: str, on_node: Callable[[str], Mapping[str, Occupant]], now: float
-) -> Answer | None:
+def pending_answer(
+    history: PreemptionHistory, preemptor: str, on_node: Callable[[str], Mapping[str, Occupant]], now: float
+) -> PreemptionAnswer | None:
     """The answer that this pod was given before, with the victims that are still there; None: it may be given another.
 
     Victims that were not told to go in time will not be: the scheduler did not take the answer up. Those that were told
@@ -77,7 +77,7 @@ def standing(
     known = on_node(answer.node)
     there = tuple(uid for uid in answer.victims if uid in known)
     going = any(_going(known[uid], now) for uid in there)
-    if not there or not (going or now - answer.at < TAKEN_UP_SECONDS):
+    if not there or not (going or now - answer.at < DELETION_SECONDS):
         return None
     return replace(answer, victims=there)
 
@@ -87,10 +87,10 @@ def _going(victim: Occupant, now: float) -> bool:
     return pod.leaving and (pod.gone_by is None or now < pod.gone_by + OVERDUE_SECONDS)
 
 
-def over_budget(history: History, eviction: Eviction, now: float, limits: Limits) -> Refusal | None:
+def limit_refusal(history: PreemptionHistory, eviction: Eviction, now: float, limits: PreemptionLimits) -> Refusal | None:
     """A set that is larger than the limit may go when nobody went in the last minute."""
     wanted = len(eviction.victims)
-    free_at = budget_free_at(history, wanted, now, limits)
+    free_at = limit_allows_at(history, wanted, now, limits)
     if free_at <= now:
         return None
     used = sum(count for at, count in history.told if now - at < MINUTE)
@@ -101,7 +101,7 @@ def over_budget(history: History, eviction: Eviction, now: float, limits: Limits
     )
 
 
-def budget_free_at(history: History, wanted: int, now: float, limits: Limits) -> float:
+def limit_allows_at(history: PreemptionHistory, wanted: int, now: float, limits: PreemptionLimits) -> float:
     """When so many may go, if nobody else does until then; `now` where they may."""
     recent = [(at, count) for at, count in history.told if now - at < MINUTE]
     left, free_at = sum(count for _, count in recent), now
@@ -111,9 +111,9 @@ def budget_free_at(history: History, wanted: int, now: float, limits: Limits) ->
     return free_at
 
 
-def remember(history: History, preemptor: str, eviction: Eviction, now: float) -> History:
+def remember(history: PreemptionHistory, preemptor: str, eviction: Eviction, now: float) -> PreemptionHistory:
     """With this answer; what is over is forgotten: answers of which nothing can be there still, minutes that passed."""
     answers = {uid: one for uid, one in history.answers.items() if now - one.at < LONGEST_GRACE}
-    answers[preemptor] = Answer(now, eviction.node, tuple(one.pod.uid for one in eviction.victims), eviction.violations)
+    answers[preemptor] = PreemptionAnswer(now, eviction.node, tuple(one.pod.uid for one in eviction.victims), eviction.violations)
     told = (*((at, count) for at, count in history.told if now - at < MINUTE), (now, len(eviction.victims)))
-    return History(answers, told)
+    return PreemptionHistory(answers, told)

@@ -22,7 +22,7 @@ _TENS, _ONES = -4, -3
 _ZERO = ord("0")
 
 
-class Rows:
+class ResponseRows:
     """About 60 bytes a node."""
 
     def __init__(self) -> None:

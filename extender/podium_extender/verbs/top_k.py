@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from podium_core.placement.scores import HIGHEST
 
-SCORED = 32  # nodes: enough for kube-scheduler's own scores to choose among
+SCORED_NODES = 32  # nodes: enough for kube-scheduler's own scores to choose among
 
 
 def head(

@@ -82,7 +82,7 @@ class HostPriorityList(RootModel[list[HostPriority]]):
     """The answer of prioritize, in the order asked; a node that is left out has 0."""
 
 
-class Trouble(GoModel):
+class ErrorResponse(GoModel):
     """The body of every answer that is not 200."""
 
     error: str

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 TRIES = 2  # one may have failed for another reason: an API server that was away, an answer that was late
 MOST = 1000  # pods remembered, those of the latest answers
-FORGOTTEN = 600.0  # seconds after a node's last try: what was wrong there may be right again
+FORGET_SECONDS = 600.0  # seconds after a node's last try: what was wrong there may be right again
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class _Tries:
 
     def count_at(self, now: float) -> bool:
         """Below 0: the clock was set back, and they would count for too long."""
-        return 0 <= now - self.at < FORGOTTEN
+        return 0 <= now - self.at < FORGET_SECONDS
 
 
-class Tried:
+class BindingAttempts:
     """By the pod's uid, each of its nodes. Times are the caller's."""
 
     def __init__(self) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from podium_extender.verbs.failed_nodes import FORGOTTEN, MOST, TRIES, Tried
+from podium_extender.verbs.binding_attempts import FORGET_SECONDS, MOST, TRIES, BindingAttempts
 
 NAMES = ("a", "b", "c")
 
 
-def fail(tried: Tried, uid: str, *nodes: str, at: float = 0.0) -> None:
+def fail(tried: BindingAttempts, uid: str, *nodes: str, at: float = 0.0) -> None:
     for node in nodes:
         for _ in range(TRIES):
             tried.named(uid, node, at)
 
 
 def test_a_node_has_so_many_tries() -> None:
-    tried = Tried()
+    tried = BindingAttempts()
     tried.named("p", "a", 0.0)
     assert tried.without("p", NAMES, 0.0) == NAMES
     tried.named("p", "a", 0.0)
@@ -23,7 +23,7 @@ def test_a_node_has_so_many_tries() -> None:
 
 
 def test_after_each_has_had_its_tries_all_begin_anew() -> None:
-    tried = Tried()
+    tried = BindingAttempts()
     fail(tried, "p", *NAMES)
     assert tried.without("p", NAMES, 0.0) == NAMES
     tried.named("p", "a", 0.0)
@@ -31,10 +31,10 @@ def test_after_each_has_had_its_tries_all_begin_anew() -> None:
 
 
 def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
-    for later in (FORGOTTEN, -1.0):
-        tried = Tried()
+    for later in (FORGET_SECONDS, -1.0):
+        tried = BindingAttempts()
         fail(tried, "p", "a", at=0.0)
-        assert tried.without("p", NAMES, FORGOTTEN - 1) == ("b", "c")
+        assert tried.without("p", NAMES, FORGET_SECONDS - 1) == ("b", "c")
         assert tried.without("p", NAMES, later) == NAMES
         tried.named("p", "a", later)
         assert tried.without("p", NAMES, later) == NAMES
@@ -43,18 +43,18 @@ def test_it_is_forgotten_after_a_while_and_when_the_clock_is_set_back() -> None:
 def test_a_node_is_tried_again_after_a_while_however_often_the_pod_is_asked_about_meanwhile() -> None:
     """kube-scheduler asks every few seconds: a large cluster's nodes would have their tries for a day."""
     many = tuple(f"n{i:03d}" for i in range(1000))
-    tried, where = Tried(), []
+    tried, where = BindingAttempts(), []
     for turn in range(100):
         now = 10.0 * turn
         where.append(tried.without("p", many, now)[0])
         tried.named("p", where[-1], now)
     assert where[:4] == ["n000", "n000", "n001", "n001"]
     assert where[61:63] == ["n000", "n000"], "ten minutes after its second try"
-    assert len(set(where)) <= FORGOTTEN / 10 / TRIES + 1
+    assert len(set(where)) <= FORGET_SECONDS / 10 / TRIES + 1
 
 
 def test_no_more_than_so_many_pods_are_remembered() -> None:
-    tried = Tried()
+    tried = BindingAttempts()
     fail(tried, "first", "a")
     for number in range(MOST):
         tried.named(str(number), "a", 0.0)

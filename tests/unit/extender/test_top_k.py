@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.placement.scores import rank
-from podium_extender.verbs.top_k import head
+from podium_extender.verbs.node_selection import head
 
 COSTS = st.lists(
     st.one_of(st.just(math.nan), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1)), min_size=1, max_size=30
