@@ -1,5 +1,6 @@
-"""The verbs over HTTP, as FastAPI's routes: for whoever asks in any way that HTTP allows. What kube-scheduler itself
-sends is answered by the same verbs before it comes here (`fast_path_protocol`).
+"""The verbs over HTTP, as FastAPI's routes for clients that use any feature of HTTP.
+
+Requests in the form that kube-scheduler sends are answered earlier, by the fast path (`server.fast_path`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from podium_extender.verbs.handlers import VERBS
 
 
 def create_app(endpoint: Endpoint, *, openapi_url: str | None = None) -> FastAPI:
-    """The description of the verbs is served only where `openapi_url` is given: kube-scheduler does not ask for it."""
+    """Return the application; it serves its OpenAPI document only if `openapi_url` is given."""
     app = DescribedAPI(title="Podium's scheduler extender", openapi_url=openapi_url)
 
     async def answer(verb: str, request: Request) -> Response:
-        async with endpoint.door.enter():
+        async with endpoint.concurrency.hold():
             began = time.perf_counter()
             body = await read(request, endpoint.body_limit)
             return Response(endpoint.verbs.answer(verb, body, began), media_type=JSON)
@@ -38,15 +39,16 @@ def create_app(endpoint: Endpoint, *, openapi_url: str | None = None) -> FastAPI
         return await answer("preempt", request)
 
     @app.exception_handler(RequestError)
-    async def not_served(request: Request, error: RequestError) -> Response:
-        return told(request, error.status, str(error))
+    async def request_error(request: Request, error: RequestError) -> Response:
+        return error_response(request, error.status, str(error))
 
     @app.exception_handler(HTTPException)
-    async def not_here(request: Request, error: HTTPException) -> Response:
+    async def http_error(request: Request, error: HTTPException) -> Response:
         known = ", ".join(f"POST /{verb}" for verb in VERBS)
-        return told(request, error.status_code, f"{error.detail}: {known}")
+        return error_response(request, error.status_code, f"{error.detail}: {known}")
 
-    def told(request: Request, status: int, message: str) -> Response:
-        return Response(endpoint.trouble(request.method, request.url.path, status, message), status, media_type=JSON)
+    def error_response(request: Request, status: int, message: str) -> Response:
+        body = endpoint.error_body(request.method, request.url.path, status, message)
+        return Response(body, status, media_type=JSON)
 
     return app

@@ -1,4 +1,4 @@
-"""`podium-extender`: the process. Runs the watches, serves the verbs on loopback, health and metrics beside them."""
+"""`podium-extender`: the process that runs the watches and serves the verbs on loopback, with health and metrics."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.preemption_limits import PreemptionLimits
 
 log = logging.getLogger(__name__)
-PAGE_SIZE = 500  # objects listed at a time, of those that a cluster may have very many of
+PAGE_SIZE = 500  # objects listed at a time, for kinds of which a large cluster has very many
 
 
 def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) -> NodeCache:
-    """The caches that the answers come from; their `run` is up to the caller."""
-    beats = Heartbeats(time.time)
+    """Create the caches that the responses are computed from; the caller runs them."""
+    heartbeats = Heartbeats(time.time)
     others = others_selector(settings.scheduler_name)
     own = WatchCache(api, PODS, parse_pod, fields=f"spec.schedulerName={settings.scheduler_name}")
     nodes = WatchCache(api, NODES, machine_of, page=PAGE_SIZE)
@@ -51,63 +51,49 @@ def watch_cluster(api: Api, settings: ExtenderSettings, assumed: AssumedPods) ->
     return NodeCache(
         WatchCache(api, GPUNODES, parse_gpunode, page=PAGE_SIZE),
         own,
-        WatchCache(api, LEASES, beats.parse, namespace=settings.namespace),
+        WatchCache(api, LEASES, heartbeats.parse, namespace=settings.namespace),
         WatchCache(api, TRIALS, parse_trial),
         namespace=settings.namespace,
         clock=time.time,
         assumed=assumed,
-        room=None if other is None else FreeCpus(nodes, other),
+        free_cpus=None if other is None else FreeCpus(nodes, other),
         preferences=SoftPreferences(nodes, [own] if other is None else [own, other]),
     )
 
 
 async def serve(settings: ExtenderSettings) -> None:
-    """Run until SIGTERM or SIGINT (uvicorn's own handlers); a watch that dies takes the process with it."""
+    """Run until SIGTERM or SIGINT (uvicorn handles them); raise the error of a task that ends by itself."""
     metrics = Metrics()
     async with connect(settings) as api:
         assumed = AssumedPods(settings.assume_seconds, metrics.assumption_ended)
         node_cache = watch_cluster(api, settings, assumed)
-        evaluator = NodeEvaluator(placement_policy(settings.placement), settings.stale_seconds)
         caches = {**node_cache.caches, **node_cache.optional_caches}
         metrics.watch(caches)
         metrics.assumed.set_function(lambda: len(assumed))
-        waiting = UnschedulableQueue(settings.stale_seconds, TokenBucket(settings.wakes_per_second, settings.wakes_at_once))
+        budget = TokenBucket(settings.wakes_per_second, settings.wakes_at_once)
+        unschedulable = UnschedulableQueue(settings.stale_seconds, budget)
         events = EventRecorder()
         limits = PreemptionLimits(settings.evictions_per_minute, settings.minimum_run_seconds)
         preempt_verb = PreemptVerb(node_cache, metrics, settings.stale_seconds, limits, events)
         endpoint = Endpoint(
             node_cache,
             metrics,
-            evaluator,
+            NodeEvaluator(placement_policy(settings.placement), settings.stale_seconds),
             body_limit=settings.body_limit,
             max_requests=settings.max_requests,
             preempt_verb=preempt_verb,
-            waiting=waiting,
-            scored=settings.scored_nodes,
+            unschedulable=unschedulable,
+            scored_nodes=settings.scored_nodes,
         )
-        config = uvicorn.Config(
-            create_app(endpoint),
-            http=fast_path_protocol(endpoint),
-            ws="none",
-            proxy_headers=False,
-            host=settings.extender_host,
-            port=settings.extender_port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # the scheduler keeps its connections; closing them under it would look like a failed call
-            timeout_keep_alive=600,
-            timeout_graceful_shutdown=5,
-        )
-        server = uvicorn.Server(config)
-        follow_pods(node_cache, waiting, preempt_verb.backoff_queue)
-        watches = [asyncio.create_task(cache.run()) for cache in caches.values()]
-        watches.append(asyncio.create_task(wake_pods(api, node_cache, waiting, metrics)))
-        watches.append(asyncio.create_task(retry_preemptions(api, node_cache, preempt_verb, metrics)))
-        watches.append(asyncio.create_task(events.run(api)))
-        for watch in watches:
-            watch.add_done_callback(lambda _: setattr(server, "should_exit", True))
-        settling = asyncio.create_task(prepare_when_synced(node_cache, node_cache.caches.values(), caches.values()))
+        server = uvicorn.Server(_uvicorn_config(endpoint, settings))
+        follow_pods(node_cache, unschedulable, preempt_verb.backoff_queue)
+        tasks = [asyncio.create_task(cache.run()) for cache in caches.values()]
+        tasks.append(asyncio.create_task(wake_pods(api, node_cache, unschedulable, metrics)))
+        tasks.append(asyncio.create_task(retry_preemptions(api, node_cache, preempt_verb, metrics)))
+        tasks.append(asyncio.create_task(events.run(api)))
+        for task in tasks:
+            task.add_done_callback(lambda _: setattr(server, "should_exit", True))
+        preparing = asyncio.create_task(prepare_when_synced(node_cache, node_cache.caches.values(), caches.values()))
         async with health.serve(
             settings.http_host,
             settings.http_port,
@@ -117,12 +103,31 @@ async def serve(settings: ExtenderSettings) -> None:
         ) as port:
             log.info("verbs on %s:%d, health on port %d", settings.extender_host, settings.extender_port, port)
             await server.serve()
-        await _stop([*watches, settling])
+        await _stop([*tasks, preparing])
+
+
+def _uvicorn_config(endpoint: Endpoint, settings: ExtenderSettings) -> uvicorn.Config:
+    return uvicorn.Config(
+        create_app(endpoint),
+        http=fast_path_protocol(endpoint),
+        ws="none",
+        proxy_headers=False,
+        host=settings.extender_host,
+        port=settings.extender_port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # the scheduler keeps its connections open; closing an idle one would look like a failed call
+        timeout_keep_alive=600,
+        timeout_graceful_shutdown=5,
+    )
 
 
 async def prepare_when_synced(node_cache: NodeCache, *groups: Iterable[WatchCache[Any]]) -> None:
-    """One after the other: the last may never be, where the right to watch is missing. What is then known of all nodes
-    is put together before the first question: the longer part of an answer at 5,000 nodes.
+    """Create the views of all nodes before the first request, after each group of caches is synced.
+
+    At 5,000 nodes this is the longer part of a response. The groups are awaited one after the other, because the last
+    one is never synced if the right to watch is missing.
     """
     for caches in groups:
         await wait_all_synced(caches)
@@ -130,16 +135,17 @@ async def prepare_when_synced(node_cache: NodeCache, *groups: Iterable[WatchCach
         tune_garbage_collector()
 
 
-async def _stop(watches: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel the watches; the error of one that ended by itself is raised."""
-    for watch in watches:
-        watch.cancel()
-    for watch in watches:
+async def _stop(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel the tasks, and raise the error of one that ended by itself."""
+    for task in tasks:
+        task.cancel()
+    for task in tasks:
         with contextlib.suppress(asyncio.CancelledError):
-            await watch
+            await task
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    """Read the settings and run the extender."""
     settings = read_settings(
         ExtenderSettings,
         "podium-extender",

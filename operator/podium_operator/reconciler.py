@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from podium_cluster.garbage_collection import settle_memory
+from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Carry, EndJob, EndTrial, Requeue
 from podium_core.domain.snapshot import Snapshot, TrialKey
 from podium_core.planning.promised_slots import promises
@@ -72,7 +72,7 @@ class Cycle:
 
     async def run(self) -> None:
         await self._mirror.wait_synced()
-        settle_memory()
+        tune_garbage_collector()
         while True:
             self._changed.clear()
             wake_at: float | None = None

@@ -1,8 +1,9 @@
-"""Nodes that a pod was to have time and again and never got: it is let go elsewhere. Pure; used by `verbs`.
+"""Nodes that a pod was assigned repeatedly without being bound to them.
 
-All filters have passed by the time a node is chosen, but what comes after may fail for it: its volume cannot be made in
-that zone, say. kube-scheduler then asks anew, and takes the node of the highest score: by us, the same one for ever.
-Which node it took nobody tells: where its own scores outvote ours (a preferred affinity), the one that failed stays.
+All filters have passed when a node is chosen, but a later step may fail for it. For example, the pod's volume cannot be
+created in the zone of the node. kube-scheduler then asks again and takes the node with the highest score, which would
+be the same one forever. The extender does not learn which node kube-scheduler took. If kube-scheduler's own scores
+decided (a preferred affinity), the failing node is not detected here.
 """
 
 from __future__ import annotations
@@ -11,45 +12,46 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-TRIES = 2  # one may have failed for another reason: an API server that was away, an answer that was late
-MOST = 1000  # pods remembered, those of the latest answers
-FORGET_SECONDS = 600.0  # seconds after a node's last try: what was wrong there may be right again
+MAX_ATTEMPTS = 2  # the first one may have failed for another reason, such as a restart of the API server
+MAX_PODS = 1000  # pods remembered: those of the latest responses
+FORGET_SECONDS = 600.0  # after the last attempt on a node: the cause of the failure may have gone
 
 
 @dataclass(frozen=True, slots=True)
-class _Tries:
+class _Attempts:
     count: int
-    at: float  # of the last one
+    at: float  # time of the last one
 
-    def count_at(self, now: float) -> bool:
-        """Below 0: the clock was set back, and they would count for too long."""
+    def counts_at(self, now: float) -> bool:
+        """Return whether they still count; a negative age means that the clock was set back."""
         return 0 <= now - self.at < FORGET_SECONDS
 
 
 class BindingAttempts:
-    """By the pod's uid, each of its nodes. Times are the caller's."""
+    """Attempts to bind each pod (by uid) to each node; the caller passes the times."""
 
     def __init__(self) -> None:
-        self._pods: OrderedDict[str, dict[str, _Tries]] = OrderedDict()
+        self._pods: OrderedDict[str, dict[str, _Attempts]] = OrderedDict()
 
-    def named(self, uid: str, node: str, now: float) -> None:
-        """The answer was that this node is the best for it. A pod is asked about every few seconds at most, so the
-        nodes that are not forgotten yet stay few, however long it waits.
+    def record(self, uid: str, node: str, now: float) -> None:
+        """Count an attempt on the node that was the best one in a response.
+
+        A pod is scheduled every few seconds at most, so the number of nodes remembered for it stays small.
         """
-        tries = {name: one for name, one in self._pods.pop(uid, {}).items() if one.count_at(now)}
-        before = tries[node].count if node in tries else 0
-        self._pods[uid] = tries | {node: _Tries(before + 1, now)}
-        if len(self._pods) > MOST:
+        attempts = {name: one for name, one in self._pods.pop(uid, {}).items() if one.counts_at(now)}
+        before = attempts[node].count if node in attempts else 0
+        self._pods[uid] = attempts | {node: _Attempts(before + 1, now)}
+        if len(self._pods) > MAX_PODS:
             self._pods.popitem(last=False)
 
-    def without(self, uid: str, names: Sequence[str], now: float) -> Sequence[str]:
-        """Those of `names` that are worth a try: all of them again, where each has had its own."""
-        tries = self._pods.get(uid, {})
-        over = {name for name, one in tries.items() if one.count >= TRIES and one.count_at(now)}
-        if not over:
+    def untried(self, uid: str, names: Sequence[str], now: float) -> Sequence[str]:
+        """Return the nodes that have attempts left, or all of `names` if none has."""
+        attempts = self._pods.get(uid, {})
+        failed = {name for name, one in attempts.items() if one.count >= MAX_ATTEMPTS and one.counts_at(now)}
+        if not failed:
             return names
-        left = tuple([name for name in names if name not in over])
-        if left:
-            return left
+        rest = tuple([name for name in names if name not in failed])
+        if rest:
+            return rest
         del self._pods[uid]
         return names

@@ -17,7 +17,7 @@ import kopf
 
 from podium_cluster import events
 from podium_cluster.client import Api, ApiError
-from podium_cluster.kubeconfig import look
+from podium_cluster.kubeconfig import find_target
 from podium_cluster.resources import CLAIMS, JOBS
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.validation import parse_job

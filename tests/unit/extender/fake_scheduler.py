@@ -42,7 +42,9 @@ class Scheduler:
 
     def __init__(self, node_cache: NodeCache, placement: str, most: int) -> None:
         self.metrics = Metrics()
-        self.verbs = Verbs(node_cache, self.metrics, NodeEvaluator(placement_policy(placement), 60.0), scored=most)
+        self.verbs = Verbs(
+            node_cache, self.metrics, NodeEvaluator(placement_policy(placement), 60.0), scored_nodes=most
+        )
 
     def filter(self, asked: Json, names: Sequence[str] = NAMES) -> Json:
         found: Json = self._ask("filter", asked, names)

@@ -24,7 +24,7 @@ from podium_core.placement.views import PodNeed
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
 from podium_extender.server.endpoint import Endpoint
-from podium_extender.state.assumptions import ASSUME_SECONDS, MOST, AssumedPods
+from podium_extender.state.assumptions import ASSUME_SECONDS, MAX_ASSUMED, AssumedPods
 from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.decisions import NodeEvaluator
@@ -38,14 +38,14 @@ Json = Mapping[str, Any]
 
 
 def place(assumed: AssumedPods, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
-    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
+    return assumed.assume(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
 
 
 ENDS: list[tuple[str, Callable[[AssumedPods], list[str]], str]] = [
     ("bound where it was assumed", lambda assumed: assumed.observe("p", "a"), "confirmed"),
     ("bound elsewhere", lambda assumed: assumed.observe("p", "b"), "elsewhere"),
     ("asked about again", lambda assumed: assumed.forget("p"), "asked_again"),
-    ("deleted", lambda assumed: assumed.gone("p"), "gone"),
+    ("deleted", lambda assumed: assumed.remove("p"), "gone"),
     ("never seen again", lambda assumed: assumed.expire(ASSUME_SECONDS), "expired"),
     ("the clock was set back", lambda assumed: assumed.expire(-1.0), "expired"),
 ]
@@ -88,17 +88,17 @@ def test_a_pod_and_its_namesake_do_not_end_each_other() -> None:
     assumed = AssumedPods()
     place(assumed, "a", uid="first", name="p")
     place(assumed, "a", uid="second", name="p")
-    assert assumed.gone("first") == ["a"]
+    assert assumed.remove("first") == ["a"]
     assert [pod.uid for pod in assumed.on("a").values()] == ["second"]
-    assert assumed.gone("second") == ["a"]
+    assert assumed.remove("second") == ["a"]
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
 
 
 def test_they_are_not_more_than_so_many() -> None:
     assumed = AssumedPods()
-    for number in range(MOST + 3):
+    for number in range(MAX_ASSUMED + 3):
         place(assumed, "a", uid=str(number))
-    assert len(assumed) == MOST
+    assert len(assumed) == MAX_ASSUMED
     assert next(iter(assumed.on("a").values())).uid == "3"
 
 

@@ -31,18 +31,18 @@ class World:
     """`useful`: nodes where another try finds room now; notes what was asked."""
 
     def __init__(self, *pods: BackoffPod, burst: int = 10) -> None:
-        self.lot = BackoffQueue(TokenBucket(1.0, burst), most=3)
+        self.lot = BackoffQueue(TokenBucket(1.0, burst), limit=3)
         self.views, self.useful, self.asked = Views([view("a"), view("b")]), set[str](), list[tuple[str, set[str]]]()
         self.free_at: float | None = None
         for pod in pods:
-            self.lot.park(pod)
+            self.lot.add(pod)
 
     def ask(self, one: BackoffPod, nodes: Collection[str]) -> RetryOutcome:
         self.asked.append((one.uid, set(nodes)))
         return RetryOutcome(next((node for node in sorted(nodes) if node in self.useful), None), self.free_at)
 
     def due(self, now: float = NOW) -> tuple[str, str] | None:
-        found = self.lot.due(self.views, now, self.ask)
+        found = self.lot.pop_due(self.views, now, self.ask)
         return (found[0].uid, found[1]) if found else None
 
 
@@ -77,9 +77,11 @@ def test_after_a_restart_one_wake_is_for_all_that_it_wakes() -> None:
     assert world.due() == ("b", "a")
     assert world.due() is None, "the others are woken with it"
     assert world.lot.retry_at() == NOW + RETRY_PAUSE_SECONDS
-    assert world.due(NOW + RETRY_PAUSE_SECONDS) == ("a", "a"), "the scheduler did not ask for them: b may have gone just then"
+    assert world.due(NOW + RETRY_PAUSE_SECONDS) == ("a", "a"), (
+        "the scheduler did not ask for them: b may have gone just then"
+    )
     assert (world.lot.retry_at(), len(world.lot)) == (None, 0), "nor will it: c waits for something else"
-    world.lot.park(parked("d", retry_at=NOW, priority=9))
+    world.lot.add(parked("d", retry_at=NOW, priority=9))
     assert world.due(NOW + RETRY_PAUSE_SECONDS + 1) == ("d", "a"), "a more important one is woken by no other"
 
 
@@ -109,10 +111,10 @@ def test_who_left_is_not_due_and_who_could_not_be_told_is(way: str) -> None:
     world = World(parked("pod", "a"))
     world.useful = {"a"}
     if way == "left":
-        world.lot.leaves(("default", "pod"))
+        world.lot.remove(("default", "pod"))
         assert world.due() is None
         return
-    found = world.lot.due(world.views, NOW, world.ask)
+    found = world.lot.pop_due(world.views, NOW, world.ask)
     assert found is not None
     world.lot.retry_later(found[0], NOW)
     assert world.due() is None, "not at once: the server may be down"
@@ -124,15 +126,15 @@ def test_no_crowd_fills_the_memory_and_who_comes_is_heard_of() -> None:
     world, heard = World(), list[int]()
     world.lot.subscribe(lambda: heard.append(len(world.lot)))
     for number in range(5):
-        world.lot.park(parked(str(number), "a"))
+        world.lot.add(parked(str(number), "a"))
     assert heard == [1, 2, 3]
 
 
 def test_of_a_crowd_the_most_important_are_remembered() -> None:
     """Who wakes one of them wakes those of its priority and below."""
     world = World(*(parked(name, "a", priority=priority) for name, priority in (("x", 5), ("y", 1), ("z", 5))))
-    world.lot.park(parked("low", "a", priority=1))
-    world.lot.park(parked("high", "a", priority=9))
+    world.lot.add(parked("low", "a", priority=1))
+    world.lot.add(parked("high", "a", priority=9))
     world.useful = {"a"}
     found = []
     while (due := world.due()) is not None:
@@ -145,7 +147,7 @@ def test_who_was_deleted_while_the_scheduler_asked_takes_no_place_for_ever() -> 
     """The scheduler asks for every pod that it still has: nobody who is there is silent for so long."""
     world = World(*(parked(str(number), "a") for number in range(3)))
     for name, at in (("soon", SCHEDULER_RETRY_SECONDS - 1), ("later", SCHEDULER_RETRY_SECONDS)):
-        world.lot.park(replace(parked(name, "a"), at=at))
+        world.lot.add(replace(parked(name, "a"), at=at))
     world.useful = {"a"}
     assert world.due() == ("later", "a")
     assert world.due() is None
@@ -162,7 +164,7 @@ def test_however_much_changes_the_budget_holds_and_nobody_is_forgotten(steps: li
         world.views.put(view(name))
         if world.due(now) is not None:
             woken += 1
-            world.lot.park(parked("pod", "a", "b"))  # refused again
+            world.lot.add(parked("pod", "a", "b"))  # refused again
     assert woken <= 2 + (now - NOW) + 1e-4
     world.views.put(view("a"))
     at = now if world.due(now) is not None else world.lot.retry_at()

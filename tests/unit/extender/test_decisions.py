@@ -112,14 +112,14 @@ def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
 
     results = NodeResults(look, float, STALE)
     views = Views(NodeView(name, (), NOW) for name in "abc")
-    assert results.marks(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
+    assert results.numbers(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
     looked.clear()
     views.put(NodeView("b", (), NOW + 1))  # a heartbeat: the GPUs are the very same
     views.put(NodeView("c", (GpuReading("new"),), NOW))
-    assert results.marks(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
+    assert results.numbers(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
     assert looked == ["c"]
     looked.clear()
-    assert results.marks(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
+    assert results.numbers(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
     assert looked == ["a", "c", "unheard"]
 
 
@@ -134,10 +134,10 @@ def test_free_cpus_count_only_where_they_are_read_and_many_nodes_are_one_look(cp
     names = [f"n{i:03d}" for i in range(100)]
     results = NodeResults(look, float, STALE, cpu)
     views = Views(NodeView(name, (), NOW, cpu_free=1) for name in names)
-    assert results.marks([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
+    assert results.numbers([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
     for name in names[:2]:
         views.put(replace(views.get(name), cpu_free=2))
-    assert results.marks(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
+    assert results.numbers(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
     assert looks == [names, ["unheard"]] + ([names[:2]] if cpu else [])
 
 

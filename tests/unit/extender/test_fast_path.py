@@ -54,7 +54,9 @@ class Server:
     def __init__(self, endpoint: Endpoint, metrics: Metrics, node_cache: NodeCache) -> None:
         self.endpoint, self.metrics, self.node_cache = endpoint, metrics, node_cache
         self.app = create_app(endpoint)
-        config = uvicorn.Config(self.app, port=0, http=fast_path_protocol(endpoint), log_config=None, access_log=False, lifespan="off")
+        config = uvicorn.Config(
+            self.app, port=0, http=fast_path_protocol(endpoint), log_config=None, access_log=False, lifespan="off"
+        )
         self.uvicorn = uvicorn.Server(config)
         self._connections: list[Connection] = []
 
@@ -78,7 +80,9 @@ async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int 
     runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
     await wait_all_synced(node_cache.caches.values())
     evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
-    server = Server(Endpoint(node_cache, metrics, evaluator, body_limit=LIMIT, max_requests=max_requests), metrics, node_cache)
+    server = Server(
+        Endpoint(node_cache, metrics, evaluator, body_limit=LIMIT, max_requests=max_requests), metrics, node_cache
+    )
     config = server.uvicorn.config
     config.load()
     server.uvicorn.lifespan = config.lifespan_class(config)
@@ -277,19 +281,19 @@ def test_a_crowd_is_told_at_once(caches: Caches) -> None:
     """All of it came in one moment: two are let in, whoever is late is told, and afterwards there is room again."""
 
     async def story(server: Server) -> None:
-        server.endpoint.door.come()  # one request is under way for long
+        server.endpoint.concurrency.acquire()  # one request is under way for long
         crowd = [await server.connect() for _ in range(3)]
-        server.endpoint.door.come()
+        server.endpoint.concurrency.acquire()
         for connection in crowd:
             connection.send("/filter", QUESTION)
         for connection in crowd:
             status, said = await connection.reply()
             assert status == 503
             assert "PODIUM_MAX_REQUESTS" in said["Error"]
-        server.endpoint.door.go()
+        server.endpoint.concurrency.release()
         crowd[0].send("/filter", QUESTION)
         assert (await crowd[0].reply())[0] == 200
-        server.endpoint.door.go()
+        server.endpoint.concurrency.release()
         for connection in crowd * 2:
             connection.send("/filter", QUESTION)
             assert (await connection.reply())[0] == 200

@@ -89,7 +89,7 @@ class World:
             WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
             namespace="podium-system",
             clock=lambda: NOW,
-            room=self.room,
+            free_cpus=self.room,
         )
 
     def free(self) -> Mapping[str, int | None]:

@@ -46,7 +46,9 @@ def schema(caches: Callable[..., NodeCache]) -> schemathesis.BaseSchema:
 
     asyncio.run(warm())
     evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
-    app = create_app(Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32), openapi_url="/openapi.json")
+    app = create_app(
+        Endpoint(node_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32), openapi_url="/openapi.json"
+    )
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

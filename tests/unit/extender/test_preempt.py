@@ -165,7 +165,7 @@ def test_who_leaves_is_told_what_that_may_cost_by_what_chose_it(ask: Ask) -> Non
         writing.cancel()
         return found
 
-    why = "Pod default/urgent of priority 1000 gets its share of a. If it cannot save first, 5 steps and"
+    why = "Pod default/urgent of priority 1000 gets its slot of a. If it cannot save first, 5 steps and"
     assert [(event["involvedObject"]["uid"], event["reason"], event["message"]) for event in asyncio.run(two())] == [
         ("trial-y", "WorkAtRisk", f"{why} 10.0 GPU-seconds are lost."),
         ("trial-x", "WorkAtRisk", f"{why} 90.0 GPU-seconds are lost."),
@@ -184,7 +184,7 @@ def test_the_ages_of_the_caches_are_shown_as_they_are_now() -> None:
 def test_a_crowd_is_turned_away_at_the_door() -> None:
     async def visit(door: ConcurrencyLimit) -> str:
         try:
-            async with door.enter():
+            async with door.hold():
                 return "served"
         except RequestError as error:
             return f"{error.status} {error}"
@@ -194,7 +194,7 @@ def test_a_crowd_is_turned_away_at_the_door() -> None:
         first = list(await asyncio.gather(*(visit(door) for _ in range(5))))
         return [*first, await visit(door)]
 
-    refused = "503 3 requests are under way, as many as allowed (PODIUM_MAX_REQUESTS)"
+    refused = "503 3 requests are being processed, as many as allowed (PODIUM_MAX_REQUESTS)"
     assert asyncio.run(crowd()) == ["served"] * 3 + [refused] * 2 + ["served"]
 
 

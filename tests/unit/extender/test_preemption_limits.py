@@ -29,7 +29,7 @@ from podium_extender.verbs.preemption_limits import (
     PreemptionHistory,
     PreemptionLimits,
     limit_refusal,
-    remember,
+    record_answer,
     mark_young,
     pending_answer,
 )
@@ -48,7 +48,7 @@ def eviction(*names: str, node: str = "a") -> Eviction:
 
 
 X, GOING = trial("x"), trial("x", leaving=True)
-ASKED = remember(PreemptionHistory(), "urgent", eviction("x", "y"), NOW)
+ASKED = record_answer(PreemptionHistory(), "urgent", eviction("x", "y"), NOW)
 STANDS = {
     "asked again before the scheduler has told them": (ASKED, "urgent", NOW + 1.0, {"x": X, "y": trial("y")}, ("x", "y")),
     "one is still leaving": (ASKED, "urgent", NOW + 30.0, {"x": GOING}, ("x",)),
@@ -91,17 +91,19 @@ BUDGET = {
     "nobody went": ((), 1, None),
     "a set that is larger than the limit, alone": ((), 9, None),
     "within": (((NOW - 5.0, 2),), 1, None),
-    "over it": (((NOW - 5.0, 3),), 1, "again in 55 s"),
-    "the first of them is enough": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 1, "again in 10 s"),
-    "all of them have to pass": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 3, "again in 55 s"),
-    "larger than the limit: when nobody went": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 4, "again in 55 s"),
+    "over it": (((NOW - 5.0, 3),), 1, "retry in 55 s"),
+    "the first of them is enough": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 1, "retry in 10 s"),
+    "all of them have to pass": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 3, "retry in 55 s"),
+    "larger than the limit: when nobody went": (((NOW - 50.0, 1), (NOW - 5.0, 2)), 4, "retry in 55 s"),
     "a minute is over": (((NOW - MINUTE, 3),), 1, None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("told", "wanted", "says"), BUDGET.values(), ids=BUDGET.keys())
 def test_so_many_a_minute(told: tuple[tuple[float, int], ...], wanted: int, says: str | None) -> None:
-    refusal = limit_refusal(PreemptionHistory(told=told), eviction(*map(str, range(wanted))), NOW, PreemptionLimits(per_minute=3))
+    refusal = limit_refusal(
+        PreemptionHistory(evictions=told), eviction(*map(str, range(wanted))), NOW, PreemptionLimits(per_minute=3)
+    )
     assert (refusal is None) == (says is None)
     if refusal is not None and says is not None:
         assert refusal.code == "EvictionLimitReached"
@@ -117,10 +119,10 @@ def test_no_minute_sees_more_than_the_limit(asked: list[tuple[float, int]], limi
         one = eviction(*(f"{now}-{n}" for n in range(count)))
         refusal = limit_refusal(history, one, now, PreemptionLimits(per_minute=limit))
         if refusal is None:
-            history = remember(history, f"{len(went)}", one, now)
+            history = record_answer(history, f"{len(went)}", one, now)
             went.append((now, count))
         else:
-            later = now + float(refusal.message.rsplit("again in ", 1)[1].removesuffix(" s.")) + 1.0
+            later = now + float(refusal.message.rsplit("retry in ", 1)[1].removesuffix(" s.")) + 1.0
             assert limit_refusal(history, one, later, PreemptionLimits(per_minute=limit)) is None
         assert sum(n for at, n in went if now - at < MINUTE) <= limit
 
@@ -156,10 +158,10 @@ class Cluster:
     def has(self, name: str, **meta: str) -> None:
         seen = parse_pod(self.pod(name, **meta))
         before, self.pods._items["", name] = self.pods.get("", name), seen
-        self.pods._tell(("", name), before, seen)
+        self.pods._notify(("", name), before, seen)
 
     def lost(self, name: str) -> None:
-        self.pods._tell(("", name), self.pods._items.pop(("", name)), None)
+        self.pods._notify(("", name), self.pods._items.pop(("", name)), None)
 
     def ask(self, who: str, **victims: str) -> dict[str, list[str]]:
         """The victims of each node that the scheduler proposes, and of the one that is answered."""

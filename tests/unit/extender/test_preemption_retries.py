@@ -92,7 +92,9 @@ class Play:
         self.server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
 
 
-def run(server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: PreemptionLimits = PreemptionLimits()) -> None:  # noqa: B008
+def run(
+    server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: PreemptionLimits = PreemptionLimits()
+) -> None:  # noqa: B008
     async def main() -> None:
         play = Play(server, limits)
         follow_pods(play.node_cache, UnschedulableQueue(600.0, TokenBucket(1.0, 10)), play.preempt_verb.backoff_queue)

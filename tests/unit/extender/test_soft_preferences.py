@@ -41,7 +41,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
         others = WatchCache(cast(Api, pods), PODS, seat_of)
         machines = WatchCache(cast(Api, nodes), NODES, machine_of)
         preferences = SoftPreferences(machines, [others])
-        assert preferences.may_mean(ASKED), "nothing was seen yet"
+        assert preferences.may_match(ASKED), "nothing was seen yet"
         runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]
         async with asyncio.timeout(30):
             await wait_all_synced((others, machines))
@@ -56,7 +56,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             ]:
                 pods.put(name, payload)
                 await pods.events.join()
-                assert preferences.may_mean(ASKED) is meant, (name, payload)
+                assert preferences.may_match(ASKED) is meant, (name, payload)
             for payload, shunned in [
                 (node("NoSchedule"), set()),
                 (node("NoExecute", "PreferNoSchedule"), {"a"}),
@@ -66,7 +66,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             ]:
                 nodes.put("a", payload)
                 await nodes.events.join()
-                assert preferences.shunned == shunned
+                assert preferences.prefer_no_schedule == shunned
         for run in runs:
             run.cancel()
 
