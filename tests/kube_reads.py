@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from podium_cluster.resources import EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS
-from podium_devcluster.apiserver import ApiClient
 from podium_devcluster.cluster import Cluster
+from podium_devcluster.runtime.apiserver import ApiClient
 
 RESOURCES = (EVENTS, GPUNODES, JOBS, NODES, PODS, TRIALS)
 KINDS = {name: kind for kind in RESOURCES for name in (kind.plural, kind.kind.lower())} | {"hpj": JOBS, "hpt": TRIALS}

@@ -46,7 +46,7 @@ class ExtenderSettings(ClusterSettings):
     watch_all_pods: bool = Field(
         True, description="watch the pods of all schedulers for free CPUs and affinities; else only GPUs count"
     )
-    placement: str = Field(DEFAULT, description="placement policy, which scores the nodes; see docs/scheduling.md")
+    placement: str = Field(DEFAULT, description="placement policy for scores; see docs/explanation/placement.md")
 
     @field_validator("placement")
     @classmethod

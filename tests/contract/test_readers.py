@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podium_core.curves.line_readers import Other, Reader, Seen, reader
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
 Record = Mapping[str, float]
 FORMATS: dict[str, Callable[[Record], str]] = {
@@ -34,7 +34,7 @@ RECORDS = st.fixed_dictionaries(
 
 def make_reader(form: str) -> Reader:
     settings = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsReading.model_validate(settings | {"format": form, "additional": NAMES}))
+    return reader(MetricsConfig.model_validate(settings | {"format": form, "additional": NAMES}))
 
 
 def comparable(seen: list[Seen]) -> tuple[object, ...]:

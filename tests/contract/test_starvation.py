@@ -1,4 +1,4 @@
-"""Starvation bounds: no trial waits for its next value longer than the policy guarantees (docs/algorithms.md)."""
+"""Starvation bounds: no trial waits longer than its policy guarantees (docs/explanation/switching.md)."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def site() -> Iterator[Site]:
     name = f"e2e-{worker}" if worker else "e2e"
     demo = load(ROOT / "examples" / "demo.py")
     cluster = Cluster(name)
-    place = demo.Place(cluster.cache.root, name)
+    place = demo.Installation(cluster.cache.root, name)
     cluster.down()  # a killed session may have left a cluster with searches
     try:
         demo.install(place)
@@ -223,6 +223,7 @@ def digits(site: Site) -> Run:
     machine's processors.
     """
     manifest = site.example("digits")
+    manifest["spec"]["policy"] = {"name": "hermes", "settings": {"warmup": 2}}  # switches more often than the default
     manifest["spec"]["template"]["spec"]["containers"][0]["command"].insert(2, "--work=20")
     site.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     killed: dict[str, int] = {}

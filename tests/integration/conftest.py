@@ -21,14 +21,14 @@ import pytest
 from podium_cluster.client import ApiError, connect
 from podium_cluster.resources import NAMESPACES
 from podium_cluster.settings import ClusterSettings
-from podium_devcluster import binaries
+from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
 from podium_devcluster.paths import Cache
 from podium_devcluster.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from extender_world import scheduler_version
+from extender_setup import scheduler_version
 from operator_stage import OperatorProcess, Play, Stage
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from agent_stage import IMAGE, NODE, Node, allocatable, node, until
 
-from podium_core.schema.cpu_downsizing import PARKED
+from podium_core.schema.cpu_downsizing import DOWNSIZED_MILLICPUS
 from podium_core.schema.quantity import to_thousandths
 
 __all__ = ["node"]
@@ -70,7 +70,7 @@ def test_four_trials_that_request_three_quarters_of_the_cpus_each_share_a_gpu(no
         until(lambda name=first: node.states()[name] == "Running", f"{first} runs")
         until(lambda name=first: allocated(node, name) == wanted, f"{first} has its CPUs")
         until(
-            lambda names=others: [requested(node, name) for name in names] == [PARKED] * 3,
+            lambda names=others: [requested(node, name) for name in names] == [DOWNSIZED_MILLICPUS] * 3,
             "the other trials are downsized",
         )
 
@@ -85,7 +85,7 @@ def test_a_trial_resumes_even_if_its_cpu_request_cannot_be_raised(node: Node, tm
     wanted = part_of_the_node(node, 75)
     node.set_run_queue()
     until(lambda: node.frozen() == {f"{name}-0" for name in TRIALS}, "all suspended")
-    until(lambda: [allocated(node, name) for name in TRIALS] == [PARKED] * 4, "all downsized")
+    until(lambda: [allocated(node, name) for name in TRIALS] == [DOWNSIZED_MILLICPUS] * 4, "all downsized")
     filler(node, tmp_path, "large", part_of_the_node(node, 60))
     until(lambda: phase(node, "large") == "Running", "the filler runs")
     before = len(node.printed("count-2"))

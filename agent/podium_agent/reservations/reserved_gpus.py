@@ -1,5 +1,6 @@
-"""GPUs that Podium holds by placeholder pods (docs/leases.md): which they are, and what is announced of them. Pure;
-used by `leases`.
+"""GPUs of this node that Podium holds by reservation pods, and what the device plugin announces of them.
+
+Pure; used by the controller. docs/explanation/gpu-reservations.md explains reservations.
 
 A placeholder is an ordinary pod that requests `nvidia.com/gpu`. Its GPU is shared among trials from when the kubelet
 says which one it is until the pod is told to end.
@@ -15,7 +16,7 @@ from podium_agent.observe.gpu_health import Gpu
 from podium_agent.observe.pod_resources import PodName
 from podium_agent.observe.trials import LocalTrial
 from podium_agent.schedule.exclusive_gpus import blocked
-from podium_core.domain.gpu_reservation import LeaseFacts, LeaseState, derive
+from podium_core.domain.gpu_reservation import ReservationFacts, ReservationState, derive_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class LeasedGpu:
     gpu: str
     pod: PodName
     uid: str
-    state: LeaseState
+    state: ReservationState
     container: str = ""
 
     @property
@@ -75,8 +76,8 @@ def leased_gpus(listed: Mapping[PodName, Collection[str]], pods: Iterable[Placeh
     found: dict[str, LeasedGpu] = {}
     for pod in pods:
         for device in listed.get(pod.name, ()):
-            facts = LeaseFacts(True, bound=True, device_known=True, deleting=pod.leaving, over=pod.over)
-            found[uuid_of(device)] = LeasedGpu(uuid_of(device), pod.name, pod.uid, derive(facts), pod.container)
+            facts = ReservationFacts(True, bound=True, device_known=True, deleting=pod.leaving, ended=pod.over)
+            found[uuid_of(device)] = LeasedGpu(uuid_of(device), pod.name, pod.uid, derive_state(facts), pod.container)
     return found
 
 

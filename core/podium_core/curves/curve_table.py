@@ -151,7 +151,7 @@ class Board:
 
     def update(self, job: JobView, trials: Sequence[TrialView], snapshot: Snapshot) -> None:
         # of one job alone nearly all trials are its own: a replay asks for each of its many snapshots once
-        everything = snapshot.trials if len(snapshot.jobs) == 1 else snapshot.of_job.get(job.key, ())
+        everything = snapshot.trials if len(snapshot.jobs) == 1 else snapshot.trials_by_job.get(job.key, ())
         given = _others(trials, self._given)
         alone = everything is trials and self._everything is self._given
         beside = given if alone else _others(everything, self._everything)
@@ -189,7 +189,7 @@ class Board:
         self.views[row] = view
         self.seconds[row] = view.gpu_seconds
         self.heard[row] = max(view.created, view.curve[-1].time) if view.curve else view.created
-        self.switch[row] = np.nan if view.switch is None else view.switch
+        self.switch[row] = np.nan if view.switch_seconds is None else view.switch_seconds
         phase = view.phase
         self.running[row] = phase is TrialPhase.RUNNING
         self.done[row] = phase in FINAL

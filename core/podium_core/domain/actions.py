@@ -1,6 +1,6 @@
-"""What the planner decides, as values: the operator's actuator (or the simulated world) carries them out.
+"""Decisions of the planner, as values. The operator's actuator (or the simulator) carries them out.
 
-Every action says why, with a CamelCase reason and a sentence.
+Every action gives a CamelCase reason and a sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Remove the pod of a trial that must not go on (stopped, job suspended before its start, job finished)."""
+    """Delete the pod of a trial that must not continue.
+
+    The trial is stopped, its job is suspended before its start, or its job is finished.
+    """
 
     trial: TrialKey
     reason: str
@@ -44,10 +47,12 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Take the pod away with its own grace period, in which the trial saves; a new pod goes on from there, anywhere.
+    """Delete the pod within its grace period, in which the trial checkpoints.
 
-    `reason` is one of `phase.REQUEUES`: it is stamped on the pod, and the trial's phase Requeued keeps it.
-    `target`: the node that the new pod prefers; None: none.
+    A new pod continues it on any node.
+
+    `reason` is one of `phase.REQUEUES`. It is written on the pod, and the phase Requeued of the trial repeats it.
+    `target` is the node that the new pod prefers, or None.
     """
 
     trial: TrialKey
@@ -57,8 +62,11 @@ class Requeue:
 
 
 @dataclass(frozen=True, slots=True)
-class Carry:
-    """Take the live trial to node `target` (`domain.carrying`): its pod stays until its image is made."""
+class Migrate:
+    """Migrate the running trial to node `target` (`domain.migration`).
+
+    Its pod remains until the image exists.
+    """
 
     trial: TrialKey
     target: str
@@ -77,8 +85,8 @@ class EndTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """One place in the order of a GPU."""
+class TrialRank:
+    """Rank of a trial in its job and, if it has a GPU, its position there, with the reason."""
 
     trial: TrialKey
     rank: int  # 1 = best of its job
@@ -87,37 +95,42 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The whole order of one node, written at once with a new epoch."""
+class WriteRunQueues:
+    """Write the run queues of all GPUs of one node, at once and with a new epoch."""
 
     node: str
     epoch: int
-    gpus: tuple[tuple[str, tuple[Place, ...]], ...]  # (uuid, places), sorted by uuid
-    taken_over: tuple[str, ...] = ()  # GPUs whose first trial is to take them from one that works there
+    gpus: tuple[tuple[str, tuple[TrialRank, ...]], ...]  # (uuid, run queue), sorted by uuid
+    preempting: tuple[str, ...] = ()  # GPUs whose first trial takes them from their holder
 
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
+    """Set the final phase of a job."""
+
     job: JobKey
     succeeded: bool
     reason: str
     message: str
 
 
-Action = CreateTrial | CreatePod | DeletePod | Requeue | Carry | EndTrial | Order | EndJob
+Action = CreateTrial | CreatePod | DeletePod | Requeue | Migrate | EndTrial | WriteRunQueues | EndJob
 
 
-class Places(Sequence[Place]):
-    """Places that are made when somebody reads them: the simulator never does, and sentences are most of a plan."""
+class LazyRanks(Sequence[TrialRank]):
+    """Ranks that are built when they are first read.
+
+    The simulator never reads them, and sentences are most of the cost of a plan.
+    """
 
     __slots__ = ("_made", "_make")
 
-    def __init__(self, make: Callable[[], Iterable[Place]] = tuple) -> None:
+    def __init__(self, make: Callable[[], Iterable[TrialRank]] = tuple) -> None:
         self._make = make
-        self._made: tuple[Place, ...] | None = None
+        self._made: tuple[TrialRank, ...] | None = None
 
     @property
-    def _all(self) -> tuple[Place, ...]:
+    def _all(self) -> tuple[TrialRank, ...]:
         if self._made is None:
             self._made = tuple(self._make())
         return self._made
@@ -126,14 +139,14 @@ class Places(Sequence[Place]):
         return len(self._all)
 
     @overload
-    def __getitem__(self, index: int) -> Place: ...
+    def __getitem__(self, index: int) -> TrialRank: ...
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Place]: ...
-    def __getitem__(self, index: int | slice) -> Place | Sequence[Place]:
+    def __getitem__(self, index: slice) -> Sequence[TrialRank]: ...
+    def __getitem__(self, index: int | slice) -> TrialRank | Sequence[TrialRank]:
         return self._all[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Places) and self._all == other._all
+        return isinstance(other, LazyRanks) and self._all == other._all
 
     def __hash__(self) -> int:
         return hash(self._all)
@@ -144,8 +157,9 @@ class Places(Sequence[Place]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that one cycle decided, with each trial's rank and the reason for its place."""
+    """All that one planning cycle decided, with the rank of each trial."""
 
     actions: tuple[Action, ...]
-    ranks: Places = field(default_factory=Places)  # each unfinished trial, by job then rank
-    wake_at: float | None = None  # when to plan again if nothing happens before: a turn, a back-off or a deadline ends
+    ranks: LazyRanks = field(default_factory=LazyRanks)  # each unfinished trial, by job then rank
+    # when to plan again if nothing happens before: a time slice, a back-off or a deadline ends
+    wake_at: float | None = None

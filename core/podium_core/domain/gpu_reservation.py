@@ -1,8 +1,10 @@
-"""The life of a GPU lease as a table. A lease is a GPU that Podium shares among trials while an ordinary pod of low
-priority, the placeholder, holds it by requesting `nvidia.com/gpu`; whoever needs the GPU more takes the lease.
+"""States of a GPU reservation, as a table.
 
-`planning.gpu_leases` decides when one is wanted and given back; operator and agent derive the state from what they see
-(docs/leases.md).
+A reservation is a GPU that Podium shares among trials while an ordinary low-priority pod, the reservation pod, holds it
+by requesting `nvidia.com/gpu`. A pod of higher priority that needs the GPU preempts the reservation pod.
+
+`planning.gpu_reservations` decides when to request and release one. Operator and agent derive the state from what they
+observe.
 """
 
 from __future__ import annotations
@@ -13,17 +15,19 @@ from enum import StrEnum
 from types import MappingProxyType
 
 
-class LeaseState(StrEnum):
-    ASKED = "Asked"  # its placeholder has no node yet: it waits for a free GPU, for quota, or for a new node
-    STARTING = "Starting"  # bound; nobody may use the GPU before the kubelet says which one it is
-    HELD = "Held"  # trials share it
-    LEAVING = "Leaving"  # its placeholder was told to end: trials are suspended or saved within its grace period
+class ReservationState(StrEnum):
+    """State of a GPU reservation."""
+
+    ASKED = "Asked"  # the reservation pod has no node yet: it waits for a free GPU, for quota, or for a new node
+    STARTING = "Starting"  # the pod is bound; trials must not use the GPU before the kubelet reports its UUID
+    HELD = "Held"  # trials share the GPU
+    LEAVING = "Leaving"  # the pod is terminating: trials are suspended or checkpoint within its grace period
     ENDED = "Ended"
 
 
-_S = LeaseState
+_S = ReservationState
 
-EDGES: Mapping[tuple[LeaseState, LeaseState], tuple[str, ...]] = MappingProxyType(
+EDGES: Mapping[tuple[ReservationState, ReservationState], tuple[str, ...]] = MappingProxyType(
     {
         (_S.ASKED, _S.STARTING): ("Bound",),
         (_S.ASKED, _S.HELD): ("ObservedLate",),
@@ -40,22 +44,25 @@ EDGES: Mapping[tuple[LeaseState, LeaseState], tuple[str, ...]] = MappingProxyTyp
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseFacts:
-    """One look at a placeholder. `device_known`: the kubelet's PodResources names its GPU."""
+class ReservationFacts:
+    """Observed facts about a reservation pod. `device_known`: the kubelet's PodResources names its GPU."""
 
     exists: bool
     bound: bool = False
     device_known: bool = False
     deleting: bool = False
-    over: bool = False  # its phase is Succeeded or Failed
+    ended: bool = False  # its phase is Succeeded or Failed
 
 
-def derive(facts: LeaseFacts) -> LeaseState:
-    """From facts alone, so that whoever starts anew arrives at the same state."""
-    if not facts.exists or facts.over:
-        return LeaseState.ENDED
+def derive_state(facts: ReservationFacts) -> ReservationState:
+    """Return the state. It follows from the facts alone.
+
+    So a restarted component derives the same state.
+    """
+    if not facts.exists or facts.ended:
+        return ReservationState.ENDED
     if facts.deleting:
-        return LeaseState.LEAVING
+        return ReservationState.LEAVING
     if not facts.bound:
-        return LeaseState.ASKED
-    return LeaseState.HELD if facts.device_known else LeaseState.STARTING
+        return ReservationState.ASKED
+    return ReservationState.HELD if facts.device_known else ReservationState.STARTING

@@ -1,29 +1,43 @@
-"""Whether a trial can go on elsewhere without losing what it did: one rule for the planner and for `podium drain`."""
+"""Whether a trial can continue elsewhere without losing work: one rule for the planner and for `podium drain`."""
 
 from __future__ import annotations
 
 from podium_core.domain.phase import LIVE, TrialPhase
-from podium_core.domain.snapshot import SavesAt
+from podium_core.domain.snapshot import CheckpointScope
 
-NOT_BEGUN: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED})
-
-
-def begun(phase: TrialPhase, *, carried: bool) -> bool:
-    """Whether its pod holds anything that can be lost. `carried`: it goes on from a live trial's image, and has not
-    printed a value yet: all that the trial did is in that pod, at its gate too."""
-    return carried or phase not in NOT_BEGUN
+UNSTARTED: frozenset[TrialPhase] = frozenset({TrialPhase.PENDING, TrialPhase.GATED, TrialPhase.REQUEUED})
 
 
-def movable(phase: TrialPhase, *, saves: bool, saves_at: SavesAt, has_save: bool, carried: bool = False) -> bool:
-    """Whether any other node will do. `saves`: it saves when its pod is told to go; `saves_at`: where that is found.
+def is_started(phase: TrialPhase, *, migrated: bool) -> bool:
+    """Return whether the pod of a trial holds work that can be lost.
 
-    An attempt that has not begun has nothing to lose but the way to an older save.
+    `migrated`: the pod continues from the image of a running trial and has not printed a value yet. Then all work of
+    the trial is in that pod, even at its gate.
     """
-    if not begun(phase, carried=carried):
-        return saves_at != "node" or not has_save
-    return saves and saves_at == "anywhere"
+    return migrated or phase not in UNSTARTED
 
 
-def carriable(phase: TrialPhase, *, carries: bool, node_carries: bool) -> bool:
-    """Whether one that is not movable may leave alive, with all that it holds: asked of a job and of its node."""
-    return phase in LIVE - NOT_BEGUN and carries and node_carries
+def is_relocatable(
+    phase: TrialPhase,
+    *,
+    checkpointable: bool,
+    checkpoint_scope: CheckpointScope,
+    has_checkpoint: bool,
+    migrated: bool = False,
+) -> bool:
+    """Return whether the trial can continue on any other node.
+
+    `checkpointable`: the trial checkpoints when its pod is deleted. `checkpoint_scope`: where the checkpoint can be
+    read. An attempt that has not started can only lose the access to an older checkpoint.
+    """
+    if not is_started(phase, migrated=migrated):
+        return checkpoint_scope != "node" or not has_checkpoint
+    return checkpointable and checkpoint_scope == "anywhere"
+
+
+def is_migratable(phase: TrialPhase, *, migratable: bool, supported: bool) -> bool:
+    """Return whether a trial that is not relocatable can move alive.
+
+    `migratable`: its job allows it. `supported`: its node supports it.
+    """
+    return phase in LIVE - UNSTARTED and migratable and supported

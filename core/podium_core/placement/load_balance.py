@@ -1,19 +1,23 @@
-"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. The node whose GPUs have the
-shortest queues and the least work comes first. Found in the registry; `podium explain pod` shows its terms.
+"""Policy `load_balance`, the default for trials: Hermes' Find_Available_GPU as a cost. Found in the registry.
+
+The node whose GPUs have the shortest queues and the least load comes first. `podium explain pod` shows its terms.
 """
 
 from __future__ import annotations
 
-from podium_core.placement.base import Policy, Question, candidates
+from podium_core.placement.base import PlacementPolicy, PlacementQuery, candidate_gpus
 from podium_core.placement.load_terms import TERMS, Term, load_of
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 
 FULL = 1.0
 
 
-def cost(question: Question, node: NodeView) -> float | None:
-    """Mean load (0 to 1) of the GPUs that the pod would get; 1 where too few have a free share. O(GPUs log GPUs)."""
-    gpus = candidates(question.need, node)
+def cost(question: PlacementQuery, node: NodeView) -> float | None:
+    """Return the mean load (0 to 1) of the GPUs that the pod would get; 1 if too few have a free slot.
+
+    O(GPUs log GPUs).
+    """
+    gpus = candidate_gpus(question.need, node)
     if gpus is None:
         return None
     chosen = _least_loaded(question.need, gpus)
@@ -22,22 +26,25 @@ def cost(question: Question, node: NodeView) -> float | None:
     return sum(load for load, _, _ in chosen) / len(chosen)
 
 
-def table(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
-    """Each term's mean over the GPUs that the pod would get; empty where nothing is known or no share is free."""
-    chosen = _least_loaded(need, candidates(need, node) or ())
+def term_means(need: PodNeed, node: NodeView) -> tuple[tuple[Term, float], ...]:
+    """Return the mean of each term over the GPUs that the pod would get.
+
+    Empty if nothing is known or no slot is free.
+    """
+    chosen = _least_loaded(need, candidate_gpus(need, node) or ())
     if len(chosen) < max(1, need.gpus):
         return ()
     return tuple((term, sum(term.value(gpu, need) for _, _, gpu in chosen) / len(chosen)) for term in TERMS)
 
 
 def _least_loaded(need: PodNeed, gpus: tuple[GpuReading, ...]) -> list[tuple[float, str, GpuReading]]:
-    """Equal loads go by uuid; the uuid is unique, so no two GPUs are ever compared themselves."""
-    free = ((load_of(gpu, need), gpu.uuid, gpu) for gpu in gpus if gpu.trials < gpu.shares)
+    """Sort by load, then UUID. UUIDs are unique, so GPUs themselves are never compared."""
+    free = ((load_of(gpu, need), gpu.uuid, gpu) for gpu in gpus if gpu.trials < gpu.slots)
     return sorted(free, key=lambda entry: entry[:2])[: max(1, need.gpus)]
 
 
-LOAD_BALANCE = Policy(
+LOAD_BALANCE = PlacementPolicy(
     name="load_balance",
-    says="the node whose GPUs have the shortest queues and the least work (Hermes)",
+    summary="the node whose GPUs have the shortest queues and the least load (Hermes)",
     cost=cost,
 )

@@ -1,6 +1,6 @@
-"""The table of placement policies: name to policy. A new one is added here, and the contract suite tests it.
+"""Registry of the placement policies by name. A new policy is added here, and the contract suite tests it.
 
-Called by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
+Used by the extender's settings (`PODIUM_PLACEMENT`) and by `podium explain pod --policy`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from podium_core.placement.auto import AUTO
-from podium_core.placement.base import Policy
+from podium_core.placement.base import PlacementPolicy
 from podium_core.placement.binpack import BINPACK
 from podium_core.placement.fill import FILL
 from podium_core.placement.fragmentation import FRAGMENTATION
@@ -18,17 +18,19 @@ from podium_core.placement.seeded_random import RANDOM
 from podium_core.placement.spread import SPREAD
 
 DEFAULT = AUTO.name
-POLICIES: Mapping[str, Policy] = MappingProxyType(
+POLICIES: Mapping[str, PlacementPolicy] = MappingProxyType(
     {policy.name: policy for policy in (AUTO, LOAD_BALANCE, FRAGMENTATION, FILL, BINPACK, SPREAD, RANDOM)}
 )
 
 
 class UnknownPlacementError(ValueError):
+    """The name of a placement policy is unknown."""
+
     code = "UnknownPlacement"
 
 
-def placement_policy(name: str) -> Policy:
-    """Raises UnknownPlacementError with the names there are."""
+def placement_policy(name: str) -> PlacementPolicy:
+    """Return the policy of that name. Raises UnknownPlacementError with the known names."""
     policy = POLICIES.get(name)
     if policy is None:
         raise UnknownPlacementError(f"placement policy {name!r} is not known; choose one of: {', '.join(POLICIES)}")

@@ -22,7 +22,7 @@ def asynchronous(
     """`bracket`: by row; a bracket's first rung has its number. `stop`: who may not go on will be ended, so that the
     best of the few that came does go on, and who was once among the best is not asked again.
     """
-    climbed, least = climb(seen, steps, job.freezes), int(stop)
+    climbed, least = climb(seen, steps, job.suspendable), int(stop)
     let = ever_promotable(seen, climbed, steps, eta, least, bracket)
     found = stand(climbed, let)
     promoted = (found.rung != UNOPENED) & (found.rung < bracket)

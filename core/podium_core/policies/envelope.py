@@ -13,7 +13,7 @@
    GPU time at most, however much the trials' speeds differ. No live trial starves.
 
 No paper has it; kin of freeze-thaw optimisation (Swersky et al. 2014) and of index policies (Gittins 1979). Formulas
-and how the constants were found: docs/algorithms.md.
+and how the constants were found: docs/explanation/envelope.md.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ODDS = (0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """What was found on recorded curves; not for users to turn (docs/algorithms.md says how much each matters)."""
+    """Constants chosen on recorded curves, not settings for users (docs/explanation/envelope.md explains them)."""
 
     unit: float = 1.0  # a deficit of so many units makes a trial e times less likely to be the best
     spread: float = 0.28  # how much less a deficit counts where trials gain more than they differ

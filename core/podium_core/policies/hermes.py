@@ -48,7 +48,7 @@ class Hermes:
         if self.early < 0:
             raise ValueError(f"warmup: {self.early} points cannot be asked for; give 0 or more")
         if not self.min_run >= 0.0:
-            raise ValueError(f"minRun: {self.min_run:g} seconds is no time; give 0 or more")
+            raise ValueError(f"minTimeSlice: {self.min_run:g} seconds is no time; give 0 or more")
         if not 0.0 <= self.hysteresis <= 1.0:
             raise ValueError(f"hysteresis: {self.hysteresis:g} is no share of the range; give 0 to 1")
 

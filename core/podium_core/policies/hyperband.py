@@ -60,7 +60,7 @@ class Hyperband:
         if self.mode == "async":
             halving = asynchronous(job, seen, steps, self.eta, stop, bracket)
         else:
-            halving = self._synchronous(seen, climb(seen, steps, job.freezes), sizes, bracket)
+            halving = self._synchronous(seen, climb(seen, steps, job.suspendable), sizes, bracket)
         return ranked(job, seen, halving, stop)
 
     def _synchronous(self, seen: Board, climbed: Climb, sizes: Sequence[int], bracket: NDArray[np.intp]) -> Halving:

@@ -89,7 +89,7 @@ _TABLE: Mapping[str, _Entry] = MappingProxyType(
             Hermes,
             {
                 "warmup": _Setting("early", int),
-                "minRun": _Setting("min_run", float),
+                "minTimeSlice": _Setting("min_run", float),
                 "hysteresis": _Setting("hysteresis", float),
                 "start": _Setting("start", ("own", "pool")),
             },

@@ -46,15 +46,15 @@ def overdue(
     held, rivals = places(job, snapshot, lambda key: (row := seen.rows.get(key)) is not None and bool(live[row]))
     if not held or count <= held:
         return ()
-    turn = np.maximum(seen.switch / OVERHEAD, least) if job.freezes else shortest_turn(costs, least)
+    turn = np.maximum(seen.switch / OVERHEAD, least) if job.suspendable else shortest_turn(costs, least)
     turn = np.fmax(turn, JOB_TURN if rivals else 0.0)  # it was NaN where nothing was measured of a trial
     turns = np.maximum(each, turn) + hand_over
-    if job.turns_over:
+    if job.reclaims_slots:
         turns += np.where([view is None or view.pod is None for view in seen.views], snapshot.costs.requeue, 0.0)
     waited = np.where(live, snapshot.now - seen.heard, -np.inf)
     late = (waited > _largest(turns[live], count - held) / (min_share * held)).nonzero()[0]
     there = _Gpus(seen, snapshot)
-    asked = {True, False} if job.turns_over else {True}  # one that has a pod, one that has none
+    asked = {True, False} if job.reclaims_slots else {True}  # one that has a pod, one that has none
     chosen: list[int] = []
     for row in late[(-waited[late]).argsort(kind="stable")].tolist():
         view = seen.views[row]
@@ -95,7 +95,7 @@ def places(job: JobView, snapshot: Snapshot, live: Callable[[TrialKey], bool]) -
     """
     fitting = [gpu for gpu in snapshot.gpus if fits(job, gpu)]
     mine = [gpu for gpu in fitting if any(map(live, gpu.trials))] or fitting
-    leased = all(gpu.leased_by is not None for gpu in mine)
+    leased = all(gpu.reserved_for is not None for gpu in mine)
     rivals = sum(_competes(job, other, leased=leased) for other in snapshot.jobs if other.key != job.key)
     return len(mine) / job.gpus_per_trial / (1 + rivals), rivals
 
@@ -110,10 +110,10 @@ def _competes(job: JobView, other: JobView, *, leased: bool) -> bool:
 
 def _servable(view: TrialView, job: JobView, now: float) -> bool:
     """Whether an order could let it work: its pod is at its gate or further and stays; or another's place could."""
-    if view.suspend or view.leaving or view.stopped:
+    if view.suspend or view.terminating or view.stopped:
         return False
     if view.pod is None:
-        return job.turns_over and not view.on_its_way and view.retry_at <= now
+        return job.reclaims_slots and not view.in_migration and view.retry_at <= now
     return view.phase is not TrialPhase.PENDING
 
 
@@ -127,12 +127,12 @@ class _Gpus:
         others = held - mine.keys()
         found = {trial.key: trial for trial in snapshot.trials if trial.key in others} if others else {}
         self._holders: Mapping[TrialKey, TrialView | None] = {**mine, **found}
-        self._give_way = {job.key for job in snapshot.jobs if job.freezes or job.saves}
+        self._give_way = {job.key for job in snapshot.jobs if job.suspendable or job.checkpointable}
 
     def can_be_had(self, uuid: str, view: TrialView) -> bool:
         """No lease's end, urgent pod, silent node, or holder that may or can not give way stands against it."""
         gpu = self._gpus.get(uuid)
-        if gpu is None or gpu.lost or gpu.exclusive is not None or gpu.health != "Healthy":
+        if gpu is None or gpu.reservation_ended or gpu.exclusive_pod is not None or gpu.health != "Healthy":
             return False
         holder = None if gpu.holder is None else self._holders.get(gpu.holder)
         if holder is None or holder.key == view.key:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from podium_core.placement.fit import refuse_believed
+from podium_core.placement.fit import refuse_with_freshness
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
 
@@ -161,12 +161,12 @@ class UnschedulableQueue:
         """
         fresh = not node.stale(now, self._stale_after)
         usable = [gpu for gpu in node.gpus if gpu.health != "Unhealthy"]
-        free = {False: sum(max(0, gpu.shares - gpu.trials) for gpu in usable), True: len(usable)}
+        free = {False: sum(max(0, gpu.slots - gpu.trials) for gpu in usable), True: len(usable)}
         # Most often no kind fits. Then a change does not iterate over a thousand pods that need another GPU model.
         fit = {
             need
             for need in self._kinds
-            if need.gpus <= free[need.exclusive] and refuse_believed(need, node, fresh) is None
+            if need.gpus <= free[need.exclusive] and refuse_with_freshness(need, node, fresh) is None
         }
         chosen: list[UnschedulablePod] = []
         for pod in self._pods.values() if fit else ():

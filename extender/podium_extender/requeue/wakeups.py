@@ -36,7 +36,7 @@ def follow_pods(
     pods = node_cache.caches["pods"]
 
     def pod_changed(key: PodName, before: PlacedPod | None, after: PlacedPod | None) -> None:
-        if after is None or not after.waits:
+        if after is None or not after.pending:
             unschedulable.remove(key)
             if backoff_queue is not None:
                 backoff_queue.remove(key)

@@ -45,7 +45,7 @@ class AffinityIndex:
     def any_may_match(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether any term may match a pod, in O(labels + terms in their buckets)."""
         return any(
-            term.may_mean(namespace, labels)
+            term.may_match(namespace, labels)
             for bucket in _buckets_of(namespace, labels)
             for term in self._terms.get(bucket, ())
         )

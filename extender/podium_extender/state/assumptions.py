@@ -61,7 +61,7 @@ class AssumedPods:
             changed += self._end(next(iter(self._pods)), "expired")
         self._pods[pod.uid] = _Assumption(key, pod, now)
         self._on_node[pod.node][key] = pod
-        for term in pod.terms:
+        for term in pod.affinity_terms:
             self.terms.add(term)
         return changed
 
@@ -94,7 +94,7 @@ class AssumedPods:
         assumption = self._pods.pop(uid, None)
         if assumption is None:
             return []
-        for term in assumption.pod.terms:
+        for term in assumption.pod.affinity_terms:
             self.terms.remove(term)
         node = assumption.pod.node
         current = self._on_node[node].get(assumption.key)

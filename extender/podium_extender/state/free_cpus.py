@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podium_cluster.watch import Key, WatchCache
-from podium_core.placement.free_cpus import Machine, Seat
+from podium_core.placement.free_cpus import CpuRequest, NodeCpus
 from podium_core.placement.node_parser import PlacedPod
 
 # A working watch receives every event, and a bookmark of the API server about once a minute.
@@ -23,7 +23,7 @@ class FreeCpus:
     """Free CPUs by node; data older than `silence` seconds is not trusted."""
 
     def __init__(
-        self, nodes: WatchCache[Machine], others: WatchCache[Seat], silence: float = MAX_SILENCE_SECONDS
+        self, nodes: WatchCache[NodeCpus], others: WatchCache[CpuRequest], silence: float = MAX_SILENCE_SECONDS
     ) -> None:
         self._nodes = nodes
         self._others = others
@@ -57,11 +57,11 @@ class FreeCpus:
         changed, self._changed = frozenset(self._changed), set()
         return changed
 
-    def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
+    def _node_changed(self, key: Key, before: NodeCpus | None, after: NodeCpus | None) -> None:
         if before != after:  # a node's heartbeat changes nothing
             self._changed.add(key[1])
 
-    def _pod_changed(self, key: Key, before: Seat | None, after: Seat | None) -> None:
+    def _pod_changed(self, key: Key, before: CpuRequest | None, after: CpuRequest | None) -> None:
         if before == after:
             return
         for request, sign in ((before, -1), (after, 1)):

@@ -19,15 +19,15 @@ from typing import Any
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.node_parser import (
     LEASE_PREFIX,
+    NodeReport,
     PlacedPod,
-    Reported,
     TrialName,
-    gpus_now,
-    placed,
-    reported,
-    view,
+    current_gpus,
+    node_report,
+    node_view,
+    placed_pod,
 )
-from podium_core.placement.typical_pods import Typical, moved, typical_needs
+from podium_core.placement.typical_pods import Typical, total_variation, typical_needs
 from podium_core.placement.victims import Occupant
 from podium_core.placement.views import PodNeed
 from podium_core.schema.gpunode import GPUNode
@@ -43,14 +43,14 @@ BACKLOG = 64  # changed nodes; more are not left to the next request, which woul
 OTHER_MIX = 0.05  # fraction of the pods' mix that must change before the typical pods do, and all nodes are evaluated
 
 
-def parse_gpunode(payload: Mapping[str, Any]) -> Reported:
+def parse_gpunode(payload: Mapping[str, Any]) -> NodeReport:
     """Return the report of a GPUNode object."""
-    return reported(GPUNode.model_validate(payload))
+    return node_report(GPUNode.model_validate(payload))
 
 
 def parse_pod(payload: Mapping[str, Any]) -> PlacedPod:
     """Return what the extender reads of a Pod object."""
-    return placed(Pod.model_validate(payload))
+    return placed_pod(Pod.model_validate(payload))
 
 
 class Heartbeats:
@@ -90,7 +90,7 @@ class NodeCache:
 
     def __init__(
         self,
-        nodes: WatchCache[Reported],
+        nodes: WatchCache[NodeReport],
         pods: WatchCache[PlacedPod],
         heartbeats: WatchCache[float],
         trials: WatchCache[TrialState],
@@ -207,7 +207,7 @@ class NodeCache:
         """
         if not self._typical or self._uncounted > NEW_PODS * self._needs.total():
             typical, self._uncounted = typical_needs(self._needs), 0
-            if moved(self._typical, typical) > OTHER_MIX:
+            if total_variation(self._typical, typical) > OTHER_MIX:
                 self._typical = typical
         return self._typical
 
@@ -218,9 +218,9 @@ class NodeCache:
             return
         # in the same order for observed and assumed pods, so that an expected binding changes nothing
         pods = self._pods_on(name)
-        gpus = gpus_now(node, [pods[key] for key in sorted(pods)], self._ranks)
+        gpus = current_gpus(node, [pods[key] for key in sorted(pods)], self._ranks)
         cpu_free = self._cpu_free(name, pods)
-        self._views.put(view(name, gpus, node.written_at, self._last_heartbeat(name), self.clock(), cpu_free))
+        self._views.put(node_view(name, gpus, node.written_at, self._last_heartbeat(name), self.clock(), cpu_free))
 
     def _cpu_free(self, name: str, pods: Mapping[Key, PlacedPod]) -> int | None:
         return self._free_cpus.free(name, pods.values()) if self._free_cpus is not None and self.cpus_known else None
@@ -228,7 +228,7 @@ class NodeCache:
     def _last_heartbeat(self, name: str) -> float | None:
         return self._heartbeats.get(self._namespace, LEASE_PREFIX + name)
 
-    def _node_changed(self, key: Key, before: Reported | None, after: Reported | None) -> None:
+    def _node_changed(self, key: Key, before: NodeReport | None, after: NodeReport | None) -> None:
         if before == after:  # the objects were listed again
             return
         name = key[1]
@@ -251,7 +251,7 @@ class NodeCache:
                 self._changed.update(self._assumed.remove(before.uid))
         if after is not None:
             self._needs[self._need(after)] += 1
-            finished = not after.node and not after.waits
+            finished = not after.node and not after.pending
             ended = self._assumed.remove(after.uid) if finished else self._assumed.observe(after.uid, after.node)
             self._changed.update(node for node in ended if not counted or node != after.node)
             if after.node:
@@ -261,7 +261,7 @@ class NodeCache:
 
     def _need(self, pod: PlacedPod) -> PodNeed:
         """Return the need that counts for the typical pods: with its CPUs if those of the nodes are watched."""
-        return pod.need if self._free_cpus is None else pod.thirst
+        return pod.need if self._free_cpus is None else pod.need_with_cpus
 
     def _is_counted(self, key: Key, before: PlacedPod | None, after: PlacedPod | None) -> bool:
         """Return whether the pod already counted the same on its node, observed or assumed, as after most events."""
@@ -277,7 +277,7 @@ class NodeCache:
         node = self._nodes.get("", name)
         if node is not None and self._views.known(name):
             current = self._views.get(name)
-            self._views.put(view(name, current.gpus, node.written_at, after, self.clock(), current.cpu_free))
+            self._views.put(node_view(name, current.gpus, node.written_at, after, self.clock(), current.cpu_free))
 
     def _trial_changed(self, key: Key, before: TrialState | None, after: TrialState | None) -> None:
         """Update the rank; most events extend only a curve and change no node."""
@@ -291,5 +291,5 @@ class NodeCache:
         self._changed.update(self._reported_on.get(key, ()))
 
 
-def _trials_of(node: Reported | None) -> frozenset[TrialName]:
+def _trials_of(node: NodeReport | None) -> frozenset[TrialName]:
     return frozenset(name for names in node.trials for name in names) if node else frozenset()

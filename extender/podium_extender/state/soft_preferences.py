@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from podium_cluster.watch import Key, WatchCache
 from podium_core.placement.affinity import AffinityTerm
-from podium_core.placement.free_cpus import Machine
+from podium_core.placement.free_cpus import NodeCpus
 from podium_core.schema.pod import Pod
 from podium_extender.state.affinity_index import AffinityIndex
 
@@ -27,7 +27,7 @@ class OnNode(Protocol):
     def node(self) -> str: ...
 
     @property
-    def terms(self) -> tuple[AffinityTerm, ...]: ...
+    def affinity_terms(self) -> tuple[AffinityTerm, ...]: ...
 
 
 class SoftPreferences:
@@ -36,7 +36,7 @@ class SoftPreferences:
     The caches are those that are also used for free CPUs.
     """
 
-    def __init__(self, nodes: WatchCache[Machine] | None = None, pods: Sequence[WatchCache[Any]] = ()) -> None:
+    def __init__(self, nodes: WatchCache[NodeCpus] | None = None, pods: Sequence[WatchCache[Any]] = ()) -> None:
         self._caches = [*([nodes] if nodes is not None else ()), *pods]
         self._nodes = nodes
         self._prefer_no_schedule: set[str] = set()
@@ -63,15 +63,15 @@ class SoftPreferences:
         meta = pod.metadata
         return self._terms.any_may_match(meta.namespace, meta.labels)
 
-    def _node_changed(self, key: Key, before: Machine | None, after: Machine | None) -> None:
-        if after is not None and after.shunned:
+    def _node_changed(self, key: Key, before: NodeCpus | None, after: NodeCpus | None) -> None:
+        if after is not None and after.prefer_no_schedule:
             self._prefer_no_schedule.add(key[1])
         else:
             self._prefer_no_schedule.discard(key[1])
 
     def _pod_changed(self, key: Key, before: OnNode | None, after: OnNode | None) -> None:
-        removed = before.terms if before is not None and before.node else ()
-        added = after.terms if after is not None and after.node else ()
+        removed = before.affinity_terms if before is not None and before.node else ()
+        added = after.affinity_terms if after is not None and after.node else ()
         if removed == added:
             return
         for term in added:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from podium_core.domain.unsaved_work import Unsaved, unsaved
+from podium_core.domain.unsaved_work import UnsavedWork, unsaved_work
 from podium_core.schema.base import StatusModel
 
 
@@ -15,7 +15,7 @@ class TrialState:
     """The state of a trial; `unsaved` is the work since its last checkpoint."""
 
     rank: int | None
-    unsaved: Unsaved
+    unsaved: UnsavedWork
     uid: str = ""
 
 
@@ -42,11 +42,11 @@ def parse_trial(payload: Mapping[str, Any]) -> TrialState:
     """Return the state of a HyperParamTrial object."""
     status = _Status.model_validate(payload.get("status") or {})
     checkpoint = status.checkpoint or _Checkpoint(step=0.0)
-    work = unsaved(
+    work = unsaved_work(
         last_step=status.last_step,
-        saved_step=checkpoint.step,
+        checkpoint_step=checkpoint.step,
         gpu_seconds=status.gpu_seconds,
-        saved_gpu_seconds=checkpoint.gpu_seconds,
+        checkpoint_gpu_seconds=checkpoint.gpu_seconds,
         accounted_gpu_seconds=status.lost_work.accounted_gpu_seconds,
     )
     return TrialState(status.rank, work, payload["metadata"].get("uid", ""))

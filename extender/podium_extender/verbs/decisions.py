@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TypeVar
 
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.fit import FULL, refuse_believed
-from podium_core.placement.scores import Ranking, costs_of, favoured, rank
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.fit import FULL, refuse_with_freshness
+from podium_core.placement.scores import Ranking, costs_of, rank, tie_break
 from podium_core.placement.views import NodeView, PodNeed
 from podium_extender.state.views import Views
 from podium_extender.verbs.node_results import NodeResults
@@ -55,14 +55,14 @@ class NodeEvaluator:
     Data older than `stale_after` seconds is not trusted. Results are kept for `max_kinds` kinds of pods.
     """
 
-    def __init__(self, policy: Policy, stale_after: float, max_kinds: int = MAX_POD_KINDS) -> None:
+    def __init__(self, policy: PlacementPolicy, stale_after: float, max_kinds: int = MAX_POD_KINDS) -> None:
         self.policy = policy
         self._max_kinds = max_kinds
         self.stale_after = stale_after
         self._refusals: OrderedDict[PodNeed, NodeResults[FailedNode | None]] = OrderedDict()
         self._costs: OrderedDict[_Kind, NodeResults[float]] = OrderedDict()
 
-    def filter(self, query: Question, names: Sequence[str], views: Views, now: float) -> FilterDecision:
+    def filter(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> FilterDecision:
         """Check GPU health, product and memory, and for several GPUs the number of GPUs with a free slot.
 
         kube-scheduler itself counts the free slots of a node.
@@ -70,7 +70,9 @@ class NodeEvaluator:
         need = query.need
 
         def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[FailedNode | None]:
-            refusals = (refuse_believed(need, node, is_fresh) for node, is_fresh in zip(nodes, fresh, strict=True))
+            refusals = (
+                refuse_with_freshness(need, node, is_fresh) for node, is_fresh in zip(nodes, fresh, strict=True)
+            )
             return [None if refusal is None else failed_node(refusal.code, refusal.message) for refusal in refusals]
 
         results = _kept(
@@ -83,10 +85,10 @@ class NodeEvaluator:
         reasons = {name: results.result(name, views) for name in compress(names, failed.tolist())}
         return FilterDecision(passed, {name: reason for name, reason in reasons.items() if reason is not None})
 
-    def prioritize(self, query: Question, names: Sequence[str], views: Views, now: float) -> Ranking:
+    def prioritize(self, query: PlacementQuery, names: Sequence[str], views: Views, now: float) -> Ranking:
         """Score each node from 0 to 10, in the order given, and choose the one that should get the pod."""
-        policy = self.policy.of(query)
-        if query.need.cpu and not policy.reads_cpu:
+        policy = self.policy.resolve(query)
+        if query.need.cpu and not policy.uses_cpus:
             query = replace(query, need=replace(query.need, cpu=0))
 
         def evaluate(nodes: Sequence[NodeView], fresh: Sequence[bool]) -> list[float]:
@@ -94,15 +96,15 @@ class NodeEvaluator:
             return [math.nan if cost is None else cost for cost in costs]
 
         # everything about the pod that the policy uses
-        typical = query.typical if policy.reads_typical else ()
-        kind = policy.name, query.need, typical, query.pod if policy.reads_pod else ""
+        typical = query.typical_pods if policy.uses_typical_pods else ()
+        kind = policy.name, query.need, typical, query.pod if policy.uses_pod_uid else ""
         results = _kept(
             self._costs,
             self._max_kinds,
             kind,
-            lambda: NodeResults(evaluate, float, self.stale_after, policy.reads_cpu),
+            lambda: NodeResults(evaluate, float, self.stale_after, policy.uses_cpus),
         )
-        return rank(names, results.numbers(names, views, now), *favoured(policy, query))
+        return rank(names, results.numbers(names, views, now), *tie_break(policy, query))
 
     def precompute(self, views: Views, now: float) -> None:
         """Evaluate the nodes that changed for another pod of the last kind, before it comes."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from podium_cluster.client import Api
 from podium_cluster.events import emit
 from podium_cluster.resources import TRIALS
-from podium_core.domain.unsaved_work import WILL_LOSE_WORK, Unsaved
+from podium_core.domain.unsaved_work import WILL_LOSE_WORK, UnsavedWork
 from podium_core.placement.victims import Eviction
 
 COMPONENT = "podium-extender"
@@ -42,7 +42,7 @@ class EventRecorder:
         """
         for victim in eviction.victims:
             if victim.pod.trial is not None and victim.trial_uid:
-                cost = Unsaved(victim.steps, victim.unsaved).sentence
+                cost = UnsavedWork(victim.steps, victim.unsaved).sentence
                 message = f"Pod {preemptor} of priority {priority} gets its slot of {eviction.node}. {cost}"
                 self._queue.put_nowait(TrialEvent(*victim.pod.trial, victim.trial_uid, message))
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from podium_core.placement.base import Question
+from podium_core.placement.base import PlacementQuery
 from podium_core.placement.needs import TRIAL_LABEL, InvalidPodError, need_of
-from podium_core.placement.node_parser import PlacedPod, placed
+from podium_core.placement.node_parser import PlacedPod, placed_pod
 from podium_core.placement.scores import MIDDLE
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
@@ -56,7 +56,7 @@ class CycleState:
     def of(pod: Pod) -> CycleState:
         """Return the state at the start of the pod's cycle; raises InvalidPodError."""
         need = need_of(pod)
-        return CycleState(pod, need, placed(pod, need))
+        return CycleState(pod, need, placed_pod(pod, need))
 
     def selection_for(self, request: NodeRequest) -> Selection | None:
         """Return the selection if `request` is about the same pod and exactly the selected nodes."""
@@ -157,7 +157,7 @@ class Verbs:
         return replace(decision, passed=passed)
 
     def _select(
-        self, cycle: CycleState, query: Question, passed: Sequence[str], views: Views, now: float
+        self, cycle: CycleState, query: PlacementQuery, passed: Sequence[str], views: Views, now: float
     ) -> tuple[Selection | None, str]:
         """Return the best of the nodes that fit, or None for all of them, and the reason for the metric."""
         if not passed:
@@ -231,19 +231,19 @@ class Verbs:
         self._attempts.record(meta.uid, node, self._node_cache.clock())
         self._node_cache.assume((meta.namespace, meta.name), replace(cycle.placed, node=node))
 
-    def _query(self, cycle: CycleState) -> Question:
+    def _query(self, cycle: CycleState) -> PlacementQuery:
         meta = cycle.pod.metadata
         is_trial = bool(meta.labels.get(TRIAL_LABEL))
-        return Question(cycle.need, meta.uid, self._node_cache.typical(), trial=is_trial)
+        return PlacementQuery(cycle.need, meta.uid, self._node_cache.typical(), is_trial=is_trial)
 
-    def _with_cpus(self, query: Question, cycle: CycleState) -> Question:
+    def _with_cpus(self, query: PlacementQuery, cycle: CycleState) -> PlacementQuery:
         """Return the query with the pod's CPU request if the policy uses CPUs and those of the nodes are known."""
         if not self._node_cache.cpus_known:  # as of the last call of `views`
             return query
-        query = replace(query, cpus=True)
-        if not self._evaluator.policy.of(query).reads_cpu:
+        query = replace(query, cpus_known=True)
+        if not self._evaluator.policy.resolve(query).uses_cpus:
             return query
-        return replace(query, need=cycle.placed.thirst)
+        return replace(query, need=cycle.placed.need_with_cpus)
 
 
 def _only(nodes: NodeList, passed: frozenset[str]) -> NodeList:

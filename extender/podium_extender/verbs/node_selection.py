@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from podium_core.placement.needs import prefers
+from podium_core.placement.needs import has_preferences
 from podium_core.placement.scores import HIGHEST, Ranking
 from podium_core.schema.pod import Pod
 from podium_extender.state.node_cache import NodeCache
@@ -39,7 +39,7 @@ class Selection:
 
 def has_soft_preferences(pod: Pod, node_cache: NodeCache) -> bool:
     """Return whether a node outside the selection could be preferred by the pod, or by other pods for it."""
-    return prefers(pod) or node_cache.may_be_preferred_by_others(pod)
+    return has_preferences(pod) or node_cache.may_be_preferred_by_others(pod)
 
 
 def select_best(

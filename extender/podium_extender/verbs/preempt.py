@@ -12,10 +12,10 @@ import logging
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from podium_core.placement.needs import InvalidPodError, need_of, place_matters
-from podium_core.placement.node_parser import placed
+from podium_core.placement.needs import InvalidPodError, has_placement_constraints, need_of
+from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.victims import Eviction, Occupant, Preemptor, Proposal, choose
-from podium_core.placement.views import Refusal
+from podium_core.placement.views import NodeRefusal
 from podium_extender.metrics import Metrics
 from podium_extender.requeue.backoff_queue import BackoffPod, BackoffQueue, ProposedVictims, RetryOutcome
 from podium_extender.requeue.unschedulable_queue import TokenBucket
@@ -26,7 +26,7 @@ from podium_extender.verbs.preemption_limits import (
     PreemptionState,
     limit_allows_at,
     limit_refusal,
-    mark_young,
+    mark_just_started,
     pending_answer,
     record_answer,
 )
@@ -98,7 +98,7 @@ class PreemptVerb:
         state.history = record_answer(state.history, uid, chosen, now)
         return _result(chosen.node, tuple(victim.pod.uid for victim in chosen.victims), chosen.violations)
 
-    def _report_refusals(self, name: str, refusals: Mapping[str, Refusal]) -> None:
+    def _report_refusals(self, name: str, refusals: Mapping[str, NodeRefusal]) -> None:
         for refusal in refusals.values():
             self._metrics.preemptions.labels(refusal.code).inc()
         reasons = [f"{node}: {refusal.code}: {refusal.message}" for node, refusal in sorted(refusals.items())]
@@ -139,12 +139,12 @@ class PreemptVerb:
         views, now, limits = self._node_cache.views(), self._node_cache.clock(), self._state.limits
         for name, victims in proposed.items():
             known = {**sent.get(name, {}), **self._node_cache.occupants(name)}
-            occupants = {uid: mark_young(occupant, now, limits) for uid, occupant in known.items()}
+            occupants = {uid: mark_just_started(occupant, now, limits) for uid, occupant in known.items()}
             yield Proposal(views.get(name), victims.uids, victims.violations, occupants)
 
 
 def _preemptor(args: PreemptArgs) -> Preemptor:
-    return Preemptor(need_of(args.pod), args.pod.spec.priority, not place_matters(args.pod))
+    return Preemptor(need_of(args.pod), args.pod.spec.priority, not has_placement_constraints(args.pod))
 
 
 def _proposed(args: PreemptArgs) -> dict[str, ProposedVictims]:
@@ -164,7 +164,7 @@ def _sent(args: PreemptArgs) -> dict[str, dict[str, Occupant]]:
     scheduler = args.pod.spec.scheduler_name
     sent: dict[str, dict[str, Occupant]] = {}
     for name, victims in (args.node_name_to_victims or {}).items():
-        pods = [(placed(pod), pod.spec.scheduler_name == scheduler) for pod in victims.pods]
+        pods = [(placed_pod(pod), pod.spec.scheduler_name == scheduler) for pod in victims.pods]
         sent[name] = {pod.uid: Occupant(pod if own else replace(pod, trial=None)) for pod, own in pods}
     return sent
 
@@ -178,5 +178,5 @@ def _cost(victim: Occupant) -> str:
     """Describe the work that the agent will report as lost if the trial ends without a checkpoint."""
     trial = "/".join(victim.pod.trial or ("", victim.pod.uid))
     rank = "not ranked" if victim.rank is None else f"rank {victim.rank}"
-    young = ", started recently" if victim.young else ""
+    young = ", started recently" if victim.just_started else ""
     return f"{trial} ({rank}{young}) is preempted, {victim.unsaved:.0f} GPU-seconds since its last checkpoint"

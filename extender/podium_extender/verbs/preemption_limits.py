@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from podium_core.placement.victims import Eviction, Occupant
-from podium_core.placement.views import CLOCK_SKEW, Refusal
+from podium_core.placement.views import CLOCK_SKEW, NodeRefusal
 
 MINUTE = 60.0
 MAX_GRACE_SECONDS = 3600.0  # a victim that takes longer to end is not waited for
@@ -62,14 +62,14 @@ class PreemptionState:
     history: PreemptionHistory = field(default_factory=PreemptionHistory)
 
 
-def mark_young(occupant: Occupant, now: float, limits: PreemptionLimits) -> Occupant:
+def mark_just_started(occupant: Occupant, now: float, limits: PreemptionLimits) -> Occupant:
     """Mark the occupant if it started recently.
 
     A trial that waits at its gate has not started and loses nothing.
     """
-    began = occupant.pod.began
+    began = occupant.pod.started_at
     young = began is not None and -CLOCK_SKEW <= now - began < limits.minimum_run
-    return replace(occupant, young=young) if young else occupant
+    return replace(occupant, just_started=young) if young else occupant
 
 
 def pending_answer(
@@ -93,12 +93,12 @@ def pending_answer(
 
 def _terminating(victim: Occupant, now: float) -> bool:
     pod = victim.pod
-    return pod.leaving and (pod.gone_by is None or now < pod.gone_by + OVERDUE_SECONDS)
+    return pod.terminating and (pod.deletion_deadline is None or now < pod.deletion_deadline + OVERDUE_SECONDS)
 
 
 def limit_refusal(
     history: PreemptionHistory, eviction: Eviction, now: float, limits: PreemptionLimits
-) -> Refusal | None:
+) -> NodeRefusal | None:
     """Return why the maximum per minute forbids the eviction; None if it is allowed.
 
     A set of victims that is larger than the maximum is allowed if there were no victims in the last minute.
@@ -108,7 +108,7 @@ def limit_refusal(
     if allowed_at <= now:
         return None
     used = sum(count for at, count in history.evictions if now - at < MINUTE)
-    return Refusal(
+    return NodeRefusal(
         "EvictionLimitReached",
         f"{used} trials were preempted in the last minute, and {wanted} more would exceed the limit of "
         f"{limits.per_minute} (PODIUM_EVICTIONS_PER_MINUTE); retry in {allowed_at - now:.0f} s.",

@@ -1,5 +1,5 @@
 """What a replay was worth: times, regret, GPU seconds, waits. Definitions of ../shared/research/refsim.md section 1,
-repeated in docs/algorithms.md.
+repeated in docs/benchmarks/policies.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How jobs that ran side by side shared the GPUs: GPU time by user, against an equal share, and Jain's index of it.
 
-A user is a namespace. Pure; called by `arrivals`, definitions repeated in docs/simulation.md.
+A user is a namespace. Pure; called by `arrivals`, definitions repeated in docs/reference/simulation-tables.md.
 """
 
 from __future__ import annotations

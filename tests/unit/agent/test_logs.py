@@ -16,13 +16,13 @@ from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Other, Seen, reader
 from podium_core.curves.non_finite import diverged
 from podium_core.curves.thinning import Grid
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 
 GRID = Grid(maximize=True)
 
 
-def reading(form: str = "json", **more: object) -> MetricsReading:
-    return MetricsReading.model_validate(
+def reading(form: str = "json", **more: object) -> MetricsConfig:
+    return MetricsConfig.model_validate(
         {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "format": form, "container": "train", **more}
     )
 

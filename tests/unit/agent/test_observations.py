@@ -22,7 +22,7 @@ from podium_core.curves.additional_metrics import Extreme, Observed, from_status
 from podium_core.curves.growing_curve import Curve, extend
 from podium_core.curves.line_readers import Reader, reader
 from podium_core.curves.thinning import Grid
-from podium_core.schema.metrics_config import MetricsReading
+from podium_core.schema.metrics_config import MetricsConfig
 from podium_core.schema.trial import TrialStatus
 
 GRID = Grid(maximize=True)
@@ -32,7 +32,7 @@ NAN = math.nan
 
 def reads(form: str, additional: Sequence[str] = NAMES) -> Reader:
     about = {"metric": "acc", "direction": "maximize", "stepKey": "epoch", "container": "train"}
-    return reader(MetricsReading.model_validate(about | {"format": form, "additional": additional}))
+    return reader(MetricsConfig.model_validate(about | {"format": form, "additional": additional}))
 
 
 def lines_of(texts: Sequence[str]) -> list[LogLine]:

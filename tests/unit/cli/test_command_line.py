@@ -24,7 +24,7 @@ from podium_cli.exit_codes import Exit
 from podium_cli.main import parser, run
 from podium_cli.objects import picture_of
 from podium_cluster import kubeconfig
-from podium_core.domain.migration import CarryPhase
+from podium_core.domain.migration import MigrationPhase
 from podium_core.schema.trial import Migration
 
 JOB = """
@@ -157,7 +157,7 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     ("change", "code", "told"),
     [
         (("", ""), Exit.OK, "valid"),
-        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" will not do'),
+        (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" is not a valid name'),
         (("name: sweep, ", ""), Exit.FAILED, "metadata.name: is required"),
         (("direction: maximize", "direction: up"), Exit.FAILED, "objective.direction"),
         (("max: 8,", "max: 0,"), Exit.FAILED, "trials.max"),
@@ -343,7 +343,7 @@ def test_explain_says_how_far_a_live_trial_is_on_its_way_and_why_it_fell_back() 
     assert "carried  " not in "\n".join(explanation(picture, trial))
     began = picture.now - timedelta(seconds=3)
     names = {"sourceNode": "node-1", "targetNode": "node-2", "reason": "Rebalancing", "pod_uid": "u", "attempt": 1}
-    way = Migration(phase=CarryPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
+    way = Migration(phase=MigrationPhase.FAILED, since=began, code="TargetFull", message="none\x1b is free", **names)
     told = trial.model_copy(update={"status": trial.status.model_copy(update={"migration": way})})
     line = "carried      Failed for 3 s, from node-1 to node-2 (Rebalancing)  TargetFull: none  is free"
     assert line in explanation(picture, told)

@@ -25,8 +25,8 @@ from podium_extender.verbs.preempt import PreemptVerb
 
 sys.path.insert(0, str(Path(__file__).parent))  # malformed, live_caches, fake_scheduler: several modules use them
 
-from live_caches import caches_over
 from fake_scheduler import run
+from live_caches import caches_over
 
 NOW = 1_800_000_000.0
 Json = Mapping[str, Any]

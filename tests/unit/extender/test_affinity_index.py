@@ -33,7 +33,7 @@ def test_they_say_what_each_by_itself_says(
         if left[term] > 0:
             filed.remove(term)
             left[term] -= 1
-    expected = any(term.may_mean(namespace, labels) for term in +left)
+    expected = any(term.may_match(namespace, labels) for term in +left)
     assert filed.any_may_match(namespace, labels) is expected
 
 
@@ -45,13 +45,13 @@ def test_of_ten_thousand_few_are_looked_at(monkeypatch: pytest.MonkeyPatch, shar
     for i in range(10_000):
         filed.add(AffinityTerm(frozenset({"ns"}), (*all_share, Requirement("app", "In", frozenset({f"db-{i}"})))))
     looked: list[AffinityTerm] = []
-    whole = AffinityTerm.may_mean
+    whole = AffinityTerm.may_match
 
     def counted(term: AffinityTerm, *asked: Any) -> bool:
         looked.append(term)
         return whole(term, *asked)
 
-    monkeypatch.setattr(AffinityTerm, "may_mean", counted)
+    monkeypatch.setattr(AffinityTerm, "may_match", counted)
     assert not filed.any_may_match("ns", {"team": "x", "podium.dev/trial": "t"})
     assert filed.any_may_match("ns", {"team": "x", "app": "db-7"})
     assert len(looked) < 10

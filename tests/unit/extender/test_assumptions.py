@@ -38,7 +38,7 @@ Json = Mapping[str, Any]
 
 
 def place(assumed: AssumedPods, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
-    return assumed.assume(("default", name or uid), PlacedPod(uid, node, PodNeed(1), terms=(ANY_POD,)), at)
+    return assumed.assume(("default", name or uid), PlacedPod(uid, node, PodNeed(1), affinity_terms=(ANY_POD,)), at)
 
 
 ENDS: list[tuple[str, Callable[[AssumedPods], list[str]], str]] = [

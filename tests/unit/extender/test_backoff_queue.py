@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from podium_core.placement.victims import Preemptor
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
-from podium_extender.requeue.backoff_queue import RetryOutcome, BackoffPod, BackoffQueue, ProposedVictims
+from podium_extender.requeue.backoff_queue import BackoffPod, BackoffQueue, ProposedVictims, RetryOutcome
 from podium_extender.requeue.unschedulable_queue import RETRY_PAUSE_SECONDS, SCHEDULER_RETRY_SECONDS, TokenBucket
 from podium_extender.state.views import Views
 
@@ -19,7 +19,7 @@ NOW = 1000.0
 
 
 def view(name: str, health: str = "Healthy", at: float = NOW) -> NodeView:
-    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=1, trials=1),), at)  # type: ignore[arg-type]
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, slots=1, trials=1),), at)  # type: ignore[arg-type]
 
 
 def parked(name: str, *nodes: str, priority: int = 1000, retry_at: float | None = None) -> BackoffPod:

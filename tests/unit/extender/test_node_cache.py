@@ -142,7 +142,7 @@ def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch
             for name in names:
                 servers[GPUNODES].put(name, gpunode(chance, name))
             await live.settle()
-            monkeypatch.setattr(node_cache, "view", lambda name, *_: made.append(name) or NodeView(name, (), None))
+            monkeypatch.setattr(node_cache, "node_view", lambda name, *_: made.append(name) or NodeView(name, (), None))
             live.node_cache.views()
         finally:
             live.stop()
@@ -160,7 +160,7 @@ def test_what_is_listed_anew_and_is_what_it_was_makes_no_work(monkeypatch: pytes
         live = World(servers)
         try:
             await asyncio.gather(prepare_when_synced(live.node_cache, live.node_cache.caches.values()), live.settle())
-            monkeypatch.setattr(node_cache, "view", lambda name, *_: made.append(name) or NodeView(name, (), None))
+            monkeypatch.setattr(node_cache, "node_view", lambda name, *_: made.append(name) or NodeView(name, (), None))
             for name, payload in list(servers[GPUNODES].objects.items()):
                 servers[GPUNODES].put(name, payload)
             await live.settle()

@@ -23,15 +23,15 @@ from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunod
 from podium_extender.state.trials import parse_trial
 from podium_extender.verbs.preempt import PreemptVerb
 from podium_extender.verbs.preemption_limits import (
+    DELETION_SECONDS,
     MINUTE,
     OVERDUE_SECONDS,
-    DELETION_SECONDS,
     PreemptionHistory,
     PreemptionLimits,
     limit_refusal,
-    record_answer,
-    mark_young,
+    mark_just_started,
     pending_answer,
+    record_answer,
 )
 from podium_extender.verbs.wire import PreemptArgs
 
@@ -39,7 +39,9 @@ NOW = 1000.0
 
 
 def trial(name: str, began: float | None = 0.0, unsaved: float = 0.0, **changes: object) -> Occupant:
-    pod = PlacedPod(name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, began=began)
+    pod = PlacedPod(
+        name, "a", PodNeed(1), ("demo", name), -1, {"podium.dev/gpu": 1000}, exchangeable=True, started_at=began
+    )
     return Occupant(replace(pod, **changes), unsaved=unsaved)  # type: ignore[arg-type]
 
 
@@ -47,13 +49,13 @@ def eviction(*names: str, node: str = "a") -> Eviction:
     return Eviction(node, tuple(trial(name) for name in names), 0)
 
 
-X, GOING = trial("x"), trial("x", leaving=True)
+X, GOING = trial("x"), trial("x", terminating=True)
 ASKED = record_answer(PreemptionHistory(), "urgent", eviction("x", "y"), NOW)
 STANDS = {
     "asked again before the scheduler has told them": (ASKED, "urgent", NOW + 1.0, {"x": X, "y": trial("y")}, ("x", "y")),
     "one is still leaving": (ASKED, "urgent", NOW + 30.0, {"x": GOING}, ("x",)),
-    "its time to end is nearly over": (ASKED, "urgent", NOW + 30.0, {"x": trial("x", leaving=True, gone_by=NOW + 31.0)}, ("x",)),
-    "its node is lost": (ASKED, "urgent", NOW + 30.0 + OVERDUE_SECONDS, {"x": trial("x", leaving=True, gone_by=NOW + 30.0)}, None),
+    "its time to end is nearly over": (ASKED, "urgent", NOW + 30.0, {"x": trial("x", terminating=True, deletion_deadline=NOW + 31.0)}, ("x",)),
+    "its node is lost": (ASKED, "urgent", NOW + 30.0 + OVERDUE_SECONDS, {"x": trial("x", terminating=True, deletion_deadline=NOW + 30.0)}, None),
     "all are gone: the room was taken by another": (ASKED, "urgent", NOW + 1.0, {}, None),
     "they were never told": (ASKED, "urgent", NOW + DELETION_SECONDS, {"x": X}, None),
     "another pod asks": (ASKED, "other", NOW + 1.0, {"x": GOING}, None),
@@ -74,11 +76,13 @@ AGES = {"just begun": (10.0, True), "long ago": (60.0, False), "at its gate": (N
 
 @pytest.mark.parametrize(("age", "young"), AGES.values(), ids=AGES.keys())
 def test_who_has_only_just_begun(age: float | None, young: bool) -> None:
-    assert mark_young(trial("x", None if age is None else NOW - age), NOW, PreemptionLimits()).young == young
+    assert (
+        mark_just_started(trial("x", None if age is None else NOW - age), NOW, PreemptionLimits()).just_started == young
+    )
 
 
 def test_a_young_trial_goes_only_where_nobody_else_can() -> None:
-    young, old = replace(trial("young"), young=True), trial("old", unsaved=500.0)
+    young, old = replace(trial("young"), just_started=True), trial("old", unsaved=500.0)
     for there, gone in (((young, old), "old"), ((young,), "young")):
         known = {one.pod.uid: one for one in there}
         proposal = Proposal(NodeView("a", (), None), ("young",), 0, known)

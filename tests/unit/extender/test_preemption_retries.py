@@ -18,7 +18,7 @@ from podium_extender.metrics import Metrics
 from podium_extender.requeue.preemption_retries import retry_preemptions, toggle_nomination
 from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
 from podium_extender.requeue.wakeups import RETRY_ANNOTATION, follow_pods
-from podium_extender.verbs.preempt import PreemptVerb
+from podium_extender.verbs.preempt import DEFAULT_LIMITS, PreemptVerb
 from podium_extender.verbs.preemption_limits import PreemptionLimits
 from podium_extender.verbs.wire import PreemptArgs
 
@@ -93,8 +93,8 @@ class Play:
 
 
 def run(
-    server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: PreemptionLimits = PreemptionLimits()
-) -> None:  # noqa: B008
+    server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: PreemptionLimits = DEFAULT_LIMITS
+) -> None:
     async def main() -> None:
         play = Play(server, limits)
         follow_pods(play.node_cache, UnschedulableQueue(600.0, TokenBucket(1.0, 10)), play.preempt_verb.backoff_queue)

@@ -1,4 +1,4 @@
-"""What other pods prefer and which nodes are shunned, event by event."""
+"""What other pods prefer and which nodes are prefer_no_schedule, event by event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from live_caches import Live
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS
 from podium_cluster.watch import WatchCache, wait_all_synced
-from podium_core.placement.free_cpus import machine_of, seat_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_core.schema.pod import Pod
 from podium_extender.main import watch_cluster
 from podium_extender.settings import ExtenderSettings
@@ -38,8 +38,8 @@ def node(*effects: str) -> Json:
 def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
     async def main() -> None:
         pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
-        others = WatchCache(cast(Api, pods), PODS, seat_of)
-        machines = WatchCache(cast(Api, nodes), NODES, machine_of)
+        others = WatchCache(cast(Api, pods), PODS, cpu_request_of)
+        machines = WatchCache(cast(Api, nodes), NODES, node_cpus_of)
         preferences = SoftPreferences(machines, [others])
         assert preferences.may_match(ASKED), "nothing was seen yet"
         runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]
@@ -57,7 +57,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
                 pods.put(name, payload)
                 await pods.events.join()
                 assert preferences.may_match(ASKED) is meant, (name, payload)
-            for payload, shunned in [
+            for payload, prefer_no_schedule in [
                 (node("NoSchedule"), set()),
                 (node("NoExecute", "PreferNoSchedule"), {"a"}),
                 (node(), set()),
@@ -66,7 +66,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             ]:
                 nodes.put("a", payload)
                 await nodes.events.join()
-                assert preferences.prefer_no_schedule == shunned
+                assert preferences.prefer_no_schedule == prefer_no_schedule
         for run in runs:
             run.cancel()
 

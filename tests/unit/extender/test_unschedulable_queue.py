@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podium_core.placement.fit import refuse_believed
-from podium_core.placement.views import GpuReading, NodeView, PodNeed, Refusal
+from podium_core.placement.fit import refuse_with_freshness
+from podium_core.placement.views import GpuReading, NodeRefusal, NodeView, PodNeed
 from podium_extender.requeue.unschedulable_queue import (
     RETRY_PAUSE_SECONDS,
     SCHEDULER_RETRY_SECONDS,
@@ -25,7 +25,7 @@ NODES = ["a", "b"]
 
 
 def view(name: str, trials: int = 0, health: str = "Healthy", at: float = NOW) -> NodeView:
-    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, shares=4, trials=trials),), at)  # type: ignore[arg-type]
+    return NodeView(name, (GpuReading(f"GPU-{name}", health=health, slots=4, trials=trials),), at)  # type: ignore[arg-type]
 
 
 def room(*pods: str, rate: float = 1.0, burst: int = 100) -> UnschedulableQueue:
@@ -86,11 +86,11 @@ def test_with_a_spent_budget_no_further_node_is_looked_at(monkeypatch: pytest.Mo
         waiting.add(("default", str(number)), ONE, None, NOW)
     looked: list[str] = []
 
-    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
         looked.append(node.name)
-        return refuse_believed(need, node, fresh)
+        return refuse_with_freshness(need, node, fresh)
 
-    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
+    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_with_freshness", look)
     views = Views(view(f"node-{number:02d}") for number in range(10))
     assert names(waiting.pop_due(views, NOW)) == ["0"]
     assert looked == ["node-00"]
@@ -158,11 +158,11 @@ def test_a_crowd_that_a_node_cannot_take_is_looked_at_once_a_kind(monkeypatch: p
         waiting.add(("default", str(number)), kind, NODES, NOW)
     looks: list[PodNeed] = []
 
-    def look(need: PodNeed, node: NodeView, fresh: bool) -> Refusal | None:
+    def look(need: PodNeed, node: NodeView, fresh: bool) -> NodeRefusal | None:
         looks.append(need)
-        return refuse_believed(need, node, fresh)
+        return refuse_with_freshness(need, node, fresh)
 
-    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_believed", look)
+    monkeypatch.setattr("podium_extender.requeue.unschedulable_queue.refuse_with_freshness", look)
     views = Views([view("a")])
     assert waiting.pop_due(views, NOW) == ()
     assert len(looks) == 2

@@ -147,12 +147,12 @@ def test_each_policy_has_its_own_result_files(
         monkeypatch.setattr("sys.argv", ["bench", "--from-files", str(tmp_path / policy)])
         bench.main()
     files = {path.name for path in (tmp_path / "results").iterdir()}
-    assert files == {f"bench-reality{own}.{kind}" for own in ("", "-envelope") for kind in ("md", "png")}
-    text = (tmp_path / "results" / "bench-reality-envelope.md").read_text()
-    assert "(bench-reality-envelope.png)" in text
-    assert "`make bench-reality POLICY=envelope`" in text
+    assert files == {f"bench-reality{own}.{kind}" for own in ("", "-hermes") for kind in ("md", "png")}
+    text = (tmp_path / "results" / "bench-reality-hermes.md").read_text()
+    assert "(bench-reality-hermes.png)" in text
+    assert "`make bench-reality POLICY=hermes`" in text
     result = json.loads(text.split("RESULT ")[1])
-    assert result["policy"] == "envelope"
+    assert result["policy"] == "hermes"
     assert len(result["forecast"]["end_within"]) == 1
     table = [line for line in text.splitlines() if line.startswith("|")]
     # results, repetitions, forecasts

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from podium_optimisers.makespan.instance import Instance
-from podium_optimisers.makespan.schedule import Schedule
+from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.schedule import MakespanSchedule
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 BETTER = {"<": 0.5, "<=": 1.0, ">": 2.0, ">=": 1.0}  # factor on the target value that meets the target
@@ -91,7 +91,7 @@ def test_a_makespan_above_a_proven_ratio_fails_the_benchmark(
     load_script: Callable[[Path], ModuleType], method: str
 ) -> None:
     makespan = load_script(BENCHMARKS / "bench_theory_makespan.py")
-    instance = Instance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
-    assert makespan._within_proof(instance, Schedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
+    instance = MakespanInstance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
+    assert makespan._within_proof(instance, MakespanSchedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
     with pytest.raises(AssertionError, match=f"{method}: 16"):
-        makespan._within_proof(instance, Schedule(method, (0, 0), (0.0, 4.0), 16.0, 16.0), 4.0)
+        makespan._within_proof(instance, MakespanSchedule(method, (0, 0), (0.0, 4.0), 16.0, 16.0), 4.0)

@@ -1,4 +1,4 @@
-"""The repository layout that packaging and imports rely on (docs/architecture.md)."""
+"""The repository layout that packaging and imports rely on (docs/explanation/architecture.md)."""
 
 from __future__ import annotations
 

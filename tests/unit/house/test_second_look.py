@@ -56,7 +56,9 @@ def test_only_tests_on_clusters_are_repeated(look: ModuleType) -> None:
 
 def test_dependent_tests_are_repeated_as_a_whole_file(look: ModuleType) -> None:
     """If the first test of such a file fails, the later ones fail too, and none of them passes alone."""
-    failed = look.of_clusters({f"tests/integration/test_reservations.py::test_{n}": True for n in range(5)} | {ONE: True})
+    failed = look.of_clusters(
+        {f"tests/integration/test_reservations.py::test_{n}": True for n in range(5)} | {ONE: True}
+    )
     assert failed == [ONE, "tests/integration/test_reservations.py"]
     assert look.refusal(1, failed) is None
 

@@ -1,4 +1,4 @@
-"""What one cycle of the operator tells of its own time."""
+"""Metrics of the duration of a reconcile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from operator_builders import make_job, make_node, make_trial, make_world
 
 import podium_operator.guarded_plan
 from podium_cluster.client import Api
-from podium_core.domain.actions import Place, Places
+from podium_core.domain.actions import LazyRanks, TrialRank
 from podium_operator.act.actuator import Actuator
 from podium_operator.act.pod_manifest import PodRules
 from podium_operator.act.rebalancing import Leveller
@@ -32,14 +32,14 @@ class Server:
 
 
 def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are made when they are read, which is after the plan: a part of their own."""
+    """They are created on first use, which is after the plan: a part of their own."""
     metrics, settings, api = Metrics(), OperatorSettings(), cast(Api, Server())
     mirror = Mirror(api, settings)
     monkeypatch.setattr(mirror, "world", lambda: make_world(make_job(), make_trial(), make_node()))
     under_way: list[str] = []
 
     class Parts:
-        """The histogram's place: which part is being timed when a sentence is read."""
+        """Replacement of the histogram: the part that is being timed when a sentence is read."""
 
         def labels(self, part: str) -> Parts:
             self.part = part
@@ -63,9 +63,9 @@ def test_the_sentences_of_the_ranks_are_timed(monkeypatch: pytest.MonkeyPatch) -
         def ranks() -> Any:
             for place in decided.ranks:
                 read.append(under_way[-1])
-                yield Place(place.trial, place.rank, place.reason, place.message)
+                yield TrialRank(place.trial, place.rank, place.reason, place.message)
 
-        return type(decided)(decided.actions, Places(ranks), decided.wake_at)
+        return type(decided)(decided.actions, LazyRanks(ranks), decided.wake_at)
 
     monkeypatch.setattr(podium_operator.guarded_plan, "plan", plan)
     metrics.cycle = cast(Any, Parts())

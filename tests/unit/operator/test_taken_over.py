@@ -1,4 +1,4 @@
-"""What an order says of whom it takes a GPU from: as it is written, and as it is read again."""
+"""Whether a run queue preempts the holder: as it is written, and as it is read again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operator_builders import make_job, make_node, make_pod, make_trial, make_wo
 
 from podium_cluster.client import Api
 from podium_cluster.resources import Resource
-from podium_core.domain.actions import Order, Place
+from podium_core.domain.actions import TrialRank, WriteRunQueues
 from podium_core.domain.snapshot import TrialKey
 from podium_core.schema.gpunode import GPUNode
 from podium_operator.act.actuator import Actuator
@@ -34,14 +34,14 @@ class Server:
         return {}
 
 
-def test_only_the_gpu_that_is_taken_over_says_so() -> None:
-    """Another one says nothing: a reader of an older version knows no such field."""
+def test_only_a_run_queue_that_preempts_has_the_field() -> None:
+    """Other GPUs omit the field: a reader of an older version does not know it."""
     server = Server()
     api = cast(Api, server)
     mirror = Mirror(api, OperatorSettings())
     actuator = Actuator(api, mirror, PodRules("podium", "podium.dev/gpu"), Metrics())
-    place = Place(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
-    order = Order("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
+    place = TrialRank(TrialKey("lab", "a", "u"), 1, "Envelope", "goes first.")
+    order = WriteRunQueues("node-1", 2, (("gpu-0", (place,)), ("gpu-1", (place,))), ("gpu-1",))
     world = make_world(make_node(epoch=1))
     asyncio.run(actuator.order(world, (order,)))
     (body,) = server.written
@@ -54,9 +54,9 @@ def test_only_the_gpu_that_is_taken_over_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("preempts", "observed", "ousts_nobody"),
-    [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last is still on its way to the agent
+    [(None, 2, True), (True, 2, False), (None, 1, False)],  # the last one has not reached the agent yet
 )
-def test_an_order_ousts_nobody_once_its_agent_knows_it(
+def test_a_run_queue_preempts_nothing_once_its_agent_has_it(
     preempts: bool | None, observed: int, ousts_nobody: bool
 ) -> None:
     node = make_node(trials={"sweep-0": "Running"}, holder="sweep-0", order=("sweep-0",), epoch=2)
@@ -66,10 +66,10 @@ def test_an_order_ousts_nobody_once_its_agent_knows_it(
     status = node.status.model_copy(update={"observed_epoch": observed})
     world = make_world(make_job(), make_trial(0), make_pod(), node.model_copy(update={"spec": spec, "status": status}))
     (seen,) = build_snapshot(world, observe(world)).gpus
-    assert seen.ousts_nobody is ousts_nobody
+    assert seen.no_preemption is ousts_nobody
 
 
-def test_fields_of_a_newer_operator_are_left_out() -> None:
+def test_fields_of_a_newer_operator_are_ignored() -> None:
     raw = {
         "metadata": {"name": "n"},
         "spec": {"epoch": 1, "gpus": [{"uuid": "g", "runQueue": [], "later": 1}], "new": {}},

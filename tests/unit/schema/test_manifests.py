@@ -88,7 +88,7 @@ def test_invalid_manifests_are_rejected(text: str, words: str) -> None:
 
 def test_the_number_of_values_behind_aliases_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nine lines of nested aliases can stand for a thousand million values."""
-    monkeypatch.setattr(manifests, "MOST_VALUES", 1000)
+    monkeypatch.setattr(manifests, "MAX_VALUES", 1000)
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
     with pytest.raises(ManifestError, match=r"f.yaml: more than 1000 values once its aliases \(\*name\) are written"):

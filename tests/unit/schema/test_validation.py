@@ -12,7 +12,7 @@ from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.job_rules import JOB_RULES
 from podium_core.schema.manifests import read_manifests
 from podium_core.schema.rules import Refusal
-from podium_core.schema.search_space import COUNTED, env_name, grid_points
+from podium_core.schema.search_space import MAX_COUNTED_POINTS, env_name, grid_points
 from podium_core.schema.validation import check, notes, parse_job, problems
 
 ROOT = Path(__file__).parents[3]
@@ -109,9 +109,9 @@ def test_a_parameter_has_an_environment_variable(name: str, variable: str) -> No
         ([{"name": "a", "min": 0, "max": 1, "step": 0.1}], 11),
         ([{"name": "a", "min": 0, "max": 0.3, "step": 0.1}], 4),
         ([{"name": "a", "min": 0, "max": 1}], None),
-        ([{"name": "a", "min": 0, "max": 1e300, "step": 1e-300}], COUNTED),
-        ([{"name": "a", "min": -1.7e308, "max": 1.7e308, "step": 1}], COUNTED),
-        ([{"name": f"a{n}", "min": 0, "max": 1e300, "step": 1} for n in range(20)], COUNTED),
+        ([{"name": "a", "min": 0, "max": 1e300, "step": 1e-300}], MAX_COUNTED_POINTS),
+        ([{"name": "a", "min": -1.7e308, "max": 1.7e308, "step": 1}], MAX_COUNTED_POINTS),
+        ([{"name": f"a{n}", "min": 0, "max": 1e300, "step": 1} for n in range(20)], MAX_COUNTED_POINTS),
         ([{"name": "a", "min": 1.7e308, "max": -1.7e308, "step": 1}], 1),
     ],
 )
@@ -129,10 +129,13 @@ def test_grid_points_are_counted(parameters: list[dict[str, Any]], points: int |
         ),
         (
             {"suspension": {"methods": ["cuda-checkpoint"]}, "gpus": {"memory": "8Gi"}},
-            "lists no cuda-checkpoint suspends no trial: add freeze",
+            "does not list cuda-checkpoint cannot suspend trials: add freeze",
         ),
-        ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt begins afresh"),
-        ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}, "2 trials will be made"),
+        ({"checkpoint": {"path": "/ckpt", "volume": {"emptyDir": {}}}}, "a new attempt starts from step 0"),
+        (
+            {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]},
+            "2 trials will be created",
+        ),
         ({"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": list(range(9))}]}, "not tried"),
     ],
 )
