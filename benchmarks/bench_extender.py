@@ -4,9 +4,10 @@
 
 In one process: no socket, no kube-scheduler, no KWOK (those come on top: bench_scheduler.py). For each pod filter is
 asked about all nodes and prioritize about those that filter hands on, both as bytes of HTTP to the connection's own
-protocol (`fast_path_protocol`). Then the pod is placed on the best node: a watch event outside the timed part, with one heartbeat and one new status of a GPUNode, so that something has changed before each pod. `floor`: what
-json.loads and json.dumps alone take for the same bodies. Writes benchmarks/results/bench-extender.md and .png, prints
-RESULT {json}.
+protocol (`fast_path_protocol`). Then the pod is placed on the best node: a watch event outside the timed part, with
+one heartbeat and one new status of a GPUNode, so that something has changed before each pod. `floor`: what json.loads
+and json.dumps alone take for the same bodies. Writes benchmarks/results/bench-extender.md and .png, prints RESULT
+{json}.
 """
 
 from __future__ import annotations

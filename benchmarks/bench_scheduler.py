@@ -245,8 +245,8 @@ def page(sizes: Sequence[Size], options: argparse.Namespace) -> str:
 {turns} turns each (by size), the middle of which is shown, {where} {os.cpu_count()} cores with etcd and the API
 server, load average {os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets. `null` decides
 nothing, hands on every node and scores them all alike: what asking an extender costs by itself.
-Ours hands on the {SCORED_NODES} best, so kube-scheduler reads, scores and asks about no others. Verbs: both of a pod, by
-the clock, from the whole request to the whole answer; CPU: of all that the extender does, its watches too.
+Ours hands on the {SCORED_NODES} best, so kube-scheduler reads, scores and asks about no others. Verbs: both of a pod,
+by the clock, from the whole request to the whole answer; CPU: of all that the extender does, its watches too.
 
 | nodes | pods/s with | without | ratio | of null | verbs, ms | p99, at most | CPU, ms a pod | RSS, MB |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
