@@ -34,7 +34,7 @@ from podium_agent.suspension.factory import Opening
 from podium_agent.wiring import Watches, make_conductor, make_departures, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
-from podium_cluster.heartbeat import beat
+from podium_cluster.heartbeat import send_heartbeats
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ def _not_ready(seen: Watches, leases: Leases | None, plugins: Iterable[DevicePlu
 
 
 async def _beat(settings: AgentSettings, api: Api) -> None:
-    await beat(
+    await send_heartbeats(
         api,
         name=f"podium-agent-{settings.node_name}",
         namespace=settings.namespace,
