@@ -1,6 +1,7 @@
-"""Puts the agent together and runs its tasks; a task that fails ends the process, and the kubelet starts it anew.
+"""Assembly of the agent and its tasks.
 
-Ending changes nothing on the node: what is frozen stays frozen, gates stay shut, and the next agent goes on from there.
+A task that fails ends the process, and the kubelet restarts it. The end of the agent changes nothing on the node:
+frozen trials stay frozen and gates stay closed until the next agent continues.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from podium_agent.suspension.detection import MethodDetection
 from podium_agent.wiring import NodeWatches, make_migration_controller, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
-from podium_cluster.heartbeat import beat
+from podium_cluster.heartbeat import send_heartbeats
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ STUCK_SECONDS = 30.0
 
 
 async def run(settings: AgentSettings) -> None:
-    """Until SIGTERM or SIGINT."""
+    """Run the agent until SIGTERM or SIGINT."""
     work = asyncio.ensure_future(_work(settings))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -55,7 +56,7 @@ async def run(settings: AgentSettings) -> None:
 
 @dataclass
 class Health:
-    """What the probes ask; it can be told more once the agent does its work."""
+    """Checks behind the liveness and readiness probes; they are replaced once the agent serves its node."""
 
     alive: Callable[[], str | None]
     ready: Callable[[], str | None]
@@ -114,7 +115,7 @@ async def _serve_node(settings: AgentSettings, metrics: Metrics, health: Health)
         health.alive, health.ready = lambda: _stuck(node_reconciler), lambda: _not_ready(watches, reservations, plugins)
 
         async def conduct() -> None:
-            """Not before it is known which GPUs are leased: else what works on them would be suspended."""
+            """Start only when the reserved GPUs are known: before that, trials on them would be suspended."""
             if reservations is not None:
                 await reservations.known.wait()
             await node_reconciler.run(observer, executor, gates)
@@ -159,7 +160,7 @@ def _not_ready(
 
 
 async def _beat(settings: AgentSettings, api: Api) -> None:
-    await beat(
+    await send_heartbeats(
         api,
         name=f"podium-agent-{settings.node_name}",
         namespace=settings.namespace,

@@ -1,6 +1,6 @@
-"""The parts of the agent that are made of several others: what it watches, who decides, what the kubelet is told.
+"""Parts of the agent that combine several others: watches, node reconciler, device plugins and live migration.
 
-Used by `app`, which makes the rest and runs them all.
+`app` uses them; it makes the other parts and runs all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from podium_core.schema.gpunode import GPUNode
 
 
 class NodeWatches:
-    """What the API server tells of this node: its trials, all its pods, its GPUNode, and who holds GPUs for Podium."""
+    """Watches of the API server: this node's trials, all of its pods, its GPUNode and its reservation pods."""
 
     def __init__(self, api: Api, node: str) -> None:
         here = f"spec.nodeName={node}"
@@ -64,7 +64,7 @@ def make_node_reconciler(
     exclusive: ExclusiveAllocations,
     reservations: GpuReservations | None,
 ) -> NodeReconciler:
-    """Each book that it opens has a writer, a task of its own."""
+    """Make the node reconciler; each trial record that it opens gets a writer, a task of its own."""
 
     def open_trial_record(pod: TrialPod) -> TrialRecord:
         trial_record = TrialRecord(pod, settings.node_name)

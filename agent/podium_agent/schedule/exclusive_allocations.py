@@ -1,8 +1,8 @@
-"""Keeps `podium.dev/gpu-exclusive` true: which GPUs are reserved for urgent pods, from Allocate until the pod is gone.
+"""State of exclusive GPUs (`podium.dev/gpu-exclusive`) from Allocate until the exclusive pod is gone.
 
-The device plugin reserves and waits here, the conductor asks what is taken, the reporter shows it. Each reservation is
-noted on the node's disk before the kubelet is answered: an agent that starts anew must not let a trial in beside an
-urgent pod that it has not heard of yet. The rules are in `exclusive`.
+The device plugin allocates and waits here, the node reconciler reads which GPUs are taken, and the node reporter shows
+them. Each allocation is noted on the node's disk before the kubelet gets its answer: a restarted agent must not run a
+trial beside an exclusive pod that it does not know yet. The rules are in `exclusive_gpus`.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class _Note(BaseModel):
 
 
 class GpuStillInUseError(Exception):
-    """The pod is not to start now; the sentence is for its events."""
+    """The pod cannot start now; the message goes to its events."""
 
 
 def parse_pod(payload: Mapping[str, Any]) -> NodePod:
-    """Any pod of this node: whether it has a GPU of its own is the kubelet's word."""
+    """Parse any pod of this node; only the kubelet knows whether it has an exclusive GPU."""
     pod = _Pod.model_validate(payload)
     terminating = pod.metadata.deletion_timestamp is not None
     over, trial = pod.status.phase in ("Succeeded", "Failed"), bool(pod.metadata.labels.get(TRIAL_LABEL))
@@ -64,7 +64,10 @@ def parse_pod(payload: Mapping[str, Any]) -> NodePod:
 
 
 def _need(payload: Mapping[str, Any]) -> PodNeed | None:
-    """Of shares; one that cannot be read counts for none here, as the kubelet's word is enough to place it."""
+    """Return the slots that the pod requests; None if it requests none, or if they cannot be parsed.
+
+    The kubelet's answer is enough to place a pod whose request cannot be parsed.
+    """
     try:
         need = need_of(PlacementPod.model_validate(payload))
     except ValueError:
@@ -73,7 +76,7 @@ def _need(payload: Mapping[str, Any]) -> PodNeed | None:
 
 
 class ExclusiveAllocations:
-    """`pods`: all pods of this node. `changed` wakes the conductor."""
+    """GPUs of exclusive pods; `pods`: all pods of this node, `changed` wakes the node reconciler."""
 
     def __init__(
         self, settings: AgentSettings, pods: WatchCache[NodePod], changed: Callable[[], None] = lambda: None
@@ -90,25 +93,29 @@ class ExclusiveAllocations:
 
     @property
     def exclusive_pods(self) -> Mapping[str, str]:
-        """GPU to the pod's namespace and name; empty while the kubelet has not said whose it is."""
+        """The exclusive pod of each GPU, as namespace/name; empty until the kubelet names it."""
         return {uuid: one.name for uuid, one in self._held.items()}
 
     def reserve(self, uuids: Collection[str]) -> None:
-        """From now on no trial is let onto these GPUs, and those that work there are suspended. A pod that had one
-        until now is over: else the kubelet would not give it again. With its end the next one's must not end as well.
+        """Close these GPUs to trials from now on; the trials that run there are suspended.
+
+        An earlier exclusive pod of such a GPU has ended, since the kubelet allocates the GPU again. The late news of
+        its end must not end the new allocation.
         """
         self._settle({**self._held, **{uuid: ExclusiveAllocation(uuid, time.time()) for uuid in uuids}})
         self._event.set()
 
     def on_view(self, view: View) -> None:
-        """After every look of the conductor."""
+        """Follow the node reconciler: store its view and wake the waiting calls."""
         self._view = view
         self._news.set()
         self._news = asyncio.Event()
 
     async def vacate(self, uuids: Collection[str]) -> None:
-        """Until no trial works on these GPUs. Raises StillTakenError when that takes longer than the kubelet waits, and
-        when the pod is deleted meanwhile: the kubelet ends it only after this call.
+        """Wait until no trial runs on these GPUs.
+
+        Raises GpuStillInUseError if that takes longer than the kubelet waits, or if the pod is deleted meanwhile: the
+        kubelet stops it only after this call.
         """
         missing = [uuid for uuid in uuids if uuid not in self._held]
         if missing:
@@ -138,8 +145,9 @@ class ExclusiveAllocations:
         return any(pod.terminating for name in names if (pod := self._pods.get(*name)) is not None)
 
     async def run(self) -> None:
-        """Follows the kubelet's word while anything is reserved, at most so often; asks once when the agent starts. Not
-        with every event of a pod: a node may have hundreds a second.
+        """Poll the kubelet while a GPU is allocated, and once when the agent starts.
+
+        The task does not react to every event of a pod, since a node may have hundreds a second.
         """
         await self._pods.wait_synced()
         while True:
@@ -169,7 +177,7 @@ class ExclusiveAllocations:
         return {*listed, *(one.pod for one in self._held.values() if one.pod is not None)}
 
     def _settle(self, now: Mapping[str, ExclusiveAllocation]) -> None:
-        """Note what is new before anyone acts on it, then tell the conductor."""
+        """Note what is new before it takes effect, then wake the node reconciler."""
         before, self._held = self._held, dict(now)
         for uuid, one in now.items():
             if before.get(uuid) != one:

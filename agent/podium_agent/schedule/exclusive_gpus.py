@@ -1,8 +1,8 @@
-"""GPUs that one urgent pod has for itself (`podium.dev/gpu-exclusive`): whose they are, which one is given, and what it
-still waits for. Pure; used by the device plugin, `reservations` and the arbiter's orders.
+"""Rules of exclusive GPUs: which pod has one, which GPU is chosen, and what the pod still waits for. Pure.
 
-Such a pod is nobody's trial and has no gate of ours: the kubelet gives it a GPU, and the trials on it are suspended
-before its container starts. They come back when it has ended. Nobody is killed for it.
+Used by the device plugin, `exclusive_allocations` and the local scheduler. An exclusive pod is not a trial and has no
+gate: the kubelet gives it a GPU, and the trials there are suspended before its container starts. They resume when it
+has ended. No trial is deleted for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class NodePod:
 
 @dataclass(frozen=True, slots=True)
 class ExclusiveAllocation:
-    """One GPU. `pod` is None until the kubelet says whose it is; `uid` is empty until the API server does."""
+    """One GPU; `pod` is None until the kubelet names the pod, `uid` is empty until the API server shows it."""
 
     gpu: str
     at: float
@@ -47,11 +47,12 @@ class ExclusiveAllocation:
 
     @property
     def name(self) -> str:
+        """The pod as namespace/name; empty while it is not known."""
         return "" if self.pod is None else "/".join(self.pod)
 
 
 def whole_gpu_devices(gpus: Sequence[Gpu]) -> tuple[Device, ...]:
-    """What is announced to the kubelet: one device a GPU."""
+    """Return the devices that the kubelet is offered: one for each GPU."""
     return tuple(Device(f"{gpu.uuid}{SEPARATOR}exclusive", gpu.health != "Unhealthy") for gpu in gpus)
 
 
@@ -62,10 +63,11 @@ def prefer(
     gpus: Sequence[Gpu],
     trials: Sequence[LocalTrial],
 ) -> tuple[str, ...]:
-    """`size` devices, those first whose trials are suspended at the least cost. O(GPUs * trials).
+    """Choose `size` devices whose trials are the cheapest to suspend. O(GPUs * trials).
 
-    Health goes before all; then a GPU whose trial cannot be suspended comes last, an idle one first. Then: how many
-    GPUs stop working (a trial's other GPUs do as well), the bytes that have to be moved, how many trials wait, use.
+    Health comes first. Then a GPU comes last if its trial cannot be suspended, and an idle one comes first. The next
+    criteria are the number of GPUs that become idle (including the other GPUs of the trials), the bytes to move, the
+    number of waiting trials and the utilisation.
     """
     known = {gpu.uuid: gpu for gpu in gpus}
 
@@ -92,11 +94,13 @@ def advance(
     alive: Collection[str],
     now: float,
 ) -> dict[str, ExclusiveAllocation]:
-    """The reservations after an answer of the kubelet's. `listed`: whose each GPU is; `alive`: uids of pods of which a
-    process runs, as the kernel says.
+    """Return the allocations after an answer of the kubelet.
 
-    A GPU is given back only when its pod is over for the API or unknown to the kubelet, and nothing of it runs: a
-    restarted kubelet forgets pods that work on, and so does the API of one that is deleted by force.
+    `listed`: the pod of each GPU as the kubelet reports it; `alive`: uids of pods that have a process.
+
+    A GPU is free again only when the API reports that its pod has ended or the kubelet no longer lists it, and no
+    process of the pod is left. A restarted kubelet forgets pods that still run, and the API forgets a pod deleted by
+    force.
     """
     kept: dict[str, ExclusiveAllocation] = {}
     for uuid in sorted(exclusive.keys() | listed.keys()):
@@ -118,9 +122,9 @@ def advance(
 def blocked(
     uuids: Collection[str], exclusive_pods: Collection[str], trials: Sequence[LocalTrial], released: bool
 ) -> tuple[str, str] | None:
-    """Why the pod may not start on these GPUs yet: code and sentence; None: nobody else works there.
+    """Return why the pod cannot start on these GPUs yet, as a code and a sentence; None if no trial runs there.
 
-    `taken`: the GPUs that were reserved when `trials` were looked at and decided about.
+    `exclusive_pods`: the GPUs that were closed when `trials` were observed and scheduled.
     """
     if released:
         return "Released", "this node was released (podium thaw): its trials are not suspended"

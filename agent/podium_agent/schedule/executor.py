@@ -1,6 +1,7 @@
-"""Carries out the arbiter's steps: opens gates, tells reasons, suspends and resumes. Each act is a task of its own.
+"""Execution of the local scheduler's actions: open gates, send reasons, suspend and resume.
 
-Called by the conductor. While a trial is being acted on its record says so, and the arbiter leaves it alone.
+Each act is a task of its own. The node reconciler calls the executor. While an act on a trial is under way its pod
+record says so, and the local scheduler decides nothing else for it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ HURRY_SECONDS = 0.5  # between two tries where the pod is about to be killed
 
 
 class Executor:
-    """`book_of` finds the record that costs are noted in; `changed` wakes the conductor when an act is over."""
+    """Executor of actions.
+
+    `trial_record_of` returns the record that costs are noted in; `changed` wakes the node reconciler when an act has
+    ended.
+    """
 
     def __init__(
         self,
@@ -57,7 +62,7 @@ class Executor:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def execute(self, actions: Iterable[Action]) -> bool:
-        """Begin all steps; True if any of them does something."""
+        """Start all actions; return True if one of them changes something."""
         acted = False
         for action in actions:
             record = self._observer.record(action.trial.pod_uid)
@@ -112,7 +117,7 @@ class Executor:
         self._changed()
 
     async def _check_memory_again(self, record: PodRecord) -> None:
-        """Whether a trial that waits for memory could have it now."""
+        """Check whether a trial that waits for GPU memory could have it now."""
         record.memory_shortage = await self._admission.could(record)
         if not record.memory_shortage:
             record.retry_at = 0.0

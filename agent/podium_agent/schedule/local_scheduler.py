@@ -1,28 +1,30 @@
-"""Who works on each GPU of this node, decided from the operator's order and the trials that are here. Pure.
+"""Local scheduler: which trial runs on each GPU of this node, decided from the run queues and the trials present. Pure.
 
-Called by the conductor after every change; it answers with steps, and is called again once they took effect. So it only
-ever looks at what is, never at what it has said before. The rules:
+The node reconciler calls it after every change. It answers with actions, and is called again once they took effect. It
+depends only on the present state, never on its earlier answers. The rules:
 
-- A trial holds all of its GPUs or none. GPUs are claimed in one global order (place, then name): no two trials can each
-  hold what the other waits for.
-- The next one is let in only when every other trial on those GPUs is verified frozen, gated or gone.
-- Only a trial that could work now claims (at its gate, running or suspended): a GPU does not wait for an image pull.
-- A trial that its GPU's order does not name may not work; on a GPU that the operator has not spoken of, gates stay shut
-  and what runs goes on.
-- A suspended trial whose pod is deleted goes first if its SIGTERM would be heard: it gets the GPU until it has ended.
-  The holder is suspended for it at once. Only when its grace period is all but over and the GPU is still not free (the
-  holder is just starting, could not be suspended, or may not be) is it thawed beside the holder, for what is left.
-- A trial that an agent left half-stopped when it died is made whole: suspended if another is to work, else resumed. It
-  is in the way already, so that puts nobody else on its GPUs.
-- A trial whose job allows no method that this node has is never suspended: it works until it ends, the others wait.
-- On a GPU that an urgent pod has for itself (`exclusive`), or that no lease holds (`leased`), no trial works: whoever
-  does is suspended, or works until it ends. Only a last call lets a deleted one in beside it, and only one whose memory
-  is still there: what was moved off would take a stranger's. That one waits, and is left with its last save.
-- A trial whose GPU memory could not be free whoever were suspended for it claims no GPU, deleted or not: others work
+- A trial holds all of its GPUs or none. GPUs are claimed in one global order (position in the run queue, then name),
+  so two trials can never each hold what the other waits for.
+- A trial starts or resumes only when every other trial on those GPUs is verified to be frozen, gated or gone.
+- Only a trial that could run now claims its GPUs (at its gate, running or suspended): a GPU does not wait for an image
+  pull.
+- A trial that its GPU's run queue does not name may not run. On a GPU without a run queue gates stay closed, and
+  running trials continue.
+- A suspended trial whose pod is deleted comes first if it handles SIGTERM: it holds the GPU until it has ended. The
+  holder is suspended for it at once. If the grace period is nearly over and the GPU is still not free (the holder is
+  starting, could not be suspended, or may not be), the trial is thawed beside the holder for the rest of the period.
+- A trial that a dying agent left half stopped is repaired: suspended if another trial is to run, else resumed. It
+  occupies its GPUs already, so the repair blocks no other trial.
+- A trial whose job allows no method of this node is never suspended: it runs until it ends, and the others wait.
+- No trial runs on a GPU of an exclusive pod (`exclusive_pods`) or without a GPU reservation (`reserved`): a running
+  trial is suspended, or runs until it ends. The one exception is the final checkpoint of a deleted trial whose memory
+  is still on the GPU. A trial whose memory was moved off would need memory of another pod: it waits, and is left with
+  its last checkpoint.
+- A trial claims no GPU, deleted or not, if its GPU memory would be missing whichever trials were suspended: others run
   meanwhile.
-- Of two pods of one trial only the newer may work. A pod that is over, as the API says, is left to the kubelet, and
-  its GPU to it until the kernel sees no process of it; where the kubelet does not come, it is frozen. It is never
-  thawed: another pod may go on with its saves by now.
+- Of two pods of one trial only the newer may run. A pod that has ended, as the API reports, is left to the kubelet; its
+  GPU stays occupied until the kernel sees none of its processes. If the kubelet does not act, the pod is frozen. It is
+  never thawed, because another pod may already continue from its checkpoints.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ ORPHAN_SECONDS = 15.0  # after its grace period, in which a kubelet that works h
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """One place in the order of a GPU."""
+    """One entry of a GPU's run queue."""
 
     key: TrialKey
     reason: str = ""
@@ -53,9 +55,10 @@ class QueueEntry:
 
 @dataclass(frozen=True, slots=True)
 class RunQueues:
-    """The order in force on this node. A GPU without an entry is one that the operator has not spoken of. `taken`: GPUs
-    that an urgent pod has for itself, with its name (empty: not known yet). `leased`: those that placeholder pods hold
-    for Podium; None: all are Podium's own.
+    """The run queues in force on this node; a GPU without an entry has no run queue from the operator yet.
+
+    `exclusive_pods`: the exclusive pod of each GPU that has one (empty: not known yet). `reserved`: the GPUs that
+    reservation pods hold for Podium; None: all GPUs of the node are Podium's.
     """
 
     epoch: int = 0
@@ -65,16 +68,17 @@ class RunQueues:
     reserved: Collection[str] | None = None
 
     def closed(self, uuid: str) -> bool:
-        """No trial may work on it."""
+        """Return whether no trial may run on this GPU."""
         return uuid in self.exclusive_pods or (self.reserved is not None and uuid not in self.reserved)
 
     def of(self, uuid: str) -> tuple[QueueEntry, ...] | None:
+        """Return the run queue of a GPU; None if the operator has not written one."""
         return None if self.gpus is None else self.gpus.get(uuid)
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """Open the gate."""
+    """Open the trial's gate."""
 
     trial: LocalTrial
     reason: str
@@ -82,19 +86,23 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Suspend:
+    """Suspend the trial."""
+
     trial: LocalTrial
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
+    """Resume the trial."""
+
     trial: LocalTrial
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done for this trial now, and why: a gate is told so."""
+    """Do nothing for this trial now; its gate is sent the reason."""
 
     trial: LocalTrial
     reason: str
@@ -105,14 +113,14 @@ Action = Admit | Suspend | Resume | Wait
 
 
 def newer(current: RunQueues, seen: RunQueues) -> RunQueues:
-    """The order to follow: an older epoch than the one in force is ignored, but a release always counts."""
+    """Return the run queues to follow: an older epoch than the current one is ignored, but a release always counts."""
     if seen.epoch >= current.epoch:
         return seen
     return RunQueues(current.epoch, current.gpus, seen.released)
 
 
 def decide(run_queues: RunQueues, trials: Sequence[LocalTrial], now: float) -> tuple[Action, ...]:
-    """The steps to take at once, one for every trial that is not simply to go on as it is."""
+    """Return the actions to take now, one for every trial that does not simply continue."""
     ordered = sorted(trials, key=lambda trial: (trial.key, trial.attempt, trial.pod_uid))
     if run_queues.released:
         return tuple(action for trial in ordered if (action := _released(trial, now)) is not None)
@@ -131,7 +139,7 @@ def _released(trial: LocalTrial, now: float) -> Action | None:
 
 
 def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str, LocalTrial]:
-    """Greedy claims in the global order: GPU to the trial that shall work on it."""
+    """Claim GPUs greedily in the global order; return the holder of each claimed GPU."""
     candidates = []
     for trial in trials:
         position = _queue_position(run_queues, trial, trials)
@@ -147,7 +155,7 @@ def _holders(run_queues: RunQueues, trials: Sequence[LocalTrial]) -> Mapping[str
 
 
 def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[LocalTrial]) -> int | None:
-    """The trial's place in the order (its worst over its GPUs), -1 for one that must end; None: it may not work now."""
+    """Return the worst position of the trial over its GPUs, -1 for a deleted pod, or None if it may not run."""
     if not trial.gpus:
         return None
     if trial.deleting:
@@ -175,7 +183,7 @@ def _queue_position(run_queues: RunQueues, trial: LocalTrial, trials: Sequence[L
 
 
 def _ending(trial: LocalTrial) -> bool:
-    """A deleted trial that works, or that would hear its SIGTERM if it were thawed."""
+    """Return whether a deleted trial runs, or would handle its SIGTERM once it is thawed."""
     if trial.occupies:
         return True
     return trial.state is TrialState.SUSPENDED and trial.handles_sigterm and trial.over_since is None
@@ -186,7 +194,7 @@ def _lacks_memory(trial: LocalTrial) -> bool:
 
 
 def _newer_pod(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
-    """A pod of a later attempt at the same trial; the operator makes one only when this one is given up."""
+    """Return a pod of a later attempt at the same trial; the operator makes one only after it gave up on this pod."""
     return next((other for other in trials if other.key == trial.key and other.attempt > trial.attempt), None)
 
 
@@ -236,7 +244,7 @@ def _end(
     trials: Sequence[LocalTrial],
     now: float,
 ) -> Action | None:
-    """A deleted pod: what works hears its SIGTERM; what is frozen is thawed for it, alone on the GPU if it can be."""
+    """Decide for a deleted pod: a frozen trial is thawed to receive its SIGTERM, alone on the GPU if possible."""
     if trial.over_since is not None:
         overdue = now - trial.over_since >= trial.grace + ORPHAN_SECONDS
         stop = trial.state is TrialState.RUNNING and trial.freezable and overdue and now >= trial.retry_at
@@ -261,7 +269,7 @@ def _end(
 
 
 def _in_the_way(trial: LocalTrial, trials: Sequence[LocalTrial]) -> LocalTrial | None:
-    """Another trial that works on one of these GPUs; one whose GPUs are not known could be on any."""
+    """Return another trial that occupies one of these GPUs; one whose GPUs are not known could be on any."""
     mine = set(trial.gpus)
     for other in trials:
         if other.pod_uid != trial.pod_uid and other.occupies and (not other.gpus or mine.intersection(other.gpus)):
@@ -294,7 +302,7 @@ def _suspend_reason(
 
 
 def _wait_for(trial: LocalTrial, other: LocalTrial) -> Wait:
-    """It is this trial's turn, but for another that still works on the GPU."""
+    """Let a trial wait that is next, because another one still occupies the GPU."""
     name, state = other.key.name, str(other.state)
     if other.over_since is not None:
         return Wait(

@@ -1,9 +1,9 @@
-"""Asks the memory ledger, one at a time, whether a trial may go onto its GPUs now: at its gate, and at a restore.
+"""Admission by GPU memory: asks the memory ledger, for one trial at a time, whether it may go onto its GPUs now.
 
-Used by the carrier. The lock makes reading the driver, judging and promising one step: two trials that come at once
-cannot both be promised the same bytes, and of two that wait neither counts against the other, so they cannot block
-one another. Nothing is kept but a mark on the record: all else is read anew each time, so an agent that starts anew
-has nothing to restore.
+The executor asks at the gate and before a restore. The lock makes one step of reading the driver, judging and
+promising: two trials that come at the same time cannot both be promised the same bytes. Of two waiting trials neither
+counts against the other, so they cannot block one another. Only a flag on the pod record is kept; all else is read
+each time, so a restarted agent has nothing to restore.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ AT_WORK = (TrialState.STARTING, TrialState.RUNNING, TrialState.SUSPENDING)
 
 
 class MemoryAdmission:
-    """`records`: of all trials of this node. `memory` is read in a thread, since a driver may hang."""
+    """Admission by GPU memory; `records`: all pod records of this node.
+
+    `memory` is read in a thread, because a driver may hang.
+    """
 
     def __init__(
         self,
@@ -47,14 +50,14 @@ class MemoryAdmission:
         return self._moved(record) or bool(self._methods.held_bytes(record.freezers))
 
     async def admit(self, record: PodRecord) -> str:
-        """Empty: the memory is promised to it. Else why it has to wait, as a sentence with the numbers."""
+        """Promise the memory to the trial and return an empty text, or return why it must wait, with the numbers."""
         async with self._lock:
             memory_shortage = await self._judge(record, shortfall)
             record.admitted = not memory_shortage
         return memory_shortage
 
     async def could(self, record: PodRecord) -> str:
-        """The same, if all that can make room had done so; promises nothing."""
+        """Return the same as `admit` under the assumption that all movable memory were moved; promise nothing."""
         async with self._lock:
             return await self._judge(record, shortfall_alone)
 
@@ -79,8 +82,10 @@ class MemoryAdmission:
         return "" if memory_shortage is None else str(memory_shortage)
 
     async def _read(self) -> GpuMemory:
-        """Raises as `read_memory` does, and GivenUpError: of a driver that hangs nothing is asked until it answers, or
-        each look would leave one more thread behind, and those that come would queue for it.
+        """Read the memory of the GPUs.
+
+        Raises as `read_memory` does, and GivenUpError: a driver that hangs is not asked again until it answers.
+        Otherwise each check would leave one more thread behind, and later checks would queue behind it.
         """
         if self._reading:
             raise DriverTimeoutError("the driver has not answered yet")

@@ -1,7 +1,7 @@
-"""The agent's one loop from facts to acts: look, decide, carry out. Woken by every change, or by a short tick.
+"""The agent's one loop: observe, decide, act. Every change wakes it, as does a short tick.
 
-What it saw last is `view`, which the reporter writes to the API. It never waits for the API server or the kubelet: with
-either away it goes on with the last order.
+Its latest observation is `view`, which the node reporter writes to the API. It never waits for the API server or the
+kubelet: without them it continues with the last run queues.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How things stood after the last decision. `unsettled`: GPUs on which something is still to change; `taken`: those
-    that an urgent pod has for itself, with its name; `leased`: those that a placeholder pod holds, with its name, None:
-    all are Podium's own.
+    """State of the node after the last decision.
+
+    `unsettled`: GPUs on which a change is still under way. `exclusive_pods`: the exclusive pod of each GPU that has
+    one. `reserved`: the reservation pod of each GPU that has one; None: all GPUs are Podium's.
     """
 
     run_queues: RunQueues = field(default_factory=RunQueues)
@@ -45,7 +46,7 @@ class View:
 
 
 def run_queues_of(node: GPUNode) -> RunQueues:
-    """The operator's order as the arbiter takes it."""
+    """Return the operator's run queues as the local scheduler takes them."""
     gpus = {
         gpu.uuid: tuple(
             QueueEntry(TrialKey(entry.namespace, entry.trial, entry.uid), entry.reason, entry.message)
@@ -57,9 +58,9 @@ def run_queues_of(node: GPUNode) -> RunQueues:
 
 
 class NodeReconciler:
-    """`listen` is called after every look; `open_book` makes the book of a pod that is seen for the first time.
+    """The agent's loop; `open_trial_record` makes the record of a pod that is seen for the first time.
 
-    `taken` tells which GPUs urgent pods have for themselves, `leased` which are leased.
+    `exclusive_pods` returns the GPUs of exclusive pods, `reserved` those of GPU reservations.
     """
 
     def __init__(
@@ -92,15 +93,19 @@ class NodeReconciler:
         nodes.subscribe(self.wake)
 
     def wake(self) -> None:
+        """Run the loop soon."""
         self._event.set()
 
     def subscribe(self, listener: Callable[[View], None]) -> None:
+        """Call `listener` with the view after every pass of the loop."""
         self._listeners.append(listener)
 
     def trial_record_of(self, pod_uid: str) -> TrialRecord | None:
+        """Return the record of the trial with this pod."""
         return self.trial_records.get(pod_uid)
 
     async def run(self, observer: Observer, executor: Executor, gates: Gates) -> None:
+        """Run the loop once the watches are synced."""
         await self._pods.wait_synced()
         await self._nodes.wait_synced()
         self._hint(observer)
@@ -115,7 +120,7 @@ class NodeReconciler:
             self.last_cycle = time.monotonic()
 
     def _hint(self, observer: Observer) -> None:
-        """Which pods the last agent saw, and where."""
+        """Pass on which pods the previous agent saw, and on which GPUs."""
         node = self._nodes.get("", self._settings.node_name)
         seen: dict[str, Hint] = {}
         for gpu in () if node is None else node.status.gpus:
@@ -126,7 +131,7 @@ class NodeReconciler:
         observer.hint(seen)
 
     async def _settle(self, gates: Gates) -> None:
-        """After a start, give waiting gates a moment to connect: until then they look as if let through."""
+        """Give waiting gates a moment to connect after a start: until then they look as if they had been passed."""
         end = time.monotonic() + self._settings.settle_seconds
         while time.monotonic() < end and any(
             pod.gate_running and not gates.waiting(pod.uid) for pod in self._pods.values()
@@ -135,6 +140,7 @@ class NodeReconciler:
             await asyncio.sleep(0.05)
 
     def reconcile(self, observer: Observer, executor: Executor) -> None:
+        """Make one pass: observe, decide, start the actions, publish the view."""
         now = time.time()
         run_queues, exclusive_pods, reserved = self._run_queues(), self._exclusive_pods(), self._reserved()
         trials = observer.observe(self._pods.values(), now)
@@ -207,7 +213,7 @@ class NodeReconciler:
 
 
 def _unsettled(actions: tuple[Action, ...], observer: Observer) -> frozenset[str]:
-    """GPUs on which a step was begun or an act is under way."""
+    """Return the GPUs on which an action was started or an act is under way."""
     gpus = {uuid for action in actions if not isinstance(action, Wait) for uuid in action.trial.gpus}
     gpus |= {uuid for record in observer.records() if record.acting != "Nothing" for uuid in record.gpus}
     gpus |= {
