@@ -94,7 +94,7 @@ def make_plugins(
     other_pods: OtherPods,
     reservations: GpuReservations | None,
 ) -> tuple[SlotService, list[DevicePlugin]]:
-    """Who gives shares to trials, and all that is announced to the kubelet."""
+    """Make the servicer of trial slots, and the device plugins that are registered with the kubelet."""
     if reservations is None:
         shares = SlotService(settings, telemetry, lambda: exclusive.exclusive_pods, other_pods.find_pod_need)
         whole = ExclusiveGpuService(settings, telemetry, node_reconciler, exclusive)
@@ -119,6 +119,7 @@ def make_migration_controller(
     observer: Observer,
     node_reconciler: NodeReconciler,
 ) -> MigrationController | None:
+    """Make the part that checkpoints containers for live migration, or None without a registry."""
     if not settings.registry:
         return None
 

@@ -57,9 +57,7 @@ class LocalTrial:
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
     trouble: str = ""  # why that failed
     memory_shortage: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
-    is_checkpointed: bool = (
-        False  # suspended, and its GPU memory is in host memory: to work it takes that of the GPU anew
-    )
+    is_checkpointed: bool = False  # suspended with its GPU memory in host memory, so a resume needs free GPU memory
     admitting: bool = False  # it is about to be let in
     memory: int = 0  # bytes of GPU memory that it declared
     moves_memory: bool = False  # and these are moved off the GPU when its turn is over

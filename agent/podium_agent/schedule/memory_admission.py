@@ -46,7 +46,10 @@ class MemoryAdmission:
         self._reading = False  # also after a reading was given up: its thread is there until the driver answers
 
     def concerns(self, record: PodRecord) -> bool:
-        """Whether its memory has to be free before it may work: it is to be taken off by moving it, or was."""
+        """Return whether the trial's memory must be free before it may run.
+
+        That holds if its next suspension will move the memory, or the last one moved it.
+        """
         return self._moved(record) or bool(self._methods.held_bytes(record.freezers))
 
     async def admit(self, record: PodRecord) -> str:
@@ -103,7 +106,7 @@ class MemoryAdmission:
             self._reading = False
 
     def _footprint(self, record: PodRecord, memory: GpuMemory) -> Footprint:
-        """Raises OSError if the kernel does not say which processes it has."""
+        """Return the footprint of one pod; raises OSError if the kernel does not report its processes."""
         parked = self._methods.held_bytes(record.freezers)
         held = memory.held_by(frozenset(pid for freezer in record.freezers for pid in freezer.processes()))
         moved = self._moved(record)
@@ -120,5 +123,5 @@ class MemoryAdmission:
         )
 
     def _moved(self, record: PodRecord) -> bool:
-        """Whether the next suspension is to move its memory."""
+        """Return whether the next suspension is to move the trial's memory."""
         return self._methods.choose(record.pod.methods, len(record.gpus), record.failed) == CudaCheckpoint.name

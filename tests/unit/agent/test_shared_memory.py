@@ -144,8 +144,8 @@ class Site:
             self.observer.observe(pods, now)
             for record in self.observer.records():
                 record.gpus, record.searched_at = (self.gpu,), 0.0
-            self.executor.carry(decide(self.run_queues, self.observer.look(pods, now), now))
-            self.report(self.observer.look(pods, now), now)
+            self.executor.execute(decide(self.run_queues, self.observer.observe(pods, now), now))
+            self.report(self.observer.observe(pods, now), now)
             self.most_held = max(self.most_held, sum(one.get(self.gpu, 0) for one in read_memory().held.values()))
             assert time.monotonic() < deadline, (
                 f"{what}: not in time; {[r.memory_shortage for r in self.observer.records()]}"

@@ -135,7 +135,7 @@ def on_gpu(node: Any, declared: int) -> dict[str, str]:
 def test_on_a_gpu_it_allocates_memory_and_prints_the_same_numbers(complete: list[str], cuda_node: Any) -> None:
     with start(*SMALL, "--epochs=100000", gpu=on_gpu(cuda_node, 64 << 20)) as process:
         assert process.stdout is not None
-        lines = [process.stdout.readline().rstrip("\n") for _ in whole]
+        lines = [process.stdout.readline().rstrip("\n") for _ in complete]
         held = read_memory().held_by(frozenset({process.pid}))
         process.kill()
         process.communicate(timeout=300)
