@@ -107,7 +107,7 @@ def test_the_arbiter(state: TrialState, method: str, reserved: tuple[str, ...] |
 
 
 @pytest.mark.parametrize(
-    ("reserved", "moved_off", "expected"),
+    ("reserved", "is_checkpointed", "expected"),
     [
         ((), True, {"wait ReservationEnded"}),
         (("A",), True, {"resume FinalCheckpoint"}),

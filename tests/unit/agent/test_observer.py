@@ -318,7 +318,7 @@ def test_what_came_from_another_node_is_noted_with_the_gpu_that_it_has_here(on_n
         assert node.state(came) is TrialState.RUNNING
         assert not node.parked.has(beside.path.name), "it began here"
         note = node.parked.read(freezer.path.name)
-        assert (note.held, note.onto) == ({"G": 7}, {"GPU-of-there": "G"})
+        assert (note.held, note.gpu_map) == ({"G": 7}, {"GPU-of-there": "G"})
         node.parked.remove(freezer.path.name)
         node.look(came)
         assert not node.parked.has(freezer.path.name), "it was brought back: it does not come twice"

@@ -69,7 +69,7 @@ def test_what_is_no_note_is_passed_over(tmp_path: Path, name: str, text: str) ->
 def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     notes = Admissions(tmp_path / "file")
-    notes.write_held(pod(), ("G",))
+    notes.note(pod(), ("G",))
     notes.remove(pod_uid())
     assert notes.held_bytes() == {}
     assert ["a-0" in caplog.messages[0], pod_uid() in caplog.messages[1]] == [True, True]
