@@ -13,12 +13,12 @@ from podium_cluster.resources import GPUNODES
 from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.metrics import Metrics
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.decisions import Judge
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.decisions import NodeEvaluator
 from podium_extender.verbs.handlers import Verbs
 
 Json = dict[str, Any]
-Caches = Callable[..., Telemetry]
+Caches = Callable[..., NodeCache]
 Story = Callable[["Scheduler"], Awaitable[None]]
 MOST = 4
 NAMES = [f"n{i:02d}" for i in range(12)]
@@ -40,9 +40,11 @@ def pod(uid: str, resource: str = "podium.dev/gpu", labels: Mapping[str, str] | 
 class Scheduler:
     """Asks as kube-scheduler does, and takes the node of the highest score."""
 
-    def __init__(self, telemetry: Telemetry, placement: str, most: int) -> None:
+    def __init__(self, node_cache: NodeCache, placement: str, most: int) -> None:
         self.metrics = Metrics()
-        self.verbs = Verbs(telemetry, self.metrics, Judge(placement_policy(placement), 60.0), scored=most)
+        self.verbs = Verbs(
+            node_cache, self.metrics, NodeEvaluator(placement_policy(placement), 60.0), scored_nodes=most
+        )
 
     def filter(self, asked: Json, names: Sequence[str] = NAMES) -> Json:
         found: Json = self._ask("filter", asked, names)
@@ -56,7 +58,7 @@ class Scheduler:
         scores = self.prioritize(asked, left) if len(left) > 1 else dict.fromkeys(left, 0)
         return max(scores, key=scores.__getitem__)
 
-    def handed_on(self, why: str) -> float | None:
+    def filter_answers(self, why: str) -> float | None:
         return self.metrics.registry.get_sample_value("podium_extender_filter_answers_total", {"nodes": why})
 
     def _ask(self, verb: str, asked: Json, names: Sequence[str]) -> Any:
@@ -78,12 +80,12 @@ def run(
     nodes = [gpunode(name, smUtilization=5.0 * i) for i, name in enumerate(NAMES)]
 
     async def main() -> None:
-        telemetry = caches({GPUNODES: nodes} if objects is None else objects)
-        seen = [*telemetry.caches.values(), *([] if unseen else telemetry.more_caches.values())]
+        node_cache = caches({GPUNODES: nodes} if objects is None else objects)
+        seen = [*node_cache.caches.values(), *([] if unseen else node_cache.optional_caches.values())]
         runs = [asyncio.create_task(cache.run()) for cache in seen]
         async with asyncio.timeout(30):
             await wait_all_synced(seen)
-            await story(Scheduler(telemetry, placement, most))
+            await story(Scheduler(node_cache, placement, most))
         for one in runs:
             one.cancel()
 

@@ -20,13 +20,13 @@ from podium_cluster.watch import wait_all_synced
 from podium_core.placement.registry import DEFAULT, placement_policy
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.server.fast_path import lane
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.verbs.decisions import Judge
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.fast_path import fast_path_protocol
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.verbs.decisions import NodeEvaluator
 
 LIMIT = 2**18
-Caches = Callable[..., Telemetry]
+Caches = Callable[..., NodeCache]
 Reply = tuple[int, Any]
 QUESTION = json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u"}, "spec": {}}, "NodeNames": ["a"]}).encode()
 
@@ -51,10 +51,12 @@ class Connection:
 
 
 class Server:
-    def __init__(self, front: Front, metrics: Metrics, telemetry: Telemetry) -> None:
-        self.front, self.metrics, self.telemetry = front, metrics, telemetry
-        self.app = create_app(front)
-        config = uvicorn.Config(self.app, port=0, http=lane(front), log_config=None, access_log=False, lifespan="off")
+    def __init__(self, endpoint: Endpoint, metrics: Metrics, node_cache: NodeCache) -> None:
+        self.endpoint, self.metrics, self.node_cache = endpoint, metrics, node_cache
+        self.app = create_app(endpoint)
+        config = uvicorn.Config(
+            self.app, port=0, http=fast_path_protocol(endpoint), log_config=None, access_log=False, lifespan="off"
+        )
         self.uvicorn = uvicorn.Server(config)
         self._connections: list[Connection] = []
 
@@ -74,11 +76,13 @@ class Server:
 
 @asynccontextmanager
 async def serving(caches: Caches, objects: Mapping[Any, Any], max_requests: int = 32) -> AsyncIterator[Server]:
-    telemetry, metrics = caches(objects), Metrics()
-    runs = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    await wait_all_synced(telemetry.caches.values())
-    judge = Judge(placement_policy(DEFAULT), 60.0)
-    server = Server(Front(telemetry, metrics, judge, body_limit=LIMIT, max_requests=max_requests), metrics, telemetry)
+    node_cache, metrics = caches(objects), Metrics()
+    runs = [asyncio.create_task(cache.run()) for cache in node_cache.caches.values()]
+    await wait_all_synced(node_cache.caches.values())
+    evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
+    server = Server(
+        Endpoint(node_cache, metrics, evaluator, body_limit=LIMIT, max_requests=max_requests), metrics, node_cache
+    )
     config = server.uvicorn.config
     config.load()
     server.uvicorn.lifespan = config.lifespan_class(config)
@@ -109,7 +113,7 @@ def golden(name: str) -> dict[Any, Any]:
 def test_what_was_recorded_is_answered_as_through_the_routes(caches: Caches) -> None:
     async def story(server: Server) -> None:
         connection = await server.connect()
-        transport = httpx.ASGITransport(create_app(server.front))
+        transport = httpx.ASGITransport(create_app(server.endpoint))
         async with httpx.AsyncClient(transport=transport, base_url="http://extender") as routes:
             for verb, request in recorded():
                 if verb == "preempt":
@@ -160,8 +164,8 @@ def test_the_node_of_the_last_pod_is_looked_at_before_the_next_question(caches: 
         connection.send("/nowhere", b"")
         await connection.reply()
         meta = asked["Pod"]["metadata"]
-        assert list(server.telemetry._assumed.on(best)) == [(meta["namespace"], meta["name"])]
-        assert not server.telemetry._changed
+        assert list(server.node_cache._assumed.on(best)) == [(meta["namespace"], meta["name"])]
+        assert not server.node_cache._changed
 
     told(caches, story, objects=golden("filter"))
 
@@ -277,19 +281,19 @@ def test_a_crowd_is_told_at_once(caches: Caches) -> None:
     """All of it came in one moment: two are let in, whoever is late is told, and afterwards there is room again."""
 
     async def story(server: Server) -> None:
-        server.front.door.come()  # one request is under way for long
+        server.endpoint.concurrency.acquire()  # one request is under way for long
         crowd = [await server.connect() for _ in range(3)]
-        server.front.door.come()
+        server.endpoint.concurrency.acquire()
         for connection in crowd:
             connection.send("/filter", QUESTION)
         for connection in crowd:
             status, said = await connection.reply()
             assert status == 503
             assert "PODIUM_MAX_REQUESTS" in said["Error"]
-        server.front.door.go()
+        server.endpoint.concurrency.release()
         crowd[0].send("/filter", QUESTION)
         assert (await crowd[0].reply())[0] == 200
-        server.front.door.go()
+        server.endpoint.concurrency.release()
         for connection in crowd * 2:
             connection.send("/filter", QUESTION)
             assert (await connection.reply())[0] == 200
@@ -329,7 +333,7 @@ def test_a_verb_that_fails_costs_one_answer(caches: Caches, monkeypatch: pytest.
 
         connection = await server.connect()
         with monkeypatch.context() as patch:
-            patch.setattr(server.front.verbs, "answer", fails)
+            patch.setattr(server.endpoint.verbs, "answer", fails)
             connection.send("/filter", QUESTION)
             assert await connection.reply() == (500, {"Error": "Internal Server Error"})
         for _ in range(3):

@@ -17,9 +17,9 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS, Resource
 from podium_cluster.watch import WatchCache
 from podium_core.placement.views import NodeView
-from podium_extender.main import when_warm
-from podium_extender.state import node_cache as telemetry
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.main import prepare_when_synced
+from podium_extender.state import node_cache as node_cache
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 
 NOW = 1_800_000_000.0
@@ -70,7 +70,7 @@ class World:
     def __init__(self, servers: Mapping[Resource, Live]) -> None:
         self.servers = servers
         clock = lambda: NOW  # noqa: E731
-        self.telemetry = Telemetry(
+        self.node_cache = NodeCache(
             WatchCache(cast(Api, servers[GPUNODES]), GPUNODES, parse_gpunode),
             WatchCache(cast(Api, servers[PODS]), PODS, parse_pod),
             WatchCache(cast(Api, servers[LEASES]), LEASES, Heartbeats(clock).parse, namespace="podium-system"),
@@ -78,10 +78,10 @@ class World:
             namespace="podium-system",
             clock=clock,
         )
-        self.runs = [asyncio.create_task(cache.run()) for cache in self.telemetry.caches.values()]
+        self.runs = [asyncio.create_task(cache.run()) for cache in self.node_cache.caches.values()]
 
     async def settle(self) -> None:
-        await asyncio.gather(*(cache.wait_synced() for cache in self.telemetry.caches.values()))
+        await asyncio.gather(*(cache.wait_synced() for cache in self.node_cache.caches.values()))
         for server in self.servers.values():
             await server.events.join()
 
@@ -102,15 +102,15 @@ async def _compare(seed: int) -> None:
         live.servers[resource].put(name, make[resource](chance, name) if chance.random() < 0.8 else None)
         if chance.random() < 0.5:
             await live.settle()
-            live.telemetry.views()
+            live.node_cache.views()
     await live.settle()
     anew = World({resource: Live(resource, server.objects) for resource, server in live.servers.items()})
     await anew.settle()
     try:
-        seen = [live.telemetry.views().get(name) for name in NODES]
-        assert seen == [anew.telemetry.views().get(name) for name in NODES]
-        live.telemetry._uncounted = 1000  # what is typical may lag behind by a tenth of the pods, and no more
-        assert live.telemetry.typical() == anew.telemetry.typical()
+        seen = [live.node_cache.views().get(name) for name in NODES]
+        assert seen == [anew.node_cache.views().get(name) for name in NODES]
+        live.node_cache._uncounted = 1000  # what is typical may lag behind by a tenth of the pods, and no more
+        assert live.node_cache.typical() == anew.node_cache.typical()
         for view in seen:
             assert view.reported_at is None or view.reported_at <= NOW, "a clock that is ahead is not believed"
     finally:
@@ -119,16 +119,16 @@ async def _compare(seed: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([1, 2, telemetry.BACKLOG]))
+@given(st.integers(0, 2**32), st.sampled_from([1, 2, node_cache.BACKLOG]))
 def test_events_lead_to_what_a_new_start_would_see(seed: int, backlog: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(telemetry, "BACKLOG", backlog)
+        patch.setattr(node_cache, "BACKLOG", backlog)
         asyncio.run(_compare(seed))
 
 
 def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a quiet minute every node of a cluster has changed, and kube-scheduler waits for one second."""
-    names = [f"n{i:03d}" for i in range(3 * telemetry.BACKLOG)]
+    names = [f"n{i:03d}" for i in range(3 * node_cache.BACKLOG)]
     chance = random.Random(0)
     made: list[str] = []
 
@@ -137,18 +137,18 @@ def test_what_changed_on_many_nodes_is_not_left_to_the_next_question(monkeypatch
         servers[GPUNODES] = Live(GPUNODES, {name: gpunode(chance, name) for name in names})
         live = World(servers)
         try:
-            warm = when_warm(live.telemetry, live.telemetry.caches.values())
+            warm = prepare_when_synced(live.node_cache, live.node_cache.caches.values())
             await asyncio.gather(warm, live.settle())
             for name in names:
                 servers[GPUNODES].put(name, gpunode(chance, name))
             await live.settle()
-            monkeypatch.setattr(telemetry, "view", lambda name, *_: made.append(name) or NodeView(name, (), None))
-            live.telemetry.views()
+            monkeypatch.setattr(node_cache, "node_view", lambda name, *_: made.append(name) or NodeView(name, (), None))
+            live.node_cache.views()
         finally:
             live.stop()
 
     asyncio.run(main())
-    assert len(made) < telemetry.BACKLOG
+    assert len(made) < node_cache.BACKLOG
 
 
 def test_what_is_listed_anew_and_is_what_it_was_makes_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,12 +159,12 @@ def test_what_is_listed_anew_and_is_what_it_was_makes_no_work(monkeypatch: pytes
         servers[GPUNODES] = Live(GPUNODES, {name: gpunode(random.Random(0), name) for name in NODES})
         live = World(servers)
         try:
-            await asyncio.gather(when_warm(live.telemetry, live.telemetry.caches.values()), live.settle())
-            monkeypatch.setattr(telemetry, "view", lambda name, *_: made.append(name) or NodeView(name, (), None))
+            await asyncio.gather(prepare_when_synced(live.node_cache, live.node_cache.caches.values()), live.settle())
+            monkeypatch.setattr(node_cache, "node_view", lambda name, *_: made.append(name) or NodeView(name, (), None))
             for name, payload in list(servers[GPUNODES].objects.items()):
                 servers[GPUNODES].put(name, payload)
             await live.settle()
-            live.telemetry.views()
+            live.node_cache.views()
         finally:
             live.stop()
 
@@ -196,4 +196,4 @@ def test_while_a_long_list_is_read_anew_others_have_their_turn() -> None:
 
     longest = asyncio.run(main())
     assert len(read) == 500
-    assert longest <= watch.TURN
+    assert longest <= watch.PARSE_BATCH

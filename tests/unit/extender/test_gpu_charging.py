@@ -1,4 +1,4 @@
-"""Pods placed but not reported are charged where the device plugin would put them; heartbeats count by local time."""
+"""Pods that are placed but not reported are charged to the GPUs that the device plugin would choose."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_of_what_is_moved_off_only_the_largest_counts() -> None:
     moved, stays = PodNeed(1, memory=60, memory_stays=False), PodNeed(1, memory=7)
     (gpu,) = charge((reading(),), [moved, stays, replace(moved, memory=50), moved])
     assert (gpu.trials, gpu.memory_reserved, gpu.memory_movable) == (4, 67, 60)
-    assert (moved.memory_beside(gpu), stays.beside(gpu)) == (7, 67)
+    assert (moved.memory_beside(gpu), stays.memory_beside(gpu)) == (7, 67)
 
 
 @pytest.mark.parametrize(

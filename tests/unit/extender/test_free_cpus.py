@@ -15,8 +15,8 @@ from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import CpuRequest, NodeCpus, cpu_request_of, node_cpus_of, others_selector
 from podium_core.placement.node_parser import PlacedPod
 from podium_core.placement.views import PodNeed
-from podium_extender.state.free_cpus import Room
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.state.free_cpus import FreeCpus
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
 
 Json = dict[str, Any]
@@ -71,29 +71,29 @@ def test_pods_that_are_alike_are_one_object() -> None:
 
 
 class World:
-    """A telemetry with a room over servers of its own."""
+    """A node_cache with a room over servers of its own."""
 
     def __init__(self, silence: float = 60.0) -> None:
         self.own, self.others, self.nodes = Live(PODS, {}), Live(PODS, {}), Live(NODES, {})
         self.gpunodes = Live(GPUNODES, {"a": gpunode("a"), "b": gpunode("b")})
         beats = WatchCache(cast(Api, Live(LEASES, {})), LEASES, Heartbeats(lambda: NOW).parse)
-        self.room = Room(
+        self.room = FreeCpus(
             WatchCache(cast(Api, self.nodes), NODES, node_cpus_of),
             WatchCache(cast(Api, self.others), PODS, cpu_request_of, page=1),
             silence,
         )
-        self.telemetry = Telemetry(
+        self.node_cache = NodeCache(
             WatchCache(cast(Api, self.gpunodes), GPUNODES, parse_gpunode),
             WatchCache(cast(Api, self.own), PODS, parse_pod),
             beats,
             WatchCache(cast(Api, Live(TRIALS, {})), TRIALS, parse_trial),
             namespace="podium-system",
             clock=lambda: NOW,
-            room=self.room,
+            free_cpus=self.room,
         )
 
     def free(self) -> Mapping[str, int | None]:
-        views = self.telemetry.views()
+        views = self.node_cache.views()
         return {name: views.get(name).cpu_free for name in ("a", "b")}
 
     async def settle(self) -> None:
@@ -106,7 +106,7 @@ def play(story: Callable[[World], Coroutine[Any, Any, None]], silence: float = 6
         world = World(silence)
         world.nodes.objects["a"] = node("a", "8")
         world.others.objects["there"] = pod("there", "a", "500m")
-        caches = {**world.telemetry.caches, **world.telemetry.more_caches}
+        caches = {**world.node_cache.caches, **world.node_cache.optional_caches}
         runs = [asyncio.create_task(cache.run()) for cache in caches.values()]
         try:
             async with asyncio.timeout(30):
@@ -122,7 +122,7 @@ def play(story: Callable[[World], Coroutine[Any, Any, None]], silence: float = 6
 def test_free_is_what_no_pod_requests() -> None:
     async def story(world: World) -> None:
         assert world.free() == {"a": 7500, "b": None}  # of b no Node was seen
-        assert world.telemetry.cpus_known
+        assert world.node_cache.cpus_known
         world.nodes.put("b", node("b", "4"))
         world.others.put("other", pod("other", "a", "2"))
         world.own.put("ours", pod("ours", "a", "1", gpus=1))
@@ -133,7 +133,7 @@ def test_free_is_what_no_pod_requests() -> None:
         await world.settle()
         assert world.free() == {"a": 4000, "b": 4000}
         expected = PlacedPod("u", "b", PodNeed(1), requests={"cpu": 250})
-        world.telemetry.expect(("default", "expected"), expected)
+        world.node_cache.assume(("default", "expected"), expected)
         assert world.free() == {"a": 4000, "b": 3750}
 
     play(story)
@@ -141,11 +141,11 @@ def test_free_is_what_no_pod_requests() -> None:
 
 def test_another_pod_changes_no_gpus_of_a_view() -> None:
     async def story(world: World) -> None:
-        gpus = world.telemetry.views().get("a").gpus
+        gpus = world.node_cache.views().get("a").gpus
         world.others.put("other", pod("other", "a", "2"))
         await world.settle()
         assert world.free()["a"] == 5500
-        assert world.telemetry.views().get("a").gpus is gpus
+        assert world.node_cache.views().get("a").gpus is gpus
 
     play(story)
 
@@ -153,14 +153,14 @@ def test_another_pod_changes_no_gpus_of_a_view() -> None:
 def test_what_was_not_heard_for_long_is_not_known() -> None:
     async def story(world: World) -> None:
         assert world.free() == {"a": None, "b": None}
-        assert not world.telemetry.cpus_known
+        assert not world.node_cache.cpus_known
 
     play(story, silence=-1.0)
 
 
 def test_without_the_right_to_watch_nothing_is_waited_for() -> None:
     world = World()
-    assert "nodes" not in (world.telemetry.cold() or "").split()
+    assert "nodes" not in (world.node_cache.not_ready() or "").split()
     assert not world.room.known()
     assert world.free() == {"a": None, "b": None}
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from narrowing import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
+from fake_scheduler import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
 
 from podium_cluster.resources import GPUNODES, NODES, PODS
 
@@ -27,7 +27,7 @@ def test_a_pod_with_wishes_of_its_own_chooses_among_all(play: Callable[..., None
         asked = pod("p", **spec)
         assert scheduler.filter(asked)["NodeNames"] == NAMES
         assert list(scheduler.prioritize(asked)) == NAMES
-        assert scheduler.handed_on("preference") == 1
+        assert scheduler.filter_answers("preference") == 1
 
     play(story)
 
@@ -101,7 +101,7 @@ def test_whom_another_pod_prefers_to_be_near_or_away_from(
 
 
 def test_what_a_pod_prefers_counts_from_its_being_told_a_node(play: Callable[..., None]) -> None:
-    """kube-scheduler weighs it from then on; its binding may be seen too late. Refused everywhere it waits again."""
+    """kube-scheduler weighs it from then on; its binding may be seen too late. FailedNode everywhere it waits again."""
     loud, quiet = pod("p", labels={"noise": "loud"}), pod("s", affinity=affinity("avoids", LOUD))
     large = quiet | {"metadata": quiet["metadata"] | {"annotations": {"podium.dev/gpu-memory": "1000"}}}
 
@@ -149,7 +149,7 @@ def test_beside_a_node_with_a_soft_taint_are_the_best_without(
 def test_what_was_not_seen_yet_may_be_a_wish(play: Callable[..., None]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"))["NodeNames"] == NAMES
-        assert scheduler.handed_on("preference") == 1
+        assert scheduler.filter_answers("preference") == 1
 
     play(story, unseen=True)
 

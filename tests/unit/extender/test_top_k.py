@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podium_core.placement.scores import rank
-from podium_extender.verbs.top_k import head
+from podium_extender.verbs.node_selection import top_k
 
 COSTS = st.lists(
     st.one_of(st.just(math.nan), st.sampled_from([0.0, 0.5, 1.0]), st.floats(0, 1)), min_size=1, max_size=30
@@ -25,7 +25,7 @@ def test_the_best_by_score_then_cost_then_place(
     shuffle.shuffle(order)  # type: ignore[attr-defined]
     places = np.array(order)
     ranking = rank([f"{place:02d}" for place in order], np.array([costs[place] for place in order]), favourite)
-    found = head(ranking.scores, ranking.costs, places, most)
+    found = top_k(ranking.scores, ranking.costs, places, most)
     known = np.nan_to_num(ranking.costs, nan=math.inf)
     best = sorted(range(len(order)), key=lambda i: (-ranking.scores[i], known[i], places[i]))[:most]
     assert found.tolist() == sorted(best)
@@ -35,4 +35,4 @@ def test_the_best_by_score_then_cost_then_place(
 
 def test_where_there_are_few_all_are_told() -> None:
     costs = np.array([0.0, 1.0, math.nan])
-    assert head(rank(["a", "b", "c"], costs, True).scores, costs, np.arange(3), 3).tolist() == [0, 1, 2]
+    assert top_k(rank(["a", "b", "c"], costs, True).scores, costs, np.arange(3), 3).tolist() == [0, 1, 2]

@@ -23,11 +23,11 @@ from podium_core.placement.registry import placement_policy
 from podium_core.placement.views import PodNeed
 from podium_extender.app import create_app
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.assumptions import LONGEST, MOST, Assumed
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.assumptions import ASSUME_SECONDS, MAX_ASSUMED, AssumedPods
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 NOW = 1_800_000_000.0
 FRESH = "2027-01-15T07:59:50Z"
@@ -37,29 +37,29 @@ CHART = Path(__file__).parents[3] / "charts" / "podium" / "values.yaml"
 Json = Mapping[str, Any]
 
 
-def place(assumed: Assumed, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
-    return assumed.place(("default", name or uid), PlacedPod(uid, node, PodNeed(1), affinity_terms=(ANY_POD,)), at)
+def place(assumed: AssumedPods, node: str, at: float = 0.0, *, uid: str = "p", name: str = "") -> list[str]:
+    return assumed.assume(("default", name or uid), PlacedPod(uid, node, PodNeed(1), affinity_terms=(ANY_POD,)), at)
 
 
-ENDS: list[tuple[str, Callable[[Assumed], list[str]], str]] = [
-    ("bound where it was assumed", lambda assumed: assumed.seen_on("p", "a"), "confirmed"),
-    ("bound elsewhere", lambda assumed: assumed.seen_on("p", "b"), "elsewhere"),
-    ("asked about again", lambda assumed: assumed.asked_again("p"), "asked_again"),
-    ("deleted", lambda assumed: assumed.gone("p"), "gone"),
-    ("never seen again", lambda assumed: assumed.expire(LONGEST), "expired"),
+ENDS: list[tuple[str, Callable[[AssumedPods], list[str]], str]] = [
+    ("bound where it was assumed", lambda assumed: assumed.observe("p", "a"), "confirmed"),
+    ("bound elsewhere", lambda assumed: assumed.observe("p", "b"), "elsewhere"),
+    ("asked about again", lambda assumed: assumed.forget("p"), "asked_again"),
+    ("deleted", lambda assumed: assumed.remove("p"), "gone"),
+    ("never seen again", lambda assumed: assumed.expire(ASSUME_SECONDS), "expired"),
     ("the clock was set back", lambda assumed: assumed.expire(-1.0), "expired"),
 ]
 
 
 @pytest.mark.parametrize(("why", "end", "how"), ENDS, ids=[end[0] for end in ENDS])
-def test_how_an_assumption_ends(why: str, end: Callable[[Assumed], list[str]], how: str) -> None:
+def test_how_an_assumption_ends(why: str, end: Callable[[AssumedPods], list[str]], how: str) -> None:
     told: list[str] = []
-    assumed = Assumed(LONGEST, told.append)
+    assumed = AssumedPods(ASSUME_SECONDS, told.append)
     assert place(assumed, "a") == ["a"]
     assert [pod.uid for pod in assumed.on("a").values()] == ["p"]
-    assert assumed.terms.any_may_mean("any", {})
+    assert assumed.terms.any_may_match("any", {})
     assert end(assumed) == ["a"]
-    assert not assumed.terms.any_may_mean("any", {})
+    assert not assumed.terms.any_may_match("any", {})
     assert told == [how]
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
     assert end(assumed) == []
@@ -67,38 +67,38 @@ def test_how_an_assumption_ends(why: str, end: Callable[[Assumed], list[str]], h
 
 
 def test_what_does_not_end_an_assumption() -> None:
-    assumed = Assumed()
+    assumed = AssumedPods()
     place(assumed, "a")
-    assert assumed.seen_on("p", "") == []  # an event from before it was bound comes late
-    assert assumed.seen_on("q", "a") == []
-    assert assumed.expire(LONGEST - 0.001) == []
+    assert assumed.observe("p", "") == []  # an event from before it was bound comes late
+    assert assumed.observe("q", "a") == []
+    assert assumed.expire(ASSUME_SECONDS - 0.001) == []
     assert len(assumed) == 1
 
 
 def test_a_pod_is_assumed_in_one_place() -> None:
-    assumed = Assumed()
+    assumed = AssumedPods()
     place(assumed, "a")
     assert sorted(place(assumed, "b", 1.0)) == ["a", "b"]
     assert (list(assumed.on("a")), list(assumed.on("b"))) == ([], [("default", "p")])
-    assert assumed.expire(LONGEST) == []  # the second time counts
-    assert assumed.expire(1.0 + LONGEST) == ["b"]
+    assert assumed.expire(ASSUME_SECONDS) == []  # the second time counts
+    assert assumed.expire(1.0 + ASSUME_SECONDS) == ["b"]
 
 
 def test_a_pod_and_its_namesake_do_not_end_each_other() -> None:
-    assumed = Assumed()
+    assumed = AssumedPods()
     place(assumed, "a", uid="first", name="p")
     place(assumed, "a", uid="second", name="p")
-    assert assumed.gone("first") == ["a"]
+    assert assumed.remove("first") == ["a"]
     assert [pod.uid for pod in assumed.on("a").values()] == ["second"]
-    assert assumed.gone("second") == ["a"]
+    assert assumed.remove("second") == ["a"]
     assert (len(assumed), dict(assumed.on("a"))) == (0, {})
 
 
 def test_they_are_not_more_than_so_many() -> None:
-    assumed = Assumed()
-    for number in range(MOST + 3):
+    assumed = AssumedPods()
+    for number in range(MAX_ASSUMED + 3):
         place(assumed, "a", uid=str(number))
-    assert len(assumed) == MOST
+    assert len(assumed) == MAX_ASSUMED
     assert next(iter(assumed.on("a").values())).uid == "3"
 
 
@@ -146,9 +146,9 @@ class Stage:
         self.point = 10 * int(yaml.safe_load(CHART.read_text())["scheduler"]["weight"])  # of the extender's
         self.image: dict[str, int] = {}  # what the scheduler's own ImageLocality gives, 0 to 100
         self.metrics = Metrics()
-        assumed = Assumed(LONGEST, self.metrics.assumption_ended)
+        assumed = AssumedPods(ASSUME_SECONDS, self.metrics.assumption_ended)
         self.metrics.assumed.set_function(lambda: len(assumed))
-        self.telemetry = Telemetry(
+        self.node_cache = NodeCache(
             self._cache(GPUNODES, parse_gpunode),
             self._cache(PODS, parse_pod),
             self._cache(LEASES, Heartbeats(lambda: self.now).parse),
@@ -157,8 +157,8 @@ class Stage:
             clock=lambda: self.now,
             assumed=assumed,
         )
-        judge = Judge(placement_policy(placement), 3600.0)
-        self.app = create_app(Front(self.telemetry, self.metrics, judge, body_limit=2**20, max_requests=4))
+        evaluator = NodeEvaluator(placement_policy(placement), 3600.0)
+        self.app = create_app(Endpoint(self.node_cache, self.metrics, evaluator, body_limit=2**20, max_requests=4))
 
     def _cache(self, kind: Resource, parse: Callable[[Json], Any]) -> WatchCache[Any]:
         return WatchCache(cast(Api, self.servers[kind]), kind, parse)
@@ -211,8 +211,8 @@ class Stage:
 def play(part: Callable[[Stage], Any], **named: Any) -> None:
     async def main() -> None:
         stage = Stage(**named)
-        runs = [asyncio.create_task(cache.run()) for cache in stage.telemetry.caches.values()]
-        await asyncio.gather(*(cache.wait_synced() for cache in stage.telemetry.caches.values()))
+        runs = [asyncio.create_task(cache.run()) for cache in stage.node_cache.caches.values()]
+        await asyncio.gather(*(cache.wait_synced() for cache in stage.node_cache.caches.values()))
         try:
             await part(stage)
         finally:
@@ -261,7 +261,7 @@ def test_only_what_moves_a_pod_makes_its_node_anew() -> None:
 
     async def part(stage: Stage) -> None:
         def gpus(node: str) -> object:
-            return stage.telemetry.views().get(node).gpus
+            return stage.node_cache.views().get(node).gpus
 
         node = await stage.schedule(pod("p"))
         before = gpus(node)
@@ -285,10 +285,10 @@ def test_a_binding_that_was_expected_changes_nothing() -> None:
         asked = {f"p{number}": str(size * GIB) for number, size in enumerate((50, 10, 30, 20, 60, 5))}
         places = {name: await stage.schedule(pod(name, gpu_memory=size)) for name, size in asked.items()}
         assert set(places.values()) == {"a", "b"}
-        before = [stage.telemetry.views().get(name) for name in "ab"]
+        before = [stage.node_cache.views().get(name) for name in "ab"]
         for name in sorted(asked, reverse=True):
             await stage.tell("MODIFIED", pod(name, places[name], gpu_memory=asked[name]))
-            assert [stage.telemetry.views().get(name) for name in "ab"] == before
+            assert [stage.node_cache.views().get(name) for name in "ab"] == before
         assert stage.open == 0
 
     play(part, gpus=3)
@@ -364,7 +364,7 @@ def test_a_pod_that_is_over_before_it_was_seen_bound_is_gone() -> None:
 def test_what_never_comes_true_is_forgotten() -> None:
     async def part(stage: Stage) -> None:
         assert await stage.schedule(pod("p")) == "a"
-        stage.now += LONGEST
+        stage.now += ASSUME_SECONDS
         assert await stage.schedule(pod("q")) == "a"
         assert (stage.open, stage.ended("expired")) == (1, 1)
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
-from narrowing import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
+from fake_scheduler import MOST, NAMES, WISH, Json, Scheduler, gpunode, pod
 
 from podium_cluster.resources import GPUNODES, PODS
 from podium_core.placement.registry import POLICIES
@@ -19,7 +19,7 @@ def test_the_best_are_handed_on_and_those_left_out_have_not_failed(play: Callabl
         assert answer["NodeNames"] == NAMES[:MOST], "in the order asked"
         assert answer["FailedNodes"] == answer["FailedAndUnresolvableNodes"] == {}
         assert answer["Error"] == ""
-        assert scheduler.handed_on("best") == 1
+        assert scheduler.filter_answers("best") == 1
 
     play(story)
 
@@ -89,7 +89,7 @@ def test_where_no_node_stands_alone_all_are_handed_on(play: Callable[..., None])
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"))["NodeNames"] == NAMES
         assert set(scheduler.prioritize(pod("p")).values()) == {5}
-        assert scheduler.handed_on("no_favourite") == 1
+        assert scheduler.filter_answers("no_favourite") == 1
 
     play(story, {})
 
@@ -98,7 +98,7 @@ def test_where_no_node_stands_alone_all_are_handed_on(play: Callable[..., None])
 def test_few_are_all_handed_on(play: Callable[..., None], names: Sequence[str]) -> None:
     async def story(scheduler: Scheduler) -> None:
         assert scheduler.filter(pod("p"), names)["NodeNames"] == names
-        assert scheduler.handed_on("few") == 1
+        assert scheduler.filter_answers("few") == 1
 
     play(story)
 
@@ -109,8 +109,8 @@ def test_a_pod_that_every_node_refuses_is_counted_by_itself(play: Callable[..., 
         asked = pod("p")
         asked["metadata"]["annotations"] = {"podium.dev/gpu-memory": memory}
         assert scheduler.filter(asked)["NodeNames"] == []
-        assert scheduler.handed_on("none") == 1
-        assert scheduler.handed_on("few") is None
+        assert scheduler.filter_answers("none") == 1
+        assert scheduler.filter_answers("few") is None
 
     play(story)
 

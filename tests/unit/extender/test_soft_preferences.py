@@ -1,4 +1,4 @@
-"""What other pods prefer and which nodes are shunned, event by event."""
+"""What other pods prefer and which nodes are prefer_no_schedule, event by event."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_core.schema.pod import Pod
 from podium_extender.main import watch_cluster
 from podium_extender.settings import ExtenderSettings
-from podium_extender.state.assumptions import Assumed
-from podium_extender.state.soft_preferences import Preferences
+from podium_extender.state.assumptions import AssumedPods
+from podium_extender.state.soft_preferences import SoftPreferences
 
 Json = dict[str, Any]
 LOUD = {"noise": "loud"}
@@ -40,8 +40,8 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
         pods, nodes = Live(PODS, {"one": quiet("one")}), Live(NODES, {})
         others = WatchCache(cast(Api, pods), PODS, cpu_request_of)
         machines = WatchCache(cast(Api, nodes), NODES, node_cpus_of)
-        preferences = Preferences(machines, [others])
-        assert preferences.may_mean(ASKED), "nothing was seen yet"
+        preferences = SoftPreferences(machines, [others])
+        assert preferences.may_match(ASKED), "nothing was seen yet"
         runs = [asyncio.create_task(cache.run()) for cache in (others, machines)]
         async with asyncio.timeout(30):
             await wait_all_synced((others, machines))
@@ -56,8 +56,8 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             ]:
                 pods.put(name, payload)
                 await pods.events.join()
-                assert preferences.may_mean(ASKED) is meant, (name, payload)
-            for payload, shunned in [
+                assert preferences.may_match(ASKED) is meant, (name, payload)
+            for payload, prefer_no_schedule in [
                 (node("NoSchedule"), set()),
                 (node("NoExecute", "PreferNoSchedule"), {"a"}),
                 (node(), set()),
@@ -66,7 +66,7 @@ def test_a_preference_counts_as_long_as_a_pod_with_it_is_there() -> None:
             ]:
                 nodes.put("a", payload)
                 await nodes.events.join()
-                assert preferences.shunned == shunned
+                assert preferences.prefer_no_schedule == prefer_no_schedule
         for run in runs:
             run.cancel()
 
@@ -78,5 +78,5 @@ def test_nodes_are_watched_for_their_taints_even_where_other_schedulers_pods_are
     all_pods: bool, more: list[str]
 ) -> None:
     settings = ExtenderSettings(namespace="podium-system", watch_all_pods=all_pods)
-    telemetry = watch_cluster(cast(Api, None), settings, Assumed())
-    assert list(telemetry.more_caches) == more
+    node_cache = watch_cluster(cast(Api, None), settings, AssumedPods())
+    assert list(node_cache.optional_caches) == more

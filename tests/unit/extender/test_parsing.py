@@ -16,18 +16,18 @@ from podium_core.placement.typical_pods import Typical, total_variation, typical
 from podium_core.placement.views import PodNeed
 from podium_core.schema.pod import Pod
 from podium_extender.settings import ExtenderSettings
-from podium_extender.state.node_cache import Telemetry
-from podium_extender.state.trials import SeenTrial, parse_trial
+from podium_extender.state.node_cache import NodeCache
+from podium_extender.state.trials import TrialState, parse_trial
 
 
 @pytest.mark.parametrize(
     ("status", "expected"),
     [
-        ({}, SeenTrial(None, UnsavedWork(0.0, 0.0))),
-        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, SeenTrial(2, UnsavedWork(9.0, 90.0))),
+        ({}, TrialState(None, UnsavedWork(0.0, 0.0))),
+        ({"rank": 2, "lastStep": 9, "gpuSeconds": 90.0}, TrialState(2, UnsavedWork(9.0, 90.0))),
         (
             {"lastStep": 9, "gpuSeconds": 90.0, "checkpoint": {"step": 7, "gpuSeconds": 80.0}},
-            SeenTrial(None, UnsavedWork(2.0, 10.0)),
+            TrialState(None, UnsavedWork(2.0, 10.0)),
         ),
         # a new attempt began at step 7 after it had reached 9: what it lost then is not lost again
         (
@@ -37,11 +37,11 @@ from podium_extender.state.trials import SeenTrial, parse_trial
                 "checkpoint": {"step": 7, "gpuSeconds": 80.0},
                 "lostWork": {"accountedGpuSeconds": 90.0},
             },
-            SeenTrial(None, UnsavedWork(0.0, 5.0)),
+            TrialState(None, UnsavedWork(0.0, 5.0)),
         ),
     ],
 )
-def test_unsaved_work(status: dict[str, Any], expected: SeenTrial) -> None:
+def test_unsaved_work(status: dict[str, Any], expected: TrialState) -> None:
     assert parse_trial({"metadata": {"name": "t"}, "status": status}) == expected
 
 
@@ -53,24 +53,24 @@ def test_typical_pods_cover_95_percent_the_most_frequent_first() -> None:
     assert typical_needs(Counter({PodNeed(0): 1, one: 1}), least_gpus=0) == ((PodNeed(0), 0.5), (one, 0.5))
 
 
-def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: Callable[..., Telemetry]) -> None:
+def test_what_is_typical_stays_the_same_object_until_the_mix_is_another(caches: Callable[..., NodeCache]) -> None:
     """For a policy that looks ahead another object is a look at every node."""
-    telemetry = caches({})
+    node_cache = caches({})
     one, two = PodNeed(1), PodNeed(2)
 
     def come(first: int, count: int, need: PodNeed) -> None:
         for number in range(first, first + count):
-            telemetry._pod_changed(("ns", str(number)), None, PlacedPod(str(number), "", need))
+            node_cache._pod_changed(("ns", str(number)), None, PlacedPod(str(number), "", need))
 
     come(0, 60, one)
     come(60, 40, two)
-    first = telemetry.typical()
+    first = node_cache.typical()
     assert first == ((one, 0.6), (two, 0.4))
     come(100, 30, one)
     come(130, 20, two)  # half as many again, in the same mix
-    assert telemetry.typical() is first
+    assert node_cache.typical() is first
     come(150, 40, two)
-    assert telemetry.typical() == ((two, 100 / 190), (one, 90 / 190))
+    assert node_cache.typical() == ((two, 100 / 190), (one, 90 / 190))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from podium_extender.server.limits import RequestError
-from podium_extender.verbs.request import Asked, Reader, _whole, write_names
+from podium_extender.verbs.request import NodeRequest, RequestParser, parse_whole, write_names
 
 MARK = ',"Nodes":null,"NodeNames":["'
 POD = '{"metadata":{"name":"p","uid":"u"},"spec":{"containers":[]}}'
@@ -26,11 +26,11 @@ PODS = st.fixed_dictionaries(
 
 def said(read: Any, body: bytes) -> Any:
     try:
-        asked: Asked = read(body)
+        asked: NodeRequest = read(body)
     except RequestError as error:
         return error.status, str(error)
-    if asked.listed is not None:
-        assert tuple(json.loads(asked.listed)) == asked.names
+    if asked.names_json is not None:
+        assert tuple(json.loads(asked.names_json)) == asked.names
     return asked.pod, asked.names, asked.nodes
 
 
@@ -40,7 +40,7 @@ def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loos
     separators = None if loose else (",", ":")
     question = {"Pod": pod, "Nodes": None, "NodeNames": names}
     body = json.dumps(question, separators=separators, ensure_ascii=False).encode()
-    assert said(Reader().read, body) == said(_whole, body)
+    assert said(RequestParser().parse, body) == said(parse_whole, body)
 
 
 @settings(deadline=None)
@@ -60,7 +60,7 @@ def test_what_the_scheduler_sends_is_read_alike(pod: Any, names: list[str], loos
 @example(['{"Pod":', "null", MARK, "a", '"]}'])
 def test_whatever_else_is_sent_is_read_alike(parts: list[str]) -> None:
     body = "".join(parts).encode()
-    assert said(Reader().read, body) == said(_whole, body)
+    assert said(RequestParser().parse, body) == said(parse_whole, body)
 
 
 def question(uid: str, *names: str) -> bytes:
@@ -69,21 +69,21 @@ def question(uid: str, *names: str) -> bytes:
 
 
 def test_the_same_names_and_the_same_pod_are_the_same_objects() -> None:
-    reader = Reader()
-    first, again = reader.read(question("u", "a", "b")), reader.read(question("u", "a", "b"))
+    reader = RequestParser()
+    first, again = reader.parse(question("u", "a", "b")), reader.parse(question("u", "a", "b"))
     assert again.pod is first.pod
     assert again.names is first.names
-    other = reader.read(question("v", "a"))
-    assert (other.pod.metadata.uid, other.names, other.listed) == ("v", ("a",), b'["a"]')
+    other = reader.parse(question("v", "a"))
+    assert (other.pod.metadata.uid, other.names, other.names_json) == ("v", ("a",), b'["a"]')
 
 
 def test_the_names_that_were_answered_are_known_when_they_are_asked_next() -> None:
-    reader = Reader()
-    reader.read(question("u", "a", "b", "c"))
+    reader = RequestParser()
+    reader.parse(question("u", "a", "b", "c"))
     passed = ("a", "c")
-    reader.answered(write_names(passed), passed)
-    assert reader.read(question("u", *passed)).names is passed
-    assert reader.read(question("u", "a", "b", "c")).names == ("a", "b", "c")
+    reader.remember(write_names(passed), passed)
+    assert reader.parse(question("u", *passed)).names is passed
+    assert reader.parse(question("u", "a", "b", "c")).names == ("a", "b", "c")
 
 
 @pytest.mark.parametrize("names", [(), ("a",), ("a", "b")])
@@ -93,10 +93,10 @@ def test_names_are_written_as_the_scheduler_writes_them(names: tuple[str, ...]) 
 
 def test_the_names_that_are_asked_of_every_pod_are_read_once() -> None:
     """Each pod's question is of all nodes, and the next one of the few that were handed on for it."""
-    reader = Reader()
-    every = reader.read(question("p0", "a", "b", "c")).names
+    reader = RequestParser()
+    every = reader.parse(question("p0", "a", "b", "c")).names
     for i in range(3):
         few = ("a", "bc"[i % 2])
-        assert reader.read(question(f"p{i}", "a", "b", "c")).names is every
-        reader.answered(write_names(few), few)
-        assert reader.read(question(f"p{i}", *few)).names is few
+        assert reader.parse(question(f"p{i}", "a", "b", "c")).names is every
+        reader.remember(write_names(few), few)
+        assert reader.parse(question(f"p{i}", *few)).names is few

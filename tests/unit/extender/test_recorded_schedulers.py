@@ -16,7 +16,7 @@ import pytest
 
 from podium_cluster.resources import GPUNODES, PODS, TRIALS
 from podium_devcluster import versions
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 FOLDER = Path(__file__).parents[2] / "golden" / "extender" / "schedulers"
 RECORDED: Mapping[str, list[dict[str, Any]]] = {
@@ -104,7 +104,7 @@ def test_all_versions_ask_the_same_and_are_told_the_same() -> None:
 def test_of_a_crowd_the_best_are_handed_on_and_asked_about_again(version: str) -> None:
     calls = {call["verb"]: call for call in RECORDED[version] if call["scene"] == "crowded"}
     asked, left = calls["filter"]["request"]["NodeNames"], calls["filter"]["answer"]["NodeNames"]
-    assert sorted(asked) == [f"podium-golden-n{i:02d}" for i in range(SCORED + 8)]
+    assert sorted(asked) == [f"podium-golden-n{i:02d}" for i in range(SCORED_NODES + 8)]
     assert left == [name for name in asked if name >= "podium-golden-n08"], "the least busy, in the order asked"
     assert calls["filter"]["answer"]["FailedNodes"] == calls["filter"]["answer"]["FailedAndUnresolvableNodes"] == {}
     assert calls["prioritize"]["request"]["NodeNames"] == left

@@ -49,7 +49,7 @@ def free_port() -> int:
 
 
 @dataclass
-class World:
+class ExtenderSetup:
     """A namespace, an extender, and a scheduler with a unique name."""
 
     kubeconfig: Path
@@ -178,7 +178,7 @@ class World:
         failed: dict[str, str] = answer["FailedNodes"] | answer["FailedAndUnresolvableNodes"]
         return failed.get(self.node(short), "")
 
-    def handed_on(self, shorts: Sequence[str]) -> list[str]:
+    def selected_nodes(self, shorts: Sequence[str]) -> list[str]:
         """Return the nodes that the extender returns to kube-scheduler for a trial's pod."""
         answer = self._filter(shorts, labels={TRIAL_LABEL: "probe"})
         return [name.removeprefix(f"{self.scheduler}-") for name in answer["NodeNames"]]
@@ -241,21 +241,21 @@ class World:
 
     # objects
 
-    def add_node(self, short: str, *gpus: Mapping[str, Any], shares: int = 4) -> None:
-        self.add_nodes({short: gpus}, shares=shares)
+    def add_node(self, short: str, *gpus: Mapping[str, Any], slots: int = 4) -> None:
+        self.add_nodes({short: gpus}, slots=slots)
 
     def add_nodes(
-        self, nodes: Mapping[str, Sequence[Mapping[str, Any]]], *, shares: int = 4, shunned: Collection[str] = ()
+        self, nodes: Mapping[str, Sequence[Mapping[str, Any]]], *, slots: int = 4, avoided: Collection[str] = ()
     ) -> None:
-        """Create nodes with these GPUs, in this order. `shunned` nodes have a taint `PreferNoSchedule`."""
-        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(shares)}
+        """Create nodes with these GPUs, in this order. `avoided` nodes have a taint `PreferNoSchedule`."""
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "110", "podium.dev/gpu": str(slots)}
         ready = {"type": "Ready", "status": "True", "reason": "Test", "message": "", "lastTransitionTime": now()}
 
         async def put(api: Api) -> None:
             for short, gpus in nodes.items():
                 name = self.node(short)
                 metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
-                taints = [{"key": "podium.dev/test", "effect": "PreferNoSchedule"}] if short in shunned else []
+                taints = [{"key": "podium.dev/test", "effect": "PreferNoSchedule"}] if short in avoided else []
                 await api.apply(NODES, {"metadata": metadata, "spec": {"taints": taints}}, manager="test")
                 status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
                 await api.apply_status(NODES, {"metadata": {"name": name}, "status": status}, manager="test")
@@ -274,7 +274,7 @@ class World:
         gpus: int = 1,
         on: str | None = None,
         annotations: Mapping[str, str] | None = None,
-        urgent: bool = False,
+        high_priority: bool = False,
         trial: bool = True,
         among: Sequence[str] = USUAL,
         affinity: Mapping[str, Any] | None = None,
@@ -282,9 +282,9 @@ class World:
     ) -> None:
         """Create pods at once.
 
-        Each is the pod of a trial of the same name, unless it is urgent or `trial` is false. `on` is the only node;
-        otherwise the pod may be bound to a node of `among`. `affinity` is added to that. `more` are other fields of the
-        spec.
+        Each is the pod of a trial of the same name, unless it has a high priority or `trial` is false. `on` is the only
+        node; otherwise the pod may be bound to a node of `among`. `affinity` is added to that. `more` are other fields
+        of the spec.
         """
         container: dict[str, Any] = {"name": "c", "image": "none"}
         if gpus:
@@ -296,7 +296,7 @@ class World:
             # no kubelet keeps the nodes ready, so these taints are tolerated; PreferNoSchedule is not
             "tolerations": [{"operator": "Exists", "effect": effect} for effect in ("NoSchedule", "NoExecute")],
             "containers": [container],
-            "priorityClassName": "system-cluster-critical" if urgent else "",
+            "priorityClassName": "system-cluster-critical" if high_priority else "",
             "affinity": dict(affinity or {}),
             **more,
         }
@@ -308,7 +308,7 @@ class World:
             pods = [
                 {
                     "metadata": metadata
-                    | {"name": name, "labels": {TRIAL_LABEL: name} if trial and not urgent else {}},
+                    | {"name": name, "labels": {TRIAL_LABEL: name} if trial and not high_priority else {}},
                     "spec": spec,
                 }
                 for name in names
@@ -340,7 +340,7 @@ class World:
         found: str = self.wait(lambda: self.pod(name)["spec"].get("nodeName"), f"{name} is bound")
         return found.removeprefix(f"{self.scheduler}-")
 
-    def why_not(self, name: str, *words: str) -> str:
+    def unschedulable_message(self, name: str, *words: str) -> str:
         """Return why the pod is unschedulable, once the message contains one of these words.
 
         The first message may be that the scheduler has not seen the node yet. Without words any message is returned.

@@ -15,11 +15,11 @@ from live_caches import caches_over, gpunode, running
 from podium_cluster.client import Api, ApiError
 from podium_cluster.resources import GPUNODES, PODS, Resource
 from podium_extender.metrics import Metrics
-from podium_extender.requeue.preemption_retries import nudge_for_ever, set_and_take_back
-from podium_extender.requeue.unschedulable_queue import Budget, WaitingRoom
-from podium_extender.requeue.wakeups import ROOM_ANNOTATION, follow_pods
-from podium_extender.verbs.preempt import Evictor
-from podium_extender.verbs.preemption_limits import Limits
+from podium_extender.requeue.preemption_retries import retry_preemptions, toggle_nomination
+from podium_extender.requeue.unschedulable_queue import TokenBucket, UnschedulableQueue
+from podium_extender.requeue.wakeups import RETRY_ANNOTATION, follow_pods
+from podium_extender.verbs.preempt import DEFAULT_LIMITS, PreemptVerb
+from podium_extender.verbs.preemption_limits import PreemptionLimits
 from podium_extender.verbs.wire import PreemptArgs
 
 NOW = 1_800_000_000.0
@@ -76,28 +76,30 @@ def pod(name: str, node: str = "a") -> Json:
 class Play:
     """One extender, and a clock that stands still until the test moves it."""
 
-    def __init__(self, server: Server, limits: Limits) -> None:
+    def __init__(self, server: Server, limits: PreemptionLimits) -> None:
         self.server, self.now = server, NOW
-        self.telemetry = caches_over(server, lambda: self.now)
+        self.node_cache = caches_over(server, lambda: self.now)
         self.metrics = Metrics()
-        self.evictor = Evictor(self.telemetry, self.metrics, 600.0, limits)
+        self.preempt_verb = PreemptVerb(self.node_cache, self.metrics, 600.0, limits)
 
     def ask(self, who: str = "urgent", victim: str = "x") -> list[str]:
         """The nodes of the answer."""
         proposed = {"a": {"Pods": [{"UID": victim}]}}
         body = PreemptArgs.model_validate({"Pod": pod(who, ""), "NodeNameToMetaVictims": proposed})
-        return list(self.evictor.answer(body).node_name_to_meta_victims)
+        return list(self.preempt_verb.answer(body).node_name_to_meta_victims)
 
     def gpu(self, health: str) -> None:
         self.server.events[GPUNODES].put_nowait({"type": "MODIFIED", "object": gpunode(health)})
 
 
-def run(server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: Limits = Limits()) -> None:  # noqa: B008
+def run(
+    server: Server, story: Callable[[Play], Coroutine[Any, Any, None]], limits: PreemptionLimits = DEFAULT_LIMITS
+) -> None:
     async def main() -> None:
         play = Play(server, limits)
-        follow_pods(play.telemetry, WaitingRoom(600.0, Budget(1.0, 10)), play.evictor.parking)
-        nudging = nudge_for_ever(cast(Api, server), play.telemetry, play.evictor, play.metrics)
-        async with running(play.telemetry, nudging):
+        follow_pods(play.node_cache, UnschedulableQueue(600.0, TokenBucket(1.0, 10)), play.preempt_verb.backoff_queue)
+        nudging = retry_preemptions(cast(Api, server), play.node_cache, play.preempt_verb, play.metrics)
+        async with running(play.node_cache, nudging):
             await story(play)
 
     asyncio.run(main())
@@ -121,9 +123,9 @@ def test_when_the_gpu_recovers_the_pod_is_nudged(
         assert play.ask() == [], "the GPU is ill: the end of x would be in vain"
         play.gpu("Healthy")
         assert [await server.nominations.get() for _ in written] == written
-        float(server.pod["metadata"]["annotations"][ROOM_ANNOTATION])  # a time, and no node any more
+        float(server.pod["metadata"]["annotations"][RETRY_ANNOTATION])  # a time, and no node any more
         assert play.ask() == ["a"]
-        assert len(play.evictor.parking) == 0
+        assert len(play.preempt_verb.backoff_queue) == 0
 
     run(server, story)
 
@@ -133,18 +135,18 @@ def test_a_nomination_of_the_schedulers_own_is_left_alone(nudged_before: bool) -
     """Also of the node that it was nudged for: its victims are leaving, and a new extender knows nothing of that."""
     server, pressing = Server(), ("default", "urgent")
     if nudged_before:
-        asyncio.run(set_and_take_back(cast(Api, server), pressing, "a"))
+        asyncio.run(toggle_nomination(cast(Api, server), pressing, "a"))
     server.pod["status"] = {"nominatedNodeName": "a"}
     server.nominations = asyncio.Queue()
-    asyncio.run(set_and_take_back(cast(Api, server), pressing, "b"))
+    asyncio.run(toggle_nomination(cast(Api, server), pressing, "b"))
     assert server.nominations.empty()
     assert server.pod["status"] == {"nominatedNodeName": "a"}
 
 
 def test_a_nomination_that_an_extender_set_before_it_died_is_taken_back() -> None:
     server = Server(nominatedNodeName="a")
-    server.pod["metadata"]["annotations"] = {ROOM_ANNOTATION: "1800000000.000 a"}
-    asyncio.run(set_and_take_back(cast(Api, server), ("default", "urgent"), "b"))
+    server.pod["metadata"]["annotations"] = {RETRY_ANNOTATION: "1800000000.000 a"}
+    asyncio.run(toggle_nomination(cast(Api, server), ("default", "urgent"), "b"))
     assert server.nominations.get_nowait() is None
 
 
@@ -154,13 +156,13 @@ def test_when_the_minute_of_the_budget_is_over_the_pod_is_nudged() -> None:
     async def story(play: Play) -> None:
         assert play.ask("first", "x") == ["a"]
         assert play.ask("urgent", "y") == [], "the budget is spent"
-        assert play.evictor.parking.again_at() == NOW + 60
+        assert play.preempt_verb.backoff_queue.retry_at() == NOW + 60
         play.now = NOW + 60
         play.gpu("Healthy")  # the clock of the test tells nobody that it moved
         assert [await server.nominations.get() for _ in range(2)] == ["a", None]
         assert play.ask("urgent", "y") == ["a"]
 
-    run(server, story, Limits(per_minute=1))
+    run(server, story, PreemptionLimits(per_minute=1))
 
 
 def test_who_waits_when_the_extender_starts_is_nudged_once() -> None:
@@ -169,6 +171,6 @@ def test_who_waits_when_the_extender_starts_is_nudged_once() -> None:
 
     async def story(play: Play) -> None:
         assert [await server.nominations.get() for _ in range(2)] == ["a", None]
-        assert len(play.evictor.parking) == 0
+        assert len(play.preempt_verb.backoff_queue) == 0
 
     run(server, story)

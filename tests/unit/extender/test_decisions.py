@@ -16,8 +16,8 @@ from podium_core.placement.registry import POLICIES, placement_policy
 from podium_core.placement.scores import score_nodes
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import KINDS_OF_PODS, Judge
-from podium_extender.verbs.node_results import Findings
+from podium_extender.verbs.decisions import MAX_POD_KINDS, NodeEvaluator
+from podium_extender.verbs.node_results import NodeResults
 
 STALE = 60.0
 NOW = 1000.0
@@ -44,7 +44,7 @@ def _node(chance: random.Random, name: str, now: float) -> NodeView:
 @given(seed=st.integers(0, 2**32))
 def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
     chance = random.Random(seed)
-    judge = Judge(placement_policy(policy), STALE)
+    evaluator = NodeEvaluator(placement_policy(policy), STALE)
     now = NOW
     views = Views(_node(chance, name, now) for name in "abcd")
     for _ in range(6):
@@ -53,10 +53,10 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
             names = chance.choice(["abcd", "abcd", "abc", chance.sample("abcd", chance.randint(0, 4))])
             names = tuple(chance.sample(names, len(names)))
             asked = [views.get(name) for name in names]
-            plain = score_nodes(judge.policy, question, asked, now, STALE)
-            assert judge.prioritize(question, names, views, now).scores.tolist() == [one.value for one in plain]
+            plain = score_nodes(evaluator.policy, question, asked, now, STALE)
+            assert evaluator.prioritize(question, names, views, now).scores.tolist() == [one.value for one in plain]
             refused = {node.name for node in asked if refuse(question.need, node, now, STALE)}
-            filtered = judge.filter(question, names, views, now)
+            filtered = evaluator.filter(question, names, views, now)
             assert filtered.failed.keys() == refused
             assert list(filtered.passed) == [name for name in names if name not in refused]
         for name in chance.choices("abcd", k=chance.choice([1, 1, 60])):
@@ -67,17 +67,17 @@ def test_the_judge_says_what_the_core_says(policy: str, seed: int) -> None:
                 heard = [replace(seen, reported_at=now), replace(seen, reported_at=None)]
                 views.put(chance.choice([_node(chance, name, now), *heard]))
         if chance.random() < 0.3:
-            judge.get_ready(views, now)
+            evaluator.precompute(views, now)
         now += chance.choice([0.0, 2.0, 30.0, 31.0, -40.0])
 
 
 def test_kinds_of_pods_are_forgotten() -> None:
-    judge = Judge(placement_policy("random"), STALE)
+    evaluator = NodeEvaluator(placement_policy("random"), STALE)
     views = Views([NodeView("a", (), NOW)])
-    for number in range(3 * KINDS_OF_PODS):
-        judge.prioritize(PlacementQuery(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
-        judge.filter(PlacementQuery(PodNeed(1, number)), ["a"], views, NOW)
-    assert len(judge._costs) == len(judge._refusals) == KINDS_OF_PODS
+    for number in range(3 * MAX_POD_KINDS):
+        evaluator.prioritize(PlacementQuery(PodNeed(1), f"pod-{number}"), ["a"], views, NOW)
+        evaluator.filter(PlacementQuery(PodNeed(1, number)), ["a"], views, NOW)
+    assert len(evaluator._costs) == len(evaluator._refusals) == MAX_POD_KINDS
 
 
 def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() -> None:
@@ -87,19 +87,19 @@ def test_one_that_is_ready_looks_at_no_node_for_one_more_pod_of_the_last_kind() 
         looked.append(node.name)
         return 0.0
 
-    judge = Judge(replace(placement_policy("load_balance"), cost=cost), STALE)
-    judge.get_ready(Views(), NOW)  # nobody has asked yet
+    evaluator = NodeEvaluator(replace(placement_policy("load_balance"), cost=cost), STALE)
+    evaluator.precompute(Views(), NOW)  # nobody has asked yet
     views = Views(NodeView(name, (GpuReading(name),), NOW) for name in "ab")
     for need in (PodNeed(2), PodNeed(1)):
-        judge.filter(PlacementQuery(need), "ab", views, NOW)
-        judge.prioritize(PlacementQuery(need), "ab", views, NOW)
+        evaluator.filter(PlacementQuery(need), "ab", views, NOW)
+        evaluator.prioritize(PlacementQuery(need), "ab", views, NOW)
     views.put(NodeView("b", (GpuReading("c"),), NOW))
     looked.clear()
-    judge.get_ready(views, NOW)
+    evaluator.precompute(views, NOW)
     assert looked == ["b"]
-    judge.prioritize(PlacementQuery(PodNeed(1)), "ab", views, NOW)
+    evaluator.prioritize(PlacementQuery(PodNeed(1)), "ab", views, NOW)
     assert looked == ["b"]
-    judge.prioritize(PlacementQuery(PodNeed(2)), "ab", views, NOW)
+    evaluator.prioritize(PlacementQuery(PodNeed(2)), "ab", views, NOW)
     assert looked == ["b", "b"]
 
 
@@ -110,16 +110,16 @@ def test_a_node_that_did_not_change_is_not_looked_at_again() -> None:
         looked.extend(node.name for node in nodes)
         return fresh
 
-    findings = Findings(look, float, STALE)
+    results = NodeResults(look, float, STALE)
     views = Views(NodeView(name, (), NOW) for name in "abc")
-    assert findings.marks(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
+    assert results.numbers(["c", "b", "a"], views, NOW).tolist() == [1, 1, 1]
     looked.clear()
     views.put(NodeView("b", (), NOW + 1))  # a heartbeat: the GPUs are the very same
     views.put(NodeView("c", (GpuReading("new"),), NOW))
-    assert findings.marks(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
+    assert results.numbers(["a", "b", "c"], views, NOW + 1).tolist() == [1, 1, 1]
     assert looked == ["c"]
     looked.clear()
-    assert findings.marks(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
+    assert results.numbers(["a", "b", "unheard"], views, NOW + STALE + 0.5).tolist() == [0, 1, 0]
     assert looked == ["a", "c", "unheard"]
 
 
@@ -132,18 +132,18 @@ def test_free_cpus_count_only_where_they_are_read_and_many_nodes_are_one_look(cp
         return [node.cpu_free or 0 for node in nodes]
 
     names = [f"n{i:03d}" for i in range(100)]
-    findings = Findings(look, float, STALE, cpu)
+    results = NodeResults(look, float, STALE, cpu)
     views = Views(NodeView(name, (), NOW, cpu_free=1) for name in names)
-    assert findings.marks([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
+    assert results.numbers([*names, "unheard"], views, NOW).tolist() == [1] * 100 + [0]
     for name in names[:2]:
         views.put(replace(views.get(name), cpu_free=2))
-    assert findings.marks(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
+    assert results.numbers(names, views, NOW).tolist() == [2 if cpu else 1] * 2 + [1] * 98
     assert looks == [names, ["unheard"]] + ([names[:2]] if cpu else [])
 
 
 def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
     """And whoever comes after them is not taken for one of them."""
-    judge, views = Judge(placement_policy("load_balance"), STALE), Views()
+    evaluator, views = NodeEvaluator(placement_policy("load_balance"), STALE), Views()
     chance = random.Random(1)
     for number in range(500):
         views.put(_node(chance, f"n{number}", NOW))
@@ -155,9 +155,9 @@ def test_nodes_that_come_and_go_take_no_place_for_ever() -> None:
             views.put(last)
         names = tuple(views.names())
         asked = [views.get(name) for name in names]
-        plain = score_nodes(judge.policy, QUESTIONS[0], asked, NOW, STALE)
-        assert judge.prioritize(QUESTIONS[0], names, views, NOW).scores.tolist() == [one.value for one in plain]
+        plain = score_nodes(evaluator.policy, QUESTIONS[0], asked, NOW, STALE)
+        assert evaluator.prioritize(QUESTIONS[0], names, views, NOW).scores.tolist() == [one.value for one in plain]
         refused = {node.name for node in asked if refuse(PodNeed(1), node, NOW, STALE)}
-        assert judge.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
+        assert evaluator.filter(QUESTIONS[0], names, views, NOW).failed.keys() == refused
         assert max(views.places(names)) < 100
     assert views.layout > 1
