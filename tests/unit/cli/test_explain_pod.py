@@ -10,7 +10,7 @@ from rich.console import Console
 
 from podium_cli.commands.explain_pod import explanation, parse, views_of
 from podium_cli.exit_codes import CliError
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_core.placement.node_parser import placed_pod
 from podium_core.placement.registry import POLICIES, placement_policy
 
@@ -59,13 +59,13 @@ def rows(
     *,
     policy: str = "load_balance",
     pods: tuple[Json, ...] = (),
-    room: Mapping[str, int] | None = None,
+    free_cpus: Mapping[str, int] | None = None,
 ) -> dict[str, list[str]]:
     sitting = [placed_pod(parse(one)) for one in pods]
-    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, room)
+    views = views_of(NODES, sitting, [trial("first", 1)], LEASES, NOW, free_cpus)
     console = Console(width=400)
     with console.capture() as capture:
-        told = explanation(parse(asked), views, placement_policy(policy), NOW, sitting, cpus=room is not None)
+        told = explanation(parse(asked), views, placement_policy(policy), NOW, sitting, cpus=free_cpus is not None)
         console.print(told)
     return {words[0]: words for line in capture.get().splitlines() if (words := line.split())}
 
@@ -76,7 +76,7 @@ def test_every_node_is_told() -> None:
     assert found["idle"][1] == "9", "as good; equal nodes go by name"
     assert found["busy"][1] == "0"
     assert found["busy"][2] == "0.38", "the wait behind the first of a job, (1/2 + 1/1) / 4 shares"
-    assert found["old"][1:3] == ["5", texts.NOTHING], "stale is the middle, and no term is shown"
+    assert found["old"][1:3] == ["5", formatting.NOTHING], "stale is the middle, and no term is shown"
     assert found["broken"][1] == "refused"
     assert "Unhealthy:" in found["broken"]
     assert "(Xid79)." in found["broken"]
@@ -104,7 +104,7 @@ def test_the_default_is_told_by_what_it_is_for_this_pod() -> None:
 
 def test_it_says_where_free_cpus_are_not_known() -> None:
     assert rows(pod("new"), policy="auto")["CPUs"][1:5] == ["of", "the", "nodes", "are"]
-    known = rows(pod("new"), policy="auto", room={"idle": 4000, "busy": 0})
+    known = rows(pod("new"), policy="auto", free_cpus={"idle": 4000, "busy": 0})
     assert known["policy"][1:3] == ["fill", "(auto):"]
     assert "CPUs" not in known
     assert "CPUs" not in rows(pod("new")), "load_balance reads none"

@@ -11,7 +11,7 @@ import pytest
 from podium_cli import main
 from podium_cli.commands.export import recording_of
 from podium_cli.exit_codes import Exit
-from podium_cli.objects import picture_of
+from podium_cli.objects import snapshot_of
 from podium_cli.samples import BEGIN, search_at
 from podium_simulator.traces.sources import Reading, read_all
 from podium_simulator.traces.trace import load
@@ -24,7 +24,7 @@ def test_a_search_is_written_and_replayed(tmp_path: Path, capsys: pytest.Capture
     assert main.run(["export", "--sample", "-o", str(path)]) is Exit.OK
     assert capsys.readouterr().out == f"{path}: 12 trials; 0 that were not trained to their end are left out.\n"
     found = load(path)
-    assert found == recording_of(picture_of(ENDED, None, None, BEGIN + timedelta(seconds=600)))
+    assert found == recording_of(snapshot_of(ENDED, None, None, BEGIN + timedelta(seconds=600)))
     assert (
         main.run(["simulate", str(path), "--gpus", "2", "--seeds", "1", "--policy", "hermes", "-o", "json"]) is Exit.OK
     )
@@ -37,7 +37,7 @@ def test_times_are_gpu_seconds_without_what_was_lost() -> None:
     trial = next(o for o in objects if o["metadata"]["name"] == "digits-3")
     last = trial["status"]["curve"]["points"][-1]["step"]
     trial["status"] |= {"gpuSeconds": 100.0, "lostWork": {"gpuSeconds": 40.0}}
-    found = recording_of(picture_of(objects, None, None, BEGIN))
+    found = recording_of(snapshot_of(objects, None, None, BEGIN))
     mine = next(t for t in found.trials if t.name == "digits-3")
     assert mine.seconds[-1] == pytest.approx(60.0)
     assert mine.seconds[0] == pytest.approx(60.0 * trial["status"]["curve"]["points"][0]["step"] / last)
@@ -89,14 +89,14 @@ def test_times_are_those_that_it_held_its_gpus(
             ]
         },
     }
-    found = recording_of(picture_of(objects, None, None, BEGIN))
+    found = recording_of(snapshot_of(objects, None, None, BEGIN))
     assert next(t for t in found.trials if t.name == "digits-3").seconds == pytest.approx(seconds)
 
 
 def test_who_was_cut_is_left_out_and_nothing_is_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     objects = search_at(600.0)
     next(o for o in objects if o["metadata"]["name"] == "digits-3")["status"]["phase"] = "EarlyStopped"
-    found = recording_of(picture_of(objects, None, None, BEGIN))
+    found = recording_of(snapshot_of(objects, None, None, BEGIN))
     assert (len(found.trials), found.left_out) == (11, 1)
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": search_at(1.0)}))
     assert main.run(["export", "--from-files", str(tmp_path), "-o", str(tmp_path / "x.jsonl")]) is Exit.FAILED

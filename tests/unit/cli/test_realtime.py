@@ -81,13 +81,13 @@ def test_usage(arguments: list[str]) -> None:
 
 
 def test_simulate_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    picture = tmp_path / "figures.png"
+    figure = tmp_path / "figures.png"
     options = ["--contexts", "3", "--oversubscription", "1.5", "--tasks", "20-21", "--seconds", "1"]
-    assert run(["realtime", "simulate", *options, "--plot", str(picture)]) is Exit.OK
+    assert run(["realtime", "simulate", *options, "--plot", str(figure)]) is Exit.OK
     out = capsys.readouterr().out
     assert "| 21 |" in out
     assert "SGPRS 3 contexts x 1.5: no miss up to 21 tasks" in out
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert figure.read_bytes().startswith(b"\x89PNG")
 
 
 def test_run_says_what_really_ran(capsys: pytest.CaptureFixture[str]) -> None:
