@@ -154,7 +154,7 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "expected"),
     [
         (("", ""), Exit.OK, "valid"),
         (("name: sweep", "name: Größe"), Exit.FAILED, 'metadata.name: "Größe" will not do'),
@@ -168,16 +168,16 @@ def test_report_from_saved_files(form: str, tmp_path: Path) -> None:
     ],
 )
 def test_validate(
-    change: tuple[str, str], code: Exit, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: tuple[str, str], code: Exit, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(JOB.replace(*change) if change[0] else JOB)
     assert run(["validate", str(path)]) is code
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (b"a: [", "FileMalformed"),
         (b"hello", 'FileMalformed: {path}: document 1 is "hello", not an object with apiVersion and kind'),
@@ -187,12 +187,12 @@ def test_validate(
     ],
 )
 def test_validate_a_file_without_a_job(
-    content: bytes, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(content)
     assert run(["validate", str(path)]) is Exit.FAILED
-    assert told.format(path=path) in capsys.readouterr().err
+    assert expected.format(path=path) in capsys.readouterr().err
 
 
 def test_validate_reads_the_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +212,7 @@ def test_validate_reads_numbers_and_words_as_kubectl_does(
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "expected"),
     [
         (None, "ClusterUnreachable: there is no kubeconfig at {path}; name a cluster with --kubeconfig or $KUBECONFIG"),
         ("", "ClusterUnreachable: {path} is not a kubeconfig; "),
@@ -223,7 +223,7 @@ def test_validate_reads_numbers_and_words_as_kubectl_does(
 )
 def test_an_invalid_kubeconfig_is_named(
     content: str | None,
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -235,7 +235,7 @@ def test_an_invalid_kubeconfig_is_named(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(["watch", "x"]) is Exit.CLUSTER
     printed = capsys.readouterr().err
-    assert told.format(path=path) in printed
+    assert expected.format(path=path) in printed
     assert printed.count("\n") == 1
 
 
@@ -245,8 +245,8 @@ def test_an_empty_kubeconfig_variable_is_reported_in_one_line(
     monkeypatch.setenv("KUBECONFIG", ":")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     assert run(["watch", "x"]) is Exit.CLUSTER
-    told = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
-    assert capsys.readouterr().err == f"podium: {told}\n"
+    expected = 'ClusterUnreachable: $KUBECONFIG, ":", names no file; name a cluster with --kubeconfig or $KUBECONFIG'
+    assert capsys.readouterr().err == f"podium: {expected}\n"
 
 
 def write_kubeconfig(path: Path, name: str, port: int) -> None:

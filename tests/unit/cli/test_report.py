@@ -56,11 +56,11 @@ def read(html: str) -> Structure:
 def test_the_whole_report_of_a_finished_search(snapshot: Snapshot) -> None:
     report = build(snapshot(600))
     structure = read(page.render(report))
-    assert structure.count("path", "curve") == 12 + 1  # a curve a trial, and best so far
+    assert structure.count("path", "curve") == 12 + 1  # a curve for each trial, and best so far
     assert structure.count("rect", "bar") == sum(len(lane.allocations) for lane in report.lanes)
     assert structure.count("rect", "lane") == 2
     assert structure.count("tr") == 13
-    assert structure.count("svg") == 3 + 4  # curves, GPUs, best so far, one scatter a parameter
+    assert structure.count("svg") == 3 + 4  # curves, GPUs, best so far, one scatter plot for each parameter
     text = " ".join(structure.text)
     for text_ in ("digits-9", "0.9612", "12 / 12", "training", "switching", "idle", "node-a/0", "Completed"):
         assert text_ in text
@@ -80,8 +80,8 @@ def test_nothing_is_loaded_and_nothing_can_run(snapshot: Snapshot) -> None:
     assert "default-src 'none'" in html.replace("&#x27;", "'")
 
 
-def test_whatever_users_and_trials_wrote_is_only_text(snapshot: Snapshot) -> None:
-    """Every string of the objects that a tenant or a trial can choose, at once."""
+def test_all_text_of_users_and_trials_is_escaped(snapshot: Snapshot) -> None:
+    """The test sets every string that a tenant or a trial can choose."""
     changes = {
         "digits": {
             "spec": {"objective": {"metric": EVIL}, "metrics": {"stepKey": EVIL}},
@@ -96,7 +96,7 @@ def test_whatever_users_and_trials_wrote_is_only_text(snapshot: Snapshot) -> Non
     assert "<script" not in html
     assert "\x00" not in html
     assert "\x1b" not in html
-    assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as what it is
+    assert "<script>alert(1)</script>" in "".join(structure.text)  # shown as text
 
 
 def test_the_drawings_are_well_formed_xml(snapshot: Snapshot) -> None:
@@ -137,13 +137,13 @@ def test_gpu_seconds_add_up_to_the_time_of_the_gpus(snapshot: Snapshot) -> None:
 
 
 def test_gpu_seconds_without_the_operators_sum(snapshot: Snapshot) -> None:
-    told = build(snapshot(600)).use
+    reported = build(snapshot(600)).use
     counted = build(snapshot(600, {"digits": {"status": {"gpuSeconds": {"training": 0, "switching": 0}}}})).use
-    assert counted.training == pytest.approx(told.training)
-    assert counted.switching == pytest.approx(told.switching)
+    assert counted.training == pytest.approx(reported.training)
+    assert counted.switching == pytest.approx(reported.switching)
 
 
-def test_no_gpu_is_held_by_two_at_once(snapshot: Snapshot) -> None:
+def test_a_gpu_has_one_holder_at_a_time(snapshot: Snapshot) -> None:
     for lane in build(snapshot(600)).lanes:
         for before, after in zip(lane.allocations, lane.allocations[1:], strict=False):
             assert before.end <= after.start + 1e-9
@@ -155,7 +155,7 @@ def test_best_so_far_only_gets_better(snapshot: Snapshot) -> None:
     assert values[-1] == pytest.approx(0.9612, abs=1e-4)
 
 
-def test_minimizing_turns_everything_round(snapshot: Snapshot) -> None:
+def test_minimizing_reverses_every_order(snapshot: Snapshot) -> None:
     flipped = {"digits": {"spec": {"objective": {"direction": "minimize"}}, "status": {"best": None}}}
     report = build(snapshot(600, flipped))
     values = [found.value for found in report.improvements]
@@ -175,7 +175,7 @@ def test_a_diverged_trial_does_not_flatten_the_others(snapshot: Snapshot) -> Non
     assert "nan" not in charts.curves(report)
 
 
-def test_missing_trials_and_long_histories_are_told(snapshot: Snapshot) -> None:
+def test_missing_trials_and_long_histories_are_reported(snapshot: Snapshot) -> None:
     allocation = {"gpus": ["GPU-x"], "node": "n", "start": "2026-01-15T09:30:00Z", "end": "2026-01-15T09:30:01Z"}
     changes = {
         "digits": {"status": {"trials": {"created": 15}}},
@@ -224,7 +224,7 @@ def test_ticks_are_round(low: float, high: float, expected: list[float]) -> None
 HUGE = 1.7e308
 
 
-def test_what_is_drawn_may_be_as_large_as_numbers_go() -> None:
+def test_drawn_values_may_be_as_large_as_floats() -> None:
     assert svg.value_range([-HUGE, 0.0, HUGE]) == (-sys.float_info.max, sys.float_info.max)
     assert svg.ticks(-HUGE, HUGE) == [-1e308, 0.0, 1e308]
     scale = svg.Scale(-HUGE, HUGE, 0.0, 100.0)

@@ -29,7 +29,9 @@ def test_the_bundled_curves(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--trials", "12", "--seeds", "1", "--policy", "envelope", "--policy", "hermes"]
     assert main.run(["simulate", *options]) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("digits_example (val_acc, larger is better): 12 trials on 4 GPUs, suspend 4 s, resume 4 s, ")
+    assert lines[0].startswith(
+        "digits_example (val_acc, larger is better): 12 trials on 4 GPUs, suspend 4 s, resume 4 s, "
+    )
     assert lines[1].split()[:3] == ["POLICY", "BEST", "DONE"]
     assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "hermes"}
 
@@ -93,12 +95,12 @@ POLICIES = [
 
 
 @pytest.mark.parametrize("system", [[], ["--system"]], ids=["replay", "system"])
-@pytest.mark.parametrize(("name", "told"), POLICIES, ids=[ascii(row[0]) for row in POLICIES])
+@pytest.mark.parametrize(("name", "expected"), POLICIES, ids=[ascii(row[0]) for row in POLICIES])
 def test_an_invalid_policy_has_the_message_of_the_registry(
-    name: str, told: str, system: list[str], capsys: pytest.CaptureFixture[str]
+    name: str, expected: str, system: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["simulate", *system, "--policy", name]) is Exit.USAGE
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 SYSTEM = [
@@ -124,15 +126,19 @@ def test_the_list_of_options_of_the_simulated_system_is_complete() -> None:
 
 
 @pytest.mark.parametrize("options", SYSTEM, ids=[row[0] for row in SYSTEM])
-def test_a_replay_refuses_options_of_the_simulated_system(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_replay_refuses_options_of_the_simulated_system(
+    options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.run(["simulate", *options]) is Exit.USAGE
     assert f"SystemRequired: {options[0]}: needs the simulated system; add --system" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("options", "code", "told"), REFUSALS, ids=[row[0][0] for row in REFUSALS])
-def test_every_refusal_names_its_cure(options: list[str], code: Exit, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "code", "expected"), REFUSALS, ids=[row[0][0] for row in REFUSALS])
+def test_every_refusal_names_its_cure(
+    options: list[str], code: Exit, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main.run(["simulate", *options]) is code
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_a_bad_file_and_an_empty_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,8 +157,8 @@ def test_slices_that_are_too_short_for_the_training(tmp_path: Path, capsys: pyte
     path.write_text("".join(json.dumps(line) + "\n" for line in [HEADER, *trials]), encoding="utf-8")
     free = ["--suspend", "0", "--resume", "0"]
     assert main.run(["simulate", str(path), "--gpus", "1", *free]) is Exit.FAILED
-    told = "late: 3e+08 seconds of training in slices of 1e-09 s, a GPU's decisions, are more than 1000000; leave"
-    assert told in capsys.readouterr().err
+    expected = "late: 3e+08 seconds of training in slices of 1e-09 s, a GPU's decisions, are more than 1000000; leave"
+    assert expected in capsys.readouterr().err
 
 
 TABLE = "trial,step,value,seconds\nlow,1,0.1,10\nhigh,1,0.9,10\n"
@@ -166,21 +172,21 @@ def test_the_heading_names_the_direction(
     (tmp_path / "loss.csv").write_text(TABLE)
     options = ["--goal", goal, "--policy", "fifo", "--seeds", "1", "--trials", "2", *system]
     assert main.run(["simulate", str(tmp_path / "loss.csv"), *options]) is Exit.OK
-    told = {"maximize": "larger is better", "minimize": "smaller is better"}[goal]
-    assert capsys.readouterr().out.startswith(f"loss (value, {told}): ")
+    expected = {"maximize": "larger is better", "minimize": "smaller is better"}[goal]
+    assert capsys.readouterr().out.startswith(f"loss (value, {expected}): ")
     assert main.run(["simulate", str(tmp_path / "loss.csv"), *options, "-o", "json"]) is Exit.OK
     assert json.loads(capsys.readouterr().out)[0]["goal"] == goal
 
 
-def test_a_goal_that_contradicts_the_curves(
-    curves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_goal_that_contradicts_the_curves(curves: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--policy", "fifo", "--seeds", "1", "--trials", "3"]
-    told = "GoalWithoutEffect: --goal: minimize has no effect: the file of {} states that larger is better; omit --goal"
+    expected = (
+        "GoalWithoutEffect: --goal: minimize has no effect: the file of {} states that larger is better; omit --goal"
+    )
     assert main.run(["simulate", curves, "--goal", "minimize", *few]) is Exit.USAGE
-    assert told.format("late") in capsys.readouterr().err
+    assert expected.format("late") in capsys.readouterr().err
     assert main.run(["simulate", "--goal", "minimize", *few]) is Exit.USAGE
-    assert told.format("digits_example") in capsys.readouterr().err
+    assert expected.format("digits_example") in capsys.readouterr().err
     assert main.run(["simulate", curves, "--goal", "maximize", *few]) is Exit.OK
     (tmp_path / "loss.csv").write_text(TABLE)
     assert main.run(["simulate", str(tmp_path), "--goal", "minimize", *few]) is Exit.OK
@@ -199,12 +205,12 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(("goal", "target", "told", "seconds"), TARGETS.values(), ids=TARGETS)
+@pytest.mark.parametrize(("goal", "target", "expected", "seconds"), TARGETS.values(), ids=TARGETS)
 def test_a_target_for_curves_that_name_none(
     way: str,
     goal: str,
     target: str,
-    told: str,
+    expected: str,
     seconds: float | None,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -226,7 +232,7 @@ def test_a_target_for_curves_that_name_none(
     assert reached == (None if seconds is None else pytest.approx(seconds, abs=0.0 if way == "replay" else 5.0))
     assert main.run([*command, "--target", target]) is Exit.OK
     heading, names, row = capsys.readouterr().out.splitlines()[:3]
-    assert heading.endswith(f" TARGET: {told}")
+    assert heading.endswith(f" TARGET: {expected}")
     place = names.index("TARGET") + len("TARGET")
     none = {"replay": "–", "system": "–", "jobs": "never"}[way]
     assert row[:place].endswith(" s" if seconds is not None else none), "its column ends there"
@@ -240,7 +246,9 @@ def test_each_recording_without_a_target_gets_it(
     (tmp_path / "loss.csv").write_text(TABLE)
     few = ["--policy", "fifo", "--seeds", "1", "--target", "0.9", "-o", "json"]
     assert main.run(["simulate", str(tmp_path), *few]) is Exit.OK
-    assert [found["target"] for found in json.loads(capsys.readouterr().out)] == [0.85, 0.9], "a header takes precedence"
+    assert [found["target"] for found in json.loads(capsys.readouterr().out)] == [0.85, 0.9], (
+        "a header takes precedence"
+    )
     assert main.run(["simulate", "--trials", "2", *few]) is Exit.OK
     assert json.loads(capsys.readouterr().out)[0]["target"] == 0.9, "the bundled curves have none"
     assert main.run(["simulate", curves, *few[:-3], "0.85"]) is Exit.OK, "it equals the header"
@@ -254,12 +262,12 @@ BAD_TARGETS = [
 
 
 @pytest.mark.parametrize("system", WAYS.values(), ids=WAYS)
-@pytest.mark.parametrize(("target", "told"), BAD_TARGETS, ids=[row[0] for row in BAD_TARGETS])
+@pytest.mark.parametrize(("target", "expected"), BAD_TARGETS, ids=[row[0] for row in BAD_TARGETS])
 def test_an_invalid_target(
-    target: str, told: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
+    target: str, expected: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(["simulate", curves, f"--target={target}", "--policy", "fifo", *system]) is Exit.USAGE
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 LEFT_OUT = [
@@ -270,16 +278,16 @@ LEFT_OUT = [
 
 
 @pytest.mark.parametrize("system", [[], ["--system"], ["--system", "--jobs", "2"]], ids=["replay", "system", "jobs"])
-@pytest.mark.parametrize(("left", "told"), LEFT_OUT, ids=[str(row[0]) for row in LEFT_OUT])
+@pytest.mark.parametrize(("left", "expected"), LEFT_OUT, ids=[str(row[0]) for row in LEFT_OUT])
 def test_the_heading_counts_the_omitted_trials(
-    left: int, told: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
+    left: int, expected: str, system: list[str], curves: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head, rest = Path(curves).read_text().split("\n", 1)
     Path(curves).write_text(json.dumps(json.loads(head) | {"left_out": left}) + "\n" + rest)
     command = ["simulate", curves, "--policy", "fifo", "--seeds", "1", *system]
     assert main.run(command) is Exit.OK
     heading = capsys.readouterr().out.splitlines()[0]
-    assert told in heading
+    assert expected in heading
     assert ("incomplete curves" in heading) is bool(left)
     assert main.run([*command, "-o", "json"]) is Exit.OK
     assert json.loads(capsys.readouterr().out)[0]["leftOut"] == left
@@ -300,11 +308,11 @@ def test_a_metric_without_a_tensorboard_folder(
     paths = {"lines": curves, "table": str(table), "folder": str(table.parent)}
     job = [str(Path(__file__).parents[3] / "examples" / "digits" / "job.yaml")] if command == "plan" else []
     assert main.run([command, *job, *(paths[name] for name in named), "--metric", "loss"]) is Exit.USAGE
-    told = "MetricWithoutEffect: --metric: loss is without effect: no TensorBoard folder is among the curves"
-    assert told in capsys.readouterr().err
+    expected = "MetricWithoutEffect: --metric: loss has no effect without a TensorBoard folder"
+    assert expected in capsys.readouterr().err
 
 
-def test_a_metric_is_of_the_runs_of_tensorboard_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metric_applies_to_tensorboard_runs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.csv").write_text(TABLE)
     few = ["--policy", "fifo", "--seeds", "1", "--metric", "val_acc", "-o", "json"]
     assert main.run(["simulate", str(REAL / "pytorch"), str(tmp_path / "own.csv"), *few]) is Exit.OK
@@ -312,27 +320,29 @@ def test_a_metric_is_of_the_runs_of_tensorboard_alone(tmp_path: Path, capsys: py
 
 
 ONE = {
-    "replay": ([], ": 1 trial on 1 GPU, 4 s"),
-    "system": (["--system", "--slots", "1"], ": 1 trial on 1 GPU of 1 node, 1 trial to a GPU, 4 s"),
+    "replay": ([], ": 1 trial on 1 GPU, suspend 4 s"),
+    "system": (["--system", "--slots", "1"], ": 1 trial on 1 GPU on 1 node, 1 slot per GPU, suspend 4 s"),
     "jobs": (
         ["--system", "--slots", "1", "--jobs", "2"],
-        ": 2 jobs of 2 users, all at once, 1 trial each, on 1 GPU of 1",
+        ": 2 jobs of 2 users, all at once, 1 trial each, on 1 GPU on 1",
     ),
 }
 
 
-@pytest.mark.parametrize(("options", "told"), ONE.values(), ids=ONE)
-def test_one_of_a_kind(options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "expected"), ONE.values(), ids=ONE)
+def test_singular_and_plural(
+    options: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "one.csv").write_text("trial,step,value,seconds\nonly,0,0.1,0\nonly,1,0.9,10\n")
     few = ["--gpus", "1", "--trials", "1", "--policy", "fifo", "--seeds", "1"]
     assert main.run(["simulate", str(tmp_path / "one.csv"), *few, *options]) is Exit.OK
     shown = capsys.readouterr()
-    assert told in shown.out
+    assert expected in shown.out
     note = "podium: note: one.csv: 1 of 2 evaluations were read; at 0 seconds, before any training: 1\n"
     assert shown.err == note
 
 
-def test_runs_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_omitted_runs_are_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     shutil.copytree(REAL / "pytorch", tmp_path / "runs")
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "events.out.tfevents.1.host").write_bytes(b"no event" * 9)

@@ -97,8 +97,14 @@ REFUSALS = [
         ["--system", "--jobs", "2", "--arrivals", "-1"],
         "InvalidTime: --arrivals: must be 0 to 604800 seconds (got -1)",
     ),
-    (["--system", "--jobs", "2", "--arrivals", "nan"], "InvalidTime: --arrivals: must be 0 to 604800 seconds (got nan)"),
-    (["--system", "--jobs", "2", "--arrivals", "inf"], "InvalidTime: --arrivals: must be 0 to 604800 seconds (got inf)"),
+    (
+        ["--system", "--jobs", "2", "--arrivals", "nan"],
+        "InvalidTime: --arrivals: must be 0 to 604800 seconds (got nan)",
+    ),
+    (
+        ["--system", "--jobs", "2", "--arrivals", "inf"],
+        "InvalidTime: --arrivals: must be 0 to 604800 seconds (got inf)",
+    ),
     (["--system", "--jobs", "2", "--users", "0"], "TooFew: --users: must be at least 1 (got 0)"),
     (["--system", "--jobs", "2", "--users", "3"], "TooMany: --users: 3 is too many users of 2 jobs (--jobs); give 2"),
     (
@@ -108,10 +114,10 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), REFUSALS, ids=[" ".join(row[0]) for row in REFUSALS])
-def test_every_refusal_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "expected"), REFUSALS, ids=[" ".join(row[0]) for row in REFUSALS])
+def test_every_refusal_names_its_cure(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", *options]) is Exit.USAGE
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_jobs_that_never_end_are_reported(capsys: pytest.CaptureFixture[str]) -> None:

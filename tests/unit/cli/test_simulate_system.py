@@ -1,4 +1,4 @@
-"""`podium simulate --system`: table, JSON and HTML report of the simulated system, and every no with its sentence."""
+"""`podium simulate --system`: table, JSON and HTML report of the simulated system, and every refusal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from podium_simulator.traces.trace import bundled
 SHORT = ["--trials", "6", "--seeds", "2", "--gpus", "2", "--nodes", "2", "--suspend", "1", "--resume", "1"]
 
 
-def test_a_table_with_what_the_system_adds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_with_the_columns_of_the_system(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *SHORT, "--policy", "envelope", "--policy", "asha"]) is Exit.OK
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("digits_example (val_acc, larger is better): 6 trials on 2 GPUs of 2 nodes, 4 trials")
+    assert lines[0].startswith("digits_example (val_acc, larger is better): 6 trials on 2 GPUs on 2 nodes, 4 slots")
     assert {line.split()[0] for line in lines[2:]} == {"fifo", "envelope", "asha"}
     fifo = next(line for line in lines if line.startswith("fifo")).split()
-    assert fifo[-1] == "0", "fifo suspends nobody"
+    assert fifo[-1] == "0", "fifo suspends no trial"
 
 
 def test_json_is_the_same_twice_and_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,13 +37,13 @@ def test_json_is_the_same_twice_and_adds_up(capsys: pytest.CaptureFixture[str]) 
     assert (found["gpus"], found["nodes"], found["searches"]) == (2, 2, 2)
     for policy in found["policies"]:
         for search in policy["searches"]:
-            assert search["gpuSeconds"] <= 2 * search["endSeconds"], "no GPU works twice at once"
+            assert search["gpuSeconds"] <= 2 * search["endSeconds"], "no GPU is used twice at the same time"
             assert 0.0 <= search["overheadShare"] < 1.0
-            assert search["nearBestSeconds"] <= search["endSeconds"], "with nobody cut the best is found"
+            assert search["nearBestSeconds"] <= search["endSeconds"], "the best is reached if no trial is cut"
 
 
-def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureFixture[str]) -> None:
-    """The next pod comes when the one before has ended, and its way to the gate shows; nobody waits beside anybody."""
+def test_memory_for_one_trial_per_gpu_costs_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each pod starts after the previous one ended, which takes longer; no trial waits in another slot."""
     found = {}
     for size in ("40Gi", "80Gi"):
         command = ["simulate", "--system", *SHORT, "--policy", "envelope", "-o", "json", "--memory", "40Gi"]
@@ -56,21 +56,29 @@ def test_memory_for_one_trial_a_gpu_costs_time_and_turns(capsys: pytest.CaptureF
 
 MOVED = "(cuda-checkpoint: 17.2 GB at 2 GB/s out and 4.9 GB/s in, 0.39 s at least, as measured on one H100; --suspend,"
 SWITCHES = [
-    (["--method", "freeze"], "4 s + 4 s a switch, 1 search"),
-    (["--method", "cuda-checkpoint", "--memory", "16Gi"], f"8.59 s + 3.51 s a switch {MOVED} --resume say otherwise)"),
-    (["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"], "1 s + 2 s a switch (cuda-checkpoint), 1"),
+    (["--method", "freeze"], "suspend 4 s, resume 4 s, 1 search"),
+    (
+        ["--method", "cuda-checkpoint", "--memory", "16Gi"],
+        f"suspend 8.59 s, resume 3.51 s {MOVED} --resume say otherwise)",
+    ),
+    (
+        ["--method", "cuda-checkpoint", "--suspend", "1", "--resume", "2"],
+        "suspend 1 s, resume 2 s (cuda-checkpoint), 1",
+    ),
     (
         ["--method", "app-checkpoint", "--load", "3"],
-        "1 s + 4.5 s a switch (app-checkpoint: a save, then a new pod up to",
+        "suspend 1 s, resume 4.5 s (app-checkpoint: a save, then a new pod up to",
     ),
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), SWITCHES, ids=["freeze", "measured", "given", "saves"])
-def test_a_switch_goes_by_the_method(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "expected"), SWITCHES, ids=["freeze", "measured", "given", "checkpoints"])
+def test_the_cost_of_a_switch_depends_on_the_method(
+    options: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     command = ["simulate", "--system", "--trials", "4", "--seeds", "1", "--gpus", "2", "--policy", "envelope"]
     assert main.run([*command, *options]) is Exit.OK
-    assert told in capsys.readouterr().out
+    assert expected in capsys.readouterr().out
 
 
 def test_a_trial_that_saves_goes_on_in_a_new_pod(capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +89,12 @@ def test_a_trial_that_saves_goes_on_in_a_new_pod(capsys: pytest.CaptureFixture[s
         (contest,) = json.loads(capsys.readouterr().out)
         assert (contest["method"], contest["suspendSeconds"]) == ("app-checkpoint", float(seconds))
         found = {policy["name"]: policy["searches"][0] for policy in contest["policies"]}
-        assert found["round_robin"]["suspensions"] == found["fifo"]["checkpoints"] == 0 < found["round_robin"]["checkpoints"]
+        assert (
+            found["round_robin"]["suspensions"]
+            == found["fifo"]["checkpoints"]
+            == 0
+            < found["round_robin"]["checkpoints"]
+        )
         assert found["round_robin"]["best"] == found["fifo"]["best"], "no work is lost"
         shares.append(found["round_robin"]["overheadShare"])
     assert shares[0] < shares[1]
@@ -120,8 +133,8 @@ NOTHING = ["simulate", "--system", "--method", "container-checkpoint"]
 @pytest.mark.parametrize("options", [[], ["--suspend", "1", "--resume", "1"]])
 def test_live_migration_needs_the_memory_of_a_trial(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run([*NOTHING, *options]) is Exit.USAGE
-    told = "--method container-checkpoint: the duration of a switch depends on the memory; give --memory\n"
-    assert told in capsys.readouterr().err
+    expected = "--method container-checkpoint: the duration of a switch depends on the memory; give --memory\n"
+    assert expected in capsys.readouterr().err
 
 
 def test_an_agent_that_is_often_unresponsive_costs_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +238,7 @@ REFUSALS = [
     (["--method", "cuda-checkpoint", "--suspend", "1"], "give --memory, or both of --suspend and --resume"),
     (
         ["--method", "app-checkpoint", "--resume", "3"],
-        "ResumeUnused: --resume: 3 has no effect, because a trial continues in a new pod with app-checkpoint; give --load",
+        "ResumeUnused: --resume: 3 has no effect, because a trial continues in a new pod with app-checkpoint; give",
     ),
     (
         ["--memory", "8Gi"],
@@ -241,7 +254,7 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "told"), REFUSALS, ids=[row[1][:20] for row in REFUSALS])
-def test_every_refusal_names_its_cure(options: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("options", "expected"), REFUSALS, ids=[row[1][:20] for row in REFUSALS])
+def test_every_refusal_names_its_cure(options: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["simulate", "--system", *options]) is not Exit.OK
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
