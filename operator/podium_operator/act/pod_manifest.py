@@ -3,7 +3,7 @@
 The user's template is kept, and these parts are added:
 
 - the gate, an init container in the trial's own image, and the GPU slots
-- memory for GPU memory that is moved (`host_memory`)
+- memory for GPU memory that is moved off the GPUs
 - the environment and the values of placeholders
 - the checkpoint volume and the checkpoint to continue from (`checkpoint_volume`)
 - labels, owner, priority, readiness gate, and the configuration by which the agent reads the metric from the log
@@ -12,22 +12,19 @@ The user's template is kept, and these parts are added:
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from podium_core.schema.checkpointing import checkpoint_outlives_pod
-from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, to_annotation
-from podium_core.schema.job import HyperParamJob
+from podium_core.schema.cpu_downsizing import CPU_ANNOTATION, DOWNSIZED_MILLICPUS, to_annotation
+from podium_core.schema.job import HyperParamJob, JobSpec
 from podium_core.schema.metrics_config import METRICS_ANNOTATION, MetricsConfig
-from podium_core.schema.quantity import to_bytes
+from podium_core.schema.quantity import to_bytes, to_thousandths
 from podium_core.schema.template import GATE_CONTAINER
 from podium_core.schema.trial import HyperParamTrial, Migration
-from podium_operator.act import checkpoint_volume as checkpoints
-from podium_operator.act import cpu_downsizing as parking
+from podium_operator.act import checkpoint_volume
 from podium_operator.act.environment import environment
-from podium_operator.act.host_memory import METHOD as MOVES_MEMORY
-from podium_operator.act.host_memory import make_room, moved_bytes
 from podium_operator.act.substitution import Substitution
 
 Manifest = dict[str, Any]
@@ -40,10 +37,10 @@ MEMORY_ANNOTATION = "podium.dev/gpu-memory"
 PRODUCTS_ANNOTATION = "podium.dev/gpu-products"
 METHODS_ANNOTATION = "podium.dev/methods"
 REQUEUE_ANNOTATION = "podium.dev/requeue"
-ALONE_ANNOTATION = "podium.dev/whole-gpu"
-CARRY_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
-CARRIED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
-ARRIVES_ANNOTATION = "podium.dev/gpu-state"
+WHOLE_GPU_ANNOTATION = "podium.dev/whole-gpu"
+MIGRATE_ANNOTATION = "podium.dev/migrate"  # asks the agent to make an image of the trial; the target node
+MIGRATED_ANNOTATION = "podium.dev/migrated"  # the trial continues from such an image; the source node
+GPU_STATE_ANNOTATION = "podium.dev/gpu-state"
 HOLDS_GPU = "podium.dev/holds-gpu"
 GATE_COMMAND = ["/podium/podium-gate", "gate"]
 
@@ -76,75 +73,76 @@ def make_pod(
     attempt: int,
     rules: PodRules,
     nodes: Collection[str] = (),
-    alone: WholeGpu | None = None,
-    arrival: Migration | None = None,
+    whole_gpu: WholeGpu | None = None,
+    migration: Migration | None = None,
 ) -> Manifest:
     """Return the manifest of an attempt's pod.
 
-    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `alone`: the whole GPU
-    that the trial gets; its memory is not moved then. `arrival`: the migration whose image the pod continues from.
+    `nodes`: names of the GPUNodes that exist; a checkpoint in a folder of another node is lost. `whole_gpu`: the whole
+    GPU that the trial gets; its memory is not moved then. `migration`: the migration whose image the pod continues
+    from.
     """
     spec = job.spec
     template = copy.deepcopy(spec.template)
     pod: Manifest = template["spec"]
     main = pod["containers"][0]
-    resume = checkpoints.resume_of(job, trial, attempt, nodes)
-    parked: dict[str, int] = {}
+    resume = checkpoint_volume.resume_point(job, trial, attempt, nodes)
+    downsized: dict[str, int] = {}
     pod["restartPolicy"] = "Never"
     grace = pod.setdefault("terminationGracePeriodSeconds", spec.suspension.grace_period_seconds)
-    memory = _declared(job, alone)
+    memory = _declared(job, whole_gpu)
     path = resume.path if resume else None
-    told = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
+    variables = environment(job, trial, attempt, grace=grace, resume=path, memory=memory)
     words = Substitution(trial.spec.parameters, spec.checkpoint.path if spec.checkpoint else None)
     for container in pod["containers"]:
-        _fill(container, words, told)
+        _fill(container, words, variables)
     if spec.checkpoint:
         if resume is not None and spec.checkpoint.resume_args:
-            again = Substitution(trial.spec.parameters, resume.path)
-            checkpoints.add_arguments(main, again, spec.checkpoint.resume_args)
-        checkpoints.mount(pod, main, spec.checkpoint, checkpoints.folder_of_trial(job, trial))
+            resumed = Substitution(trial.spec.parameters, resume.path)
+            checkpoint_volume.add_arguments(main, resumed, spec.checkpoint.resume_args)
+        checkpoint_volume.mount(pod, main, spec.checkpoint, checkpoint_volume.folder_of_trial(job, trial))
     if resume is not None and resume.node is not None:
-        checkpoints.stay_on(pod, resume.node)
-    levelled = trial.status.rebalanced
-    if levelled is not None and levelled.attempt == attempt:
-        checkpoints.prefer(pod, levelled.target_node)
+        checkpoint_volume.stay_on(pod, resume.node)
+    rebalanced = trial.status.rebalanced
+    if rebalanced is not None and rebalanced.attempt == attempt:
+        checkpoint_volume.prefer(pod, rebalanced.target_node)
     if rules.priority_class is not None:
         pod.setdefault("priorityClassName", rules.priority_class)
     if spec.gpus.per_trial:
         pod["schedulerName"] = rules.scheduler_name
         pod["readinessGates"] = [*pod.get("readinessGates", []), {"conditionType": HOLDS_GPU}]
-        _add_share(main, rules.resource, spec.gpus.per_trial)
+        _add_slots(main, rules.resource, spec.gpus.per_trial)
         main.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")  # shows whether GPU memory ran out
-        moved = 0 if alone else moved_bytes(spec)
+        moved = 0 if whole_gpu else moved_bytes(spec)
         if moved:
-            make_room(main, moved)
+            add_memory(main, moved)
         if spec.suspension.downsize_cpu:
-            parked = parking.park(pod["containers"])
+            downsized = downsize_cpu(pod["containers"])
         # last, so that the user's own preparation (downloads, say) is done before the trial waits for its time slice
         pod["initContainers"] = [*pod.get("initContainers", []), _gate(main)]
         if checkpoint_outlives_pod(spec):
-            checkpoints.add_hook(main)
-    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, alone)
-    if arrival is not None:
-        _goes_on(pod, main, metadata, arrival)
-    if parked:
-        metadata["annotations"][CPU_ANNOTATION] = to_annotation(parked)
+            checkpoint_volume.add_hook(main)
+    metadata = _metadata(job, trial, attempt, template.get("metadata") or {}, whole_gpu)
+    if migration is not None:
+        _continue_from_image(pod, main, metadata, migration)
+    if downsized:
+        metadata["annotations"][CPU_ANNOTATION] = to_annotation(downsized)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}
 
 
-def _goes_on(pod: Manifest, main: Manifest, metadata: Manifest, arrival: Migration) -> None:
+def _continue_from_image(pod: Manifest, main: Manifest, metadata: Manifest, migration: Migration) -> None:
     """Let the pod continue from a migrated image, on the node that the image was made for.
 
     Only the first container's image changes: the gate uses the trial's own.
     """
-    main["image"], main["imagePullPolicy"] = arrival.image, "IfNotPresent"
-    checkpoints.stay_on(pod, arrival.target_node)
-    metadata["annotations"][CARRIED_ANNOTATION] = arrival.source_node
-    if arrival.gpu_state:
-        metadata["annotations"][ARRIVES_ANNOTATION] = arrival.gpu_state
+    main["image"], main["imagePullPolicy"] = migration.image, "IfNotPresent"
+    checkpoint_volume.stay_on(pod, migration.target_node)
+    metadata["annotations"][MIGRATED_ANNOTATION] = migration.source_node
+    if migration.gpu_state:
+        metadata["annotations"][GPU_STATE_ANNOTATION] = migration.gpu_state
 
 
-def reading_of(job: HyperParamJob) -> MetricsConfig:
+def metrics_config_of(job: HyperParamJob) -> MetricsConfig:
     """Return how to read a trial's log; the log is that of the template's first container."""
     spec = job.spec
     return MetricsConfig(
@@ -158,31 +156,31 @@ def reading_of(job: HyperParamJob) -> MetricsConfig:
     )
 
 
-def _declared(job: HyperParamJob, alone: WholeGpu | None) -> int | None:
+def _declared(job: HyperParamJob, whole_gpu: WholeGpu | None) -> int | None:
     """Return the bytes that the trial declares on each of its GPUs, or None."""
-    if alone is not None:
-        return alone.memory
+    if whole_gpu is not None:
+        return whole_gpu.memory
     memory = job.spec.gpus.memory
     return None if memory is None else to_bytes(memory)
 
 
 def _metadata(
-    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, alone: WholeGpu | None
+    job: HyperParamJob, trial: HyperParamTrial, attempt: int, given: Manifest, whole_gpu: WholeGpu | None
 ) -> Manifest:
     spec = job.spec
-    reading = reading_of(job)
-    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: reading.model_dump_json(by_alias=True)}
-    memory = _declared(job, alone)
+    config = metrics_config_of(job)
+    annotations = {**(given.get("annotations") or {}), METRICS_ANNOTATION: config.model_dump_json(by_alias=True)}
+    memory = _declared(job, whole_gpu)
     if memory is not None:
         annotations[MEMORY_ANNOTATION] = str(memory)
-    if alone is not None:
-        annotations[ALONE_ANNOTATION] = "true"
+    if whole_gpu is not None:
+        annotations[WHOLE_GPU_ANNOTATION] = "true"
     if spec.gpus.per_trial:
-        methods = [one for one in spec.suspension.methods if alone is None or one != MOVES_MEMORY]
+        methods = [one for one in spec.suspension.methods if whole_gpu is None or one != CUDA_CHECKPOINT]
         annotations[METHODS_ANNOTATION] = ",".join(methods)
     if spec.checkpoint:
-        annotations[checkpoints.PATH_ANNOTATION] = spec.checkpoint.path
-    products = spec.gpus.products if alone is None or not alone.products else alone.products
+        annotations[checkpoint_volume.PATH_ANNOTATION] = spec.checkpoint.path
+    products = spec.gpus.products if whole_gpu is None or not whole_gpu.products else whole_gpu.products
     if products:
         annotations[PRODUCTS_ANNOTATION] = ",".join(products)
     labels = {
@@ -198,6 +196,61 @@ def _metadata(
         "annotations": annotations,
         "ownerReferences": [owner("HyperParamTrial", trial.metadata.name, trial.metadata.uid)],
     }
+
+
+CUDA_CHECKPOINT = "cuda-checkpoint"
+
+
+def moved_bytes(spec: JobSpec) -> int:
+    """Return the GPU memory (bytes) of one trial on all of its GPUs; 0 if it is never moved off them.
+
+    GPU memory that `cuda-checkpoint` moves becomes memory of the trial's processes. Without a higher limit the kernel
+    would kill them. Only a request from the beginning keeps other pods from using that memory while the trial runs.
+    """
+    if CUDA_CHECKPOINT not in spec.suspension.methods or spec.gpus.memory is None:
+        return 0
+    return to_bytes(spec.gpus.memory) * spec.gpus.per_trial
+
+
+def add_memory(container: dict[str, Any], more: int) -> None:
+    """Add `more` bytes to the container's memory request and limit.
+
+    A missing limit stays missing; where only a limit is given, Kubernetes uses it as the request. Raises ValueError
+    for a value that cannot be parsed as a quantity.
+    """
+    resources = container.setdefault("resources", {})
+    requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
+    if "memory" in requests or "memory" not in limits:
+        requests["memory"] = str(to_bytes(str(requests.get("memory", 0))) + more)
+    if "memory" in limits:
+        limits["memory"] = str(to_bytes(str(limits["memory"])) + more)
+    resources["requests"] = requests
+    if limits:
+        resources["limits"] = limits
+
+
+def downsize_cpu(containers: Iterable[dict[str, Any]]) -> dict[str, int]:
+    """Downsize the CPU requests. Return, by container, the millicpus that were taken from it.
+
+    The pod is created with almost no CPU request. So as many trials as the GPUs have slots fit on a node, whatever CPU
+    they request. The agent raises the requests of the trial that holds the GPU (pods/resize).
+    """
+    taken: dict[str, int] = {}
+    for container in containers:
+        resources = container.get("resources") or {}
+        requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+        limit = limits.get("cpu")
+        wanted = requests.get("cpu", limit)
+        if wanted is None:
+            continue
+        thousandths = to_thousandths(str(wanted))
+        if limit is not None and to_thousandths(str(limit)) == thousandths:
+            # at its limit the pod could become Guaranteed, and a resize may not change the QoS class
+            thousandths -= 1
+        if thousandths > DOWNSIZED_MILLICPUS:
+            taken[container["name"]] = thousandths
+            container["resources"] = {**resources, "requests": {**requests, "cpu": f"{DOWNSIZED_MILLICPUS}m"}}
+    return taken
 
 
 def owner(kind: str, name: str, uid: str) -> Manifest:
@@ -218,11 +271,11 @@ def _fill(container: Manifest, words: Substitution, environment: Mapping[str, st
             container[field] = words.command(container[field])
     own = words.environment(container.get("env") or [])
     named = {variable["name"] for variable in own}
-    ours = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
-    container["env"] = own + ours
+    missing = [{"name": name, "value": value} for name, value in environment.items() if name not in named]
+    container["env"] = own + missing
 
 
-def _add_share(container: Manifest, resource: str, count: int) -> None:
+def _add_slots(container: Manifest, resource: str, count: int) -> None:
     resources = container.setdefault("resources", {})
     for kind in ("requests", "limits"):
         resources[kind] = {**(resources.get(kind) or {}), resource: str(count)}

@@ -7,8 +7,10 @@ deleted job that cannot be parsed is released here (`release_unreadable`), becau
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,36 +21,40 @@ from podium_cluster import events
 from podium_cluster.client import Api, ApiError
 from podium_cluster.kubeconfig import look
 from podium_cluster.resources import CLAIMS, JOBS
+from podium_core.schema.base import ObjectMeta
 from podium_core.schema.job import HyperParamJob
-from podium_core.schema.validation import parse_job
+from podium_core.schema.validation import Refusal, parse_job
+from podium_operator.act.back_off import pauses
+from podium_operator.act.checkpoint_volume import folder_of_job
 from podium_operator.jobs import finalizers
 from podium_operator.jobs.acceptance import Claim, ClaimModes, claim_name, condition
-from podium_operator.jobs.unreadable import release_unreadable
+from podium_operator.jobs.events import emit
+from podium_operator.jobs.finalizers import ORPHAN, awaits_cleanup, remove_finalizer
 
 MANAGER = "podium-operator-acceptance"
 PREFIX = "podium.dev"
-LOOK_AGAIN = 5.0  # seconds until a claim that did not exist is checked again
+CLAIM_RETRY_SECONDS = 5.0  # seconds until a claim that did not exist is checked again
 log = logging.getLogger(__name__)
 
 
-def register(api: Api, *, cleans: bool, leases: bool) -> kopf.OperatorRegistry:
+def register(api: Api, *, removes_folders: bool, reserved_gpus: bool) -> kopf.OperatorRegistry:
     """Return the handlers, bound to `api`.
 
-    `cleans`: the operator has an image that can remove folders; `leases`: Podium reserves its GPUs.
+    `removes_folders`: the operator has an image that can remove folders; `reserved_gpus`: Podium reserves its GPUs.
     """
     registry = kopf.OperatorRegistry()
 
     async def accept(body: kopf.Body, **_: Any) -> None:
-        await _accept(api, dict(body), cleans=cleans, leases=leases)
+        await _accept(api, dict(body), removes_folders=removes_folders, reserved_gpus=reserved_gpus)
 
-    async def look(body: kopf.Body, **_: Any) -> None:
+    async def release(body: kopf.Body, **_: Any) -> None:
         await release_unreadable(api, dict(body))
 
     about = (JOBS.group, JOBS.version, JOBS.plural)
     kopf.on.resume(*about, registry=registry, id="accept")(accept)
     kopf.on.create(*about, registry=registry, id="accept")(accept)
     kopf.on.update(*about, registry=registry, id="accept", field="spec")(accept)
-    kopf.on.event(*about, registry=registry, id="release-unreadable")(look)
+    kopf.on.event(*about, registry=registry, id="release-unreadable")(release)
     kopf.on.login(registry=registry, id="login")(_login)
     return registry
 
@@ -84,18 +90,18 @@ def _login(**arguments: Any) -> kopf.ConnectionInfo | None:
     )
 
 
-async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: bool) -> None:
+async def _accept(api: Api, manifest: dict[str, Any], *, removes_folders: bool, reserved_gpus: bool) -> None:
     meta = manifest["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     claim = await _claim(api, meta["namespace"], claim_name(manifest))
-    wanted = condition(manifest, now, claim, leases=leases)
+    wanted = condition(manifest, now, claim, reserved_gpus=reserved_gpus)
     status = {"metadata": {"name": meta["name"], "namespace": meta["namespace"]}, "status": {"conditions": [wanted]}}
     job = parse_job(manifest)
     try:
-        wants = cleans and isinstance(job, HyperParamJob) and finalizers.wanted(job.spec)
-        if wants and wanted["status"] == "True":
+        adds = removes_folders and isinstance(job, HyperParamJob) and finalizers.needs_finalizer(job.spec)
+        if adds and wanted["status"] == "True":
             # first: once the job is accepted, its trials may write; a job that is not accepted has no trials
-            await finalizers.hold(api, meta["namespace"], meta["name"])
+            await finalizers.add_finalizer(api, meta["namespace"], meta["name"])
         await api.apply_status(JOBS, status, manager=MANAGER)
     except ApiError as error:
         if error.not_found:
@@ -103,10 +109,44 @@ async def _accept(api: Api, manifest: dict[str, Any], *, cleans: bool, leases: b
         raise kopf.TemporaryError(f"the condition Accepted was not written: {error}", delay=2) from error
     log.info("job %s/%s: Accepted=%s %s", meta["namespace"], meta["name"], wanted["status"], wanted["reason"])
     if wanted["status"] == "False":
-        said = {"reason": wanted["reason"], "message": wanted["message"]}
-        await events.emit(api, JOBS, meta, **said, component="podium-operator", kind="Warning")
+        event = {"reason": wanted["reason"], "message": wanted["message"]}
+        await events.emit(api, JOBS, meta, **event, component="podium-operator", kind="Warning")
     if wanted["status"] == "Unknown":
-        raise kopf.TemporaryError(wanted["message"], delay=LOOK_AGAIN)
+        raise kopf.TemporaryError(wanted["message"], delay=CLAIM_RETRY_SECONDS)
+
+
+LONGEST_PAUSE = 30.0
+
+
+async def release_unreadable(api: Api, manifest: Mapping[str, Any], pause: float = 0.5) -> None:
+    """Remove the finalizer of a deleted job that cannot be parsed. `pause`: seconds until the first retry.
+
+    An older version may have accepted the job. The watch caches leave it out, so `cleanup` never sees it and its
+    finalizer would stay forever.
+    """
+    meta = ObjectMeta.model_validate(manifest["metadata"])
+    if not awaits_cleanup(meta):
+        return
+    wrong = parse_job(manifest)
+    if not isinstance(wrong, Refusal):
+        return  # `cleanup` handles it
+    retries = pauses(pause, LONGEST_PAUSE)
+    while True:
+        try:
+            await remove_finalizer(api, meta.namespace, meta.name)
+        except ApiError as error:
+            log.warning("finalizer of job %s/%s: %s", meta.namespace, meta.name, error)
+            if not error.transient:
+                return  # the job is gone
+            await asyncio.sleep(next(retries))
+        else:
+            break
+    if ORPHAN not in meta.finalizers:
+        text = (
+            f"Folder {folder_of_job(meta)} of the checkpoint volume was not removed: the job cannot be parsed any more "
+            f"({wrong}). Remove the folder by hand."
+        )
+        await emit(api, JOBS, meta, "CheckpointsNotRemoved", text, "Warning")
 
 
 async def _claim(api: Api, namespace: str, name: str | None) -> Claim | None:

@@ -1,0 +1,87 @@
+"""Whether a node would accept a trial's next pod, as the scheduler decides: a table of nodes, pods and templates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from podium_core.schema.pod import Pod
+from podium_operator.observe.node_fit import Node, why_rejected
+
+FREE = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+SPREAD = {"topologySpreadConstraints": [{"maxSkew": 1}]}
+AFFINITY = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}}
+CLAIM = {"name": "ckpt", "persistentVolumeClaim": {"claimName": "shared"}}
+WISH = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+
+
+def node(has: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Node:
+    made = {"metadata": {"name": "b", "labels": labels or {}}, "spec": spec, "status": {"allocatable": has or FREE}}
+    return Node.model_validate(made)
+
+
+def pod(cpu: str = "1", memory: str = "1Gi", **spec: Any) -> Pod:
+    requests = {"cpu": cpu, "memory": memory, "podium.dev/gpu": "1"}
+    return Pod.model_validate({"metadata": {}, "spec": {"containers": [{"resources": {"requests": requests}}], **spec}})
+
+
+CASES: list[tuple[str, Node, list[Pod], Pod, dict[str, Any], str | None]] = [
+    ("empty", node(), [], pod(), {}, None),
+    ("just enough CPUs", node(), [pod("1500m"), pod("1500m")], pod(), {}, None),
+    ("too few CPUs", node(), [pod("1500m"), pod("1501m")], pod(), {}, "node b has 0.999 cpu left, but the pod needs 1"),
+    ("too little memory", node(), [pod(memory="7.5Gi")], pod(), {}, "memory left"),
+    ("too many pods", node({**FREE, "pods": "1"}), [pod("0", "0")], pod(), {}, "node b has 0 pods left"),
+    ("a resource that it lacks", node({"cpu": "4", "pods": "9"}), [], pod(), {}, "node b has 0 memory left"),
+    ("cordoned", node(unschedulable=True), [], pod(), {}, "node b is cordoned"),
+    ("selected", node(labels={"pool": "a"}), [], pod(), {"nodeSelector": {"pool": "a"}}, None),
+    ("not selected", node(labels={"pool": "b"}), [], pod(), {"nodeSelector": {"pool": "a"}}, "requires the node label"),
+    ("restricted by affinity", node(), [], pod(), {"affinity": AFFINITY}, "by required affinity"),
+    ("only preferred", node(), [], pod(), {"affinity": WISH}, None),
+    ("restricted by a topology spread", node(), [], pod(**SPREAD), {}, "other pods"),
+    ("restricted by other pods", node(), [], pod(affinity={"podAntiAffinity": {"x": []}}), {}, "other pods"),
+    ("checkpoints on a claim", node(), [], pod(volumes=[CLAIM]), {}, None),
+    ("not ready", node(taints=[NOT_READY]), [], pod(), {}, "taint node.kubernetes.io/not-ready"),
+    ("tainted", node(taints=[TAINT]), [], pod(), {}, "has the taint gpu"),
+    ("tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "operator": "Exists"}]}, None),
+    ("all tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"operator": "Exists"}]}, None),
+    (
+        "all of its key tolerated, an empty field beside it",
+        node(taints=[TAINT]),
+        [],
+        pod(),
+        {"tolerations": [{"key": "gpu", "operator": "Exists", "value": None}]},
+        None,
+    ),
+    ("its value tolerated", node(taints=[TAINT]), [], pod(), {"tolerations": [{"key": "gpu", "value": "yes"}]}, None),
+    (
+        "another value tolerated",
+        node(taints=[TAINT]),
+        [],
+        pod(),
+        {"tolerations": [{"key": "gpu", "value": "no"}]},
+        "has the taint gpu",
+    ),
+    (
+        "another effect tolerated",
+        node(taints=[TAINT]),
+        [],
+        pod(),
+        {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
+        "has the taint gpu",
+    ),
+    ("a taint without effect on pods", node(taints=[TAINT | {"effect": "PreferNoSchedule"}]), [], pod(), {}, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("there", "pods", "mine", "template", "told"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
+)
+def test_the_schedulers_answer(
+    there: Node, pods: list[Pod], mine: Pod, template: dict[str, Any], told: str | None
+) -> None:
+    said = why_rejected(there, pods, mine, template)
+    assert (said is None) is (told is None), said
+    assert told is None or told in (said or "")
