@@ -31,11 +31,11 @@ def table(contest: Contest) -> Table:
 
     BEST DONE is the time until the best trial of all has completed. NEAR BEST is the time until a value within 1 % of
     the best. Curves with a target have TARGET instead: the time until a value as good as the target, or a dash if no
-    trial reaches it.
+    trial reaches it. SWITCHING is the share of the GPU time that switches took.
     """
     found = Table(box=None, pad_edge=False, header_style="bold")
     soon, until = ("NEAR BEST", "a1") if contest.recording.target is None else ("TARGET", "a")
-    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHES"):
+    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHING"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
         done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, until)
