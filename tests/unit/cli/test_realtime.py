@@ -39,7 +39,7 @@ def test_admit(cameras: Path, fps: str, code: Exit, expected: str, capsys: pytes
     assert run(["realtime", "admit", str(cameras)]) is code
     out, err = capsys.readouterr()
     assert expected in out
-    assert code is Exit.OK or "InvalidValue: task dock: fps: must be 0.001 or more, not -1" in err
+    assert code is Exit.OK or "InvalidValue: task dock: fps: must be at least 0.001, not -1" in err
 
 
 def test_admit_refuses_with_numbers_and_a_cure(cameras: Path, capsys: pytest.CaptureFixture[str]) -> None:
