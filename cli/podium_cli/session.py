@@ -18,7 +18,7 @@ from podium_cli.exit_codes import CliError, Exit
 from podium_cli.job_snapshot import JOB_LABEL, JobSnapshot, of_job
 from podium_cli.objects import parse_job, parse_node, parse_trial
 from podium_cluster.client import Api, ApiError, connect
-from podium_cluster.kubeconfig import Told, kubeconfigs, look
+from podium_cluster.kubeconfig import ClusterTarget, find_target, kubeconfig_paths
 from podium_cluster.resources import GPUNODES, JOBS, TRIALS, Resource
 from podium_cluster.settings import ClusterSettings
 
@@ -32,12 +32,12 @@ class Session:
 
     namespace: str
     settings: ClusterSettings
-    connection: Told
+    target: ClusterTarget
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Session:
         """Return the session that the cluster options of a command line describe."""
-        (kubeconfig,) = kubeconfigs(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
+        (kubeconfig,) = kubeconfig_paths(Path(arguments.kubeconfig)) if arguments.kubeconfig else (None,)
         if kubeconfig is not None and not os.path.isfile(kubeconfig):
             raise CliError(Exit.USAGE, "KubeconfigMissing", f"--kubeconfig {kubeconfig}: no such file")
         given = {"kubeconfig": kubeconfig, "context": arguments.context}
@@ -45,17 +45,17 @@ class Session:
             settings = ClusterSettings().model_copy(update={key: one for key, one in given.items() if one is not None})
         except ValidationError as error:
             raise CliError(Exit.USAGE, "InvalidSettings", f"PODIUM_* in the environment: {error}") from error
-        connection = look(settings.kubeconfig, settings.context)
-        return cls(arguments.namespace or connection.namespace, settings, connection)
+        target = find_target(settings.kubeconfig, settings.context)
+        return cls(arguments.namespace or target.namespace, settings, target)
 
     @asynccontextmanager
     async def api(self) -> AsyncIterator[Api]:
         """Open an API client for the duration of the block."""
-        opened = connect(self.settings, self.connection)
+        opened = connect(self.settings, self.target)
         try:
             api = await opened.__aenter__()
         except Exception as error:  # the reader of kubeconfigs raises many types; its sentence names the cause
-            message = f"{_connection_problem(self.connection, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
+            message = f"{_connection_problem(self.target, error)}; name a cluster with --kubeconfig or $KUBECONFIG"
             raise CliError(Exit.CLUSTER, "ClusterUnreachable", message) from error
         try:
             yield api
@@ -124,16 +124,15 @@ def run_with_cluster(work: Coroutine[Any, Any, T]) -> T:
         raise CliError(Exit.CLUSTER, error.reason, message) from error
 
 
-def _connection_problem(connection: Told, error: Exception) -> str:
+def _connection_problem(target: ClusterTarget, error: Exception) -> str:
     """Return why no cluster can be used, with the file, which the library's reader does not name."""
-    if connection.account:
+    if target.account:
         return f"this pod's own account: {error}"
-    if not connection.files:
+    if not target.files:
         return f'$KUBECONFIG, "{os.environ["KUBECONFIG"]}", names no file'
-    named = os.pathsep.join(map(str, connection.files))
-    if not any(
-        os.path.exists(path) for path in connection.files
-    ):  # Path.exists raises without permission for the folder
+    named = os.pathsep.join(map(str, target.files))
+    # Path.exists would raise without permission for the folder
+    if not any(os.path.exists(path) for path in target.files):
         return f"there is no kubeconfig at {named}"
     if isinstance(error, (AttributeError, TypeError, KeyError)):
         return f"{named} is not a kubeconfig"
