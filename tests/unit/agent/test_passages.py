@@ -70,6 +70,6 @@ def test_a_folder_that_cannot_be_written_stops_no_trial(tmp_path: Path, caplog: 
     (tmp_path / "file").write_text("")
     notes = Admissions(tmp_path / "file")
     notes.note(pod(), ("G",))
-    notes.remove(pod_uid())
-    assert notes.held_bytes() == {}
+    notes.forget(pod_uid())
+    assert notes.read() == {}
     assert ["a-0" in caplog.messages[0], pod_uid() in caplog.messages[1]] == [True, True]
