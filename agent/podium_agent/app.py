@@ -35,7 +35,7 @@ from podium_agent.suspension.factory import Opening
 from podium_agent.wiring import NodeWatches, make_departures, make_node_reconciler, make_plugins
 from podium_cluster.client import Api, connect
 from podium_cluster.health import serve
-from podium_cluster.heartbeat import beat
+from podium_cluster.heartbeat import send_heartbeats
 from podium_core.placement.node_parser import gpu_reading
 
 log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ def _not_ready(
 
 
 async def _beat(settings: AgentSettings, api: Api) -> None:
-    await beat(
+    await send_heartbeats(
         api,
         name=f"podium-agent-{settings.node_name}",
         namespace=settings.namespace,
