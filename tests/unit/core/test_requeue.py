@@ -1,4 +1,4 @@
-"""Who is told to leave its pod: drained nodes, ill GPUs, GPUs that a trial which cannot be frozen has to give away."""
+"""Which trials are requeued: on drained nodes, on unhealthy GPUs, and on GPUs that they must give up unsuspended."""
 
 from __future__ import annotations
 
@@ -45,52 +45,60 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
     ("nothing is the matter", on_node(), []),
     ("drained", on_node(gpu=TARGET_DRAINING), [("job-0", "NodeDraining")]),
     ("drained, suspended", on_node(P.SUSPENDED, gpu=TARGET_DRAINING), [("job-0", "NodeDraining")]),
-    ("drained, cannot save", on_node(gpu=TARGET_DRAINING, job=FROZEN_ONLY), []),
-    ("drained, does not save when told", on_node(gpu=TARGET_DRAINING, job=READS_ONLY), []),
-    ("drained, saves on this node", on_node(gpu=TARGET_DRAINING, job=BOUND), []),
+    ("drained, cannot checkpoint", on_node(gpu=TARGET_DRAINING, job=FROZEN_ONLY), []),
+    ("drained, does not checkpoint on request", on_node(gpu=TARGET_DRAINING, job=READS_ONLY), []),
+    ("drained, checkpoints on this node", on_node(gpu=TARGET_DRAINING, job=BOUND), []),
     ("drained, at its gate", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY), [("job-0", "NodeDraining")]),
     (
-        "drained, at its gate, has a save here",
+        "drained, at its gate, has a checkpoint here",
         on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, checkpoint_step=3.0),
         [],
     ),
     (
-        "drained, at its gate, has no save",
+        "drained, at its gate, has no checkpoint",
         on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND),
         [("job-0", "NodeDraining")],
     ),
     ("drained, at its gate with all that it did", on_node(P.GATED, gpu=TARGET_DRAINING, job=FROZEN_ONLY, **CAME), []),
-    ("drained, came alive, saves", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, **CAME), []),
-    ("ill, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
+    ("drained, came alive, checkpoints", on_node(P.GATED, gpu=TARGET_DRAINING, job=BOUND, **CAME), []),
+    ("unhealthy, at its gate with all that it did", on_node(P.GATED, gpu=ILL, job=FROZEN_ONLY, **CAME), []),
     ("lost, at its gate with all that it did", on_node(P.GATED, gpu=LOST, job=FROZEN_ONLY, **CAME), []),
-    ("drained, goes already", on_node(gpu=TARGET_DRAINING, terminating=True), []),
+    ("drained, is terminating", on_node(gpu=TARGET_DRAINING, terminating=True), []),
     ("ill", on_node(gpu=ILL), [("job-0", "GPUUnhealthy")]),
-    ("ill, cannot save", on_node(gpu=ILL, job=FROZEN_ONLY), []),
-    ("ill, saves on this node", on_node(gpu=ILL, job=BOUND), []),
-    ("ill, began a moment ago", on_node(gpu=ILL, pod_since=975.0), []),
-    ("ill, has gone often", on_node(gpu=ILL, pod_since=900.0, attempt=2), []),
+    ("unhealthy, cannot checkpoint", on_node(gpu=ILL, job=FROZEN_ONLY), []),
+    ("unhealthy, checkpoints on this node", on_node(gpu=ILL, job=BOUND), []),
+    ("unhealthy, began a moment ago", on_node(gpu=ILL, pod_since=975.0), []),
+    ("unhealthy, has gone often", on_node(gpu=ILL, pod_since=900.0, attempt=2), []),
     ("unknown", on_node(gpu={"health": "Unknown"}), []),
-    ("an urgent pod comes, is frozen", on_node(gpu=TAKEN), []),
-    ("an urgent pod comes, cannot be frozen", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod is being admitted", on_node(gpu={"exclusive_pod": ""}, job=NEVER_FROZEN), [("job-0", "Preempted")]),
-    ("an urgent pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, suspendable=False)), []),
-    ("leased to its namespace", on_node(gpu={"reserved_for": "lab"}), []),
-    ("the lease has ended, is suspended in place", on_node(gpu=LOST), []),
-    ("the lease has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
-    ("the lease has ended, cannot be suspended", on_node(gpu=LOST, job=NEVER_FROZEN), [("job-0", "ReservationEnded")]),
-    ("the lease has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "ReservationEnded")]),
-    ("the lease has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "ReservationEnded")]),
-    ("the lease has ended, goes already", on_node(gpu=LOST, job=NEVER_FROZEN, terminating=True), []),
-    ("an urgent pod comes, saves already", on_node(gpu=TAKEN, job=NEVER_FROZEN, terminating=True), []),
+    ("an exclusive pod comes, is frozen", on_node(gpu=TAKEN), []),
+    ("an exclusive pod comes, cannot be suspended", on_node(gpu=TAKEN, job=NEVER_FROZEN), [("job-0", "Preempted")]),
+    (
+        "an exclusive pod is being admitted",
+        on_node(gpu={"exclusive_pod": ""}, job=NEVER_FROZEN),
+        [("job-0", "Preempted")],
+    ),
+    ("an exclusive pod comes, can neither", on_node(gpu=TAKEN, job=make_job(max_trials=1, suspendable=False)), []),
+    ("reserved to its namespace", on_node(gpu={"reserved_for": "lab"}), []),
+    ("the reservation has ended, is suspended in slot", on_node(gpu=LOST), []),
+    ("the reservation has ended, is suspended", on_node(P.SUSPENDED, gpu=LOST, job=SAVES), []),
+    (
+        "the reservation has ended, cannot be suspended",
+        on_node(gpu=LOST, job=NEVER_FROZEN),
+        [("job-0", "ReservationEnded")],
+    ),
+    ("the reservation has ended, can neither", on_node(gpu=LOST, job=NEITHER), [("job-0", "ReservationEnded")]),
+    ("the reservation has ended, at its gate", on_node(P.GATED, gpu=LOST), [("job-0", "ReservationEnded")]),
+    ("the reservation has ended, is terminating", on_node(gpu=LOST, job=NEVER_FROZEN, terminating=True), []),
+    ("an exclusive pod comes, checkpoints already", on_node(gpu=TAKEN, job=NEVER_FROZEN, terminating=True), []),
 ]
 
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_who_is_told_to_go(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
+def test_which_trials_are_requeued(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
     assert told(sound(snapshot)) == expected
 
 
-def test_an_ill_gpu_is_left_only_for_one_that_fits() -> None:
+def test_a_trial_leaves_an_unhealthy_gpu_only_for_one_that_fits() -> None:
     snapshot = on_node(gpu=ILL)
     assert told(sound(replace(snapshot, gpus=snapshot.gpus[:1]))) == []
     second = make_gpu("gpu-2")
@@ -98,11 +106,11 @@ def test_an_ill_gpu_is_left_only_for_one_that_fits() -> None:
     assert told(sound(bound)) == [("job-0", "GPUUnhealthy")], "another GPU of the same node finds the save"
 
 
-def test_a_plan_is_made_again_when_the_rest_on_an_ill_gpu_is_over() -> None:
+def test_the_plan_is_repeated_after_the_minimum_stay_on_an_unhealthy_gpu() -> None:
     assert sound(on_node(gpu=ILL, pod_since=990.0)).wake_at == 1020.0
 
 
-def test_the_trials_of_a_gpu_go_one_after_the_other_the_holder_first() -> None:
+def test_the_trials_of_a_gpu_are_requeued_one_by_one_and_the_holder_first() -> None:
     """Each needs the GPU to save within its grace period; those at their gates need nothing."""
     trials = [make_trial(i, gpus=["gpu-0"], node="node-a", phase=RUN, values=SLOW) for i in range(2)]
     gated = make_trial(2, gpus=["gpu-0"], node="node-a", phase=P.GATED)
@@ -118,7 +126,7 @@ def test_the_trials_of_a_gpu_go_one_after_the_other_the_holder_first() -> None:
     assert told(sound(gone)) == [("job-0", "NodeDraining")]
 
 
-def test_no_pod_is_made_for_a_node_that_drains() -> None:
+def test_no_pod_is_created_for_a_draining_node() -> None:
     snapshot = make_snapshot(jobs=[make_job()], trials=[make_trial(0)], gpus=[make_gpu(draining=True)])
     made = sound(snapshot)
     assert created(made) == []
@@ -129,7 +137,7 @@ def test_no_pod_is_made_for_a_node_that_drains() -> None:
     ("leased_by", "pods", "reason"),
     [("lab", 1, None), ("other", 0, "NoReservation"), ("", 0, "NoReservation"), (None, 1, None)],
 )
-def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
+def test_pods_are_created_for_gpus_reserved_for_their_namespace(
     leased_by: str | None, pods: int, reason: str | None
 ) -> None:
     gpu = make_gpu(reserved_for=leased_by)
@@ -138,13 +146,13 @@ def test_pods_are_made_for_gpus_that_are_leased_for_their_namespace(
     assert reason is None or why(made, "job-0") == reason
 
 
-def test_no_order_names_a_trial_on_a_gpu_whose_lease_has_ended() -> None:
+def test_no_run_queue_names_a_trial_on_a_gpu_whose_reservation_has_ended() -> None:
     made = sound(on_node(P.SUSPENDED, gpu=LOST))
     assert orders(made) == {"gpu-0": []}
     assert why(made, "job-0") == "ReservationEnded"
 
 
-# a GPU that is wanted, of a trial that cannot be frozen
+# a GPU that is wanted, of a trial that cannot be suspended
 
 
 def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -> Snapshot:
@@ -159,7 +167,7 @@ def wanted(since: float, *, job: dict[str, Any] | None = None, **costs: float) -
     )
 
 
-def test_it_saves_and_makes_room_once_it_had_its_turn() -> None:
+def test_the_holder_checkpoints_and_gives_up_the_gpu_after_its_time_slice() -> None:
     early = sound(wanted(since=900.0))
     assert (told(early), orders(early)) == ([], {})
     assert why(early, "job-1") == "MinTimeSlice"
@@ -174,14 +182,14 @@ def test_the_measured_cost_of_a_requeue_decides() -> None:
     assert told(sound(wanted(since=700.0, requeue=60.0))) == []
 
 
-def test_it_is_told_again_if_that_was_not_carried_out() -> None:
+def test_a_requeue_is_repeated_if_it_was_not_carried_out() -> None:
     snapshot = wanted(since=700.0)
     slow, fast = snapshot.trials
     ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
     assert told(sound(replace(snapshot, gpus=(ordered,)))) == [("job-0", "Preempted")]
 
 
-def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None:
+def test_a_trial_admitted_before_the_run_queue_keeps_its_time_slice() -> None:
     snapshot = wanted(since=900.0)
     slow, fast = snapshot.trials
     ordered = replace(snapshot.gpus[0], run_queue=(fast.key, slow.key))
@@ -189,7 +197,7 @@ def test_one_that_was_let_in_before_the_order_was_there_keeps_its_turn() -> None
     assert (told(made), orders(made)) == ([], {"gpu-0": ["job-0", "job-1"]})
 
 
-def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keeps_its_gpu() -> None:
+def test_a_suspendable_trial_is_not_requeued_and_one_without_any_method_keeps_its_gpu() -> None:
     assert told(sound(wanted(since=700.0, job={"suspendable": True}))) == []
     neither = sound(wanted(since=700.0, job={"checkpointable": False}))
     assert (told(neither), orders(neither)) == ([], {})
@@ -197,7 +205,7 @@ def test_one_that_can_be_frozen_is_not_requeued_and_one_that_can_do_neither_keep
 
 
 @pytest.mark.parametrize("who", ["trial", "job"])
-def test_suspend_means_save_where_nothing_can_be_frozen(who: str) -> None:
+def test_suspend_requeues_a_trial_that_cannot_be_suspended(who: str) -> None:
     snapshot = on_node(job=replace(SAVES, suspendable=False, suspended=who == "job"), suspend=who == "trial")
     assert told(sound(snapshot)) == [("job-0", "SuspendedByUser")]
 
@@ -214,7 +222,7 @@ def world(seed: int, *, freezes: bool) -> World:
 
 @given(seed=st.integers(0, 10**6), at=st.integers(1, 20), freezes=st.booleans())
 @settings(max_examples=8, deadline=None)
-def test_a_drained_node_empties_and_stays_empty(seed: int, at: int, freezes: bool) -> None:
+def test_a_drained_node_becomes_and_remains_empty(seed: int, at: int, freezes: bool) -> None:
     there = world(seed, freezes=freezes)
     for cycle in range(2000):
         if there.all_over():
@@ -228,12 +236,12 @@ def test_a_drained_node_empties_and_stays_empty(seed: int, at: int, freezes: boo
             assert not [t for t in there.trials.values() if t.node == "a" and t.phase not in FINAL]
     assert there.all_over()
     drained = [key for _, key, reason in there.requeues if reason == "NodeDraining"]
-    assert len(drained) == len(set(drained)), "nobody is told twice"
+    assert len(drained) == len(set(drained)), "no trial is requeued twice"
 
 
 @given(seed=st.integers(0, 10**6), period=st.integers(1, 30))
 @settings(max_examples=8, deadline=None)
-def test_health_that_comes_and_goes_sends_nobody_round_in_circles(seed: int, period: int) -> None:
+def test_changing_health_does_not_move_trials_in_circles(seed: int, period: int) -> None:
     there = world(seed, freezes=True)
     for cycle in range(4000):
         if there.all_over():
@@ -248,8 +256,8 @@ def test_health_that_comes_and_goes_sends_nobody_round_in_circles(seed: int, per
 
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=8, deadline=None)
-def test_trials_that_cannot_be_frozen_are_not_requeued_again_and_again(seed: int) -> None:
-    """Each gave its GPU away after a turn of at least ten times what that costs."""
+def test_trials_that_cannot_be_suspended_are_not_requeued_repeatedly(seed: int) -> None:
+    """Each gave its GPU away after a time slice of at least ten times what that costs."""
     there = world(seed, freezes=False)
     for _ in range(4000):
         if there.all_over():
@@ -263,7 +271,7 @@ def test_trials_that_cannot_be_frozen_are_not_requeued_again_and_again(seed: int
 
 
 def _rests(there: World) -> list[str]:
-    """Who left an ill GPU sooner than 30 s, 60 s, 120 s, ... after it did so before."""
+    """Trials that left an unhealthy GPU sooner than 30 s, 60 s, 120 s, ... after the last time."""
     last: dict[str, tuple[float, int]] = {}
     found = []
     for when, key, _ in there.requeues:
@@ -274,7 +282,7 @@ def _rests(there: World) -> list[str]:
     return found
 
 
-def test_a_leaving_trial_is_ordered_nowhere_and_gets_no_second_pod() -> None:
+def test_a_terminating_trial_is_in_no_run_queue_and_gets_no_second_pod() -> None:
     trials: list[TrialView] = [
         make_trial(0, gpus=["gpu-0"], phase=RUN, values=FAST, terminating=True),
         make_trial(1, gpus=["gpu-0"], phase=P.SUSPENDED, values=SLOW),

@@ -1,4 +1,4 @@
-"""The share that a live trial goes to is its own from the ask on: nobody else is sent there, no pod is made for it."""
+"""A slot on the target of a migration is promised from the request on: no other trial and no new pod gets it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JOB = make_job(max_trials=9, parallel=9, migratable=True)
 
 
 def on_way(number: int, phase: MigrationPhase = ASKED, node: str = "node-a", **trial: Any) -> TrialView:
-    """Its old pod is on the GPU of `node`; or, if it is `carried`, its new one on the way to node-c."""
+    """Its old pod is on the GPU of `node`; or, if it is `migrated`, its new one on the way to node-c."""
     about: dict[str, Any] = {"migration": phase, "migration_target": "node-c", "values": SLOW, "phase": P.SUSPENDED}
     old = {"gpus": [f"gpu-{node[-1]}"], "node": node, "suspend": True}
     new = {"migrated": True, "attempt": 1, "pod": f"job-{number}-1", "phase": P.PENDING}
@@ -33,7 +33,7 @@ def works(number: int, node: str = "node-a") -> TrialView:
 
 
 def cluster(*trials: TrialView, free: int = 1, strangers: int = 0, job: Any = JOB, **there: Any) -> Snapshot:
-    """node-a and node-b drain; node-c has `free` shares but for those of `strangers`."""
+    """node-a and node-b drain; node-c has `free` slots but for those of `other pods`."""
     gpus: list[GpuView] = []
     for node in "ab":
         mine = [trial.key for trial in trials if f"gpu-{node}" in trial.gpus]
@@ -48,7 +48,7 @@ def targets(made: Plan) -> list[str]:
 
 
 @pytest.mark.parametrize(("free", "asked"), [(1, ["job-0"]), (2, ["job-0", "job-1"])])
-def test_two_nodes_that_drain_at_once_send_to_one_share_one_trial(free: int, asked: list[str]) -> None:
+def test_two_draining_nodes_send_one_trial_to_one_slot(free: int, asked: list[str]) -> None:
     assert targets(sound(cluster(works(0), works(1, "node-b"), free=free))) == asked
 
 
@@ -62,7 +62,7 @@ def test_two_nodes_that_drain_at_once_send_to_one_share_one_trial(free: int, ask
         on_way(1, CREATED, migrated=True, node="node-c"),
     ],
 )
-def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
+def test_a_promised_slot_is_not_given_to_another_trial(other: TrialView) -> None:
     """As an operator sees it that has just started: all of it is in the objects."""
     one, two = cluster(works(0), other), cluster(works(0), other, free=2)
     assert (targets(sound(one)), targets(sound(two))) == ([], ["job-0"])
@@ -74,7 +74,7 @@ def test_a_share_that_is_promised_is_nobody_elses(other: TrialView) -> None:
         assert "job-2" in created(sound(replace(two, trials=(other, no_pod))))
 
 
-def test_no_pod_is_made_for_the_share_that_is_promised_in_the_same_plan() -> None:
+def test_no_pod_is_created_for_a_slot_promised_in_the_same_plan() -> None:
     waits = sound(cluster(works(0), make_trial(2)))
     assert (targets(waits), created(waits)) == (["job-0"], [])
 
@@ -89,19 +89,19 @@ def test_no_pod_is_made_for_the_share_that_is_promised_in_the_same_plan() -> Non
         ({"phase": P.SUCCEEDED}, ["job-0"]),
     ],
 )
-def test_a_share_that_a_pod_on_its_way_may_take_is_not_free(pending: dict[str, Any], asked: list[str]) -> None:
+def test_a_slot_that_an_unplaced_pod_may_take_is_not_free(pending: dict[str, Any], asked: list[str]) -> None:
     assert targets(sound(cluster(works(0), make_trial(1, pod="job-1-0", **pending)))) == asked
 
 
 BROKEN: list[tuple[str, Snapshot, list[str]]] = [
     ("it is kept", cluster(on_way(0)), []),
-    ("another pod has the share", cluster(on_way(0), strangers=1), ["job-0"]),
+    ("another pod has the slot", cluster(on_way(0), strangers=1), ["job-0"]),
     ("the image is there", cluster(on_way(0, PUSHED), strangers=1), ["job-0"]),
     ("its new pod has it", cluster(on_way(0, PUSHED), trials=[on_way(0).key]), []),
-    ("who is furthest is served first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
+    ("the most advanced comes first", cluster(on_way(0), on_way(1, PUSHED, "node-b")), ["job-0"]),
     ("a new pod before an image", cluster(on_way(0, PUSHED), on_way(1, PUSHED, migrated=True)), ["job-0"]),
-    ("its GPU is ill", cluster(on_way(0), health="Unhealthy"), ["job-0"]),
-    ("its lease has ended", cluster(on_way(0), reserved_for=""), ["job-0"]),
+    ("its GPU is unhealthy", cluster(on_way(0), health="Unhealthy"), ["job-0"]),
+    ("its reservation has ended", cluster(on_way(0), reserved_for=""), ["job-0"]),
     ("nothing is heard of the node", replace(cluster(on_way(0)), gpus=cluster().gpus[:2]), []),
     ("the node drains as well", cluster(on_way(0), strangers=1, draining=True), []),
     ("two GPUs, one of them free", cluster(on_way(0), job=replace(JOB, gpus_per_trial=2)), []),
@@ -109,11 +109,11 @@ BROKEN: list[tuple[str, Snapshot, list[str]]] = [
 
 
 @pytest.mark.parametrize(("seen", "names"), [b[1:] for b in BROKEN], ids=[b[0] for b in BROKEN])
-def test_what_the_scheduler_gave_to_another_is_known(seen: Snapshot, names: list[str]) -> None:
+def test_broken_promises_are_detected(seen: Snapshot, names: list[str]) -> None:
     assert [key.name for key in promises(seen).broken] == names
 
 
-def test_no_pod_is_made_of_an_image_whose_share_is_gone() -> None:
+def test_no_pod_is_created_from_an_image_whose_slot_is_taken() -> None:
     assert of(sound(cluster(on_way(0, PUSHED), strangers=1)), CreatePod) == []
     assert created(sound(cluster(on_way(0, PUSHED)))) == ["job-0"]
 
@@ -124,10 +124,10 @@ def test_no_pod_is_made_of_an_image_whose_share_is_gone() -> None:
     st.integers(0, 3),
     st.integers(0, 3),
 )
-def test_never_more_is_promised_than_there_is(
+def test_no_more_slots_are_promised_than_are_free(
     ways: list[tuple[MigrationPhase, bool, str]], free: int, strangers: int, fresh: int
 ) -> None:
-    """Promises, what is asked and what is made in one plan fit into what is free, together."""
+    """Promises, what is asked and what is created in one plan fit into what is free, together."""
     trials = [
         on_way(i, phase, f"node-{where}", migrated=phase is CREATED or carried)
         for i, (phase, carried, where) in enumerate(ways)

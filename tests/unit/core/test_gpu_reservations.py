@@ -1,4 +1,4 @@
-"""GPU leases: the table of states, when one is asked for and given back, and that a steady demand comes to rest."""
+"""GPU reservations: the table of states, when a GPU is requested and released, and that a steady demand settles."""
 
 # ruff: noqa: E501 - a table is read by its rows
 
@@ -49,13 +49,13 @@ def test_states_from_facts(facts: ReservationFacts, state: ReservationState) -> 
 
 def test_the_rules_of_the_table() -> None:
     assert all(reason.isalnum() and reason[0].isupper() for reasons in EDGES.values() for reason in reasons)
-    assert not any(start is S.ENDED for start, _ in EDGES), "a new placeholder is a new lease"
-    assert {end for start, end in EDGES if start is S.LEAVING} == {S.ENDED}, "nobody takes the GPU back on the way"
+    assert not any(start is S.ENDED for start, _ in EDGES), "a new placeholder is a new reservation"
+    assert {end for start, end in EDGES if start is S.LEAVING} == {S.ENDED}, "a terminating reservation cannot be kept"
     order = list(S)
     assert all(order.index(start) < order.index(end) for start, end in EDGES)
 
 
-def test_every_jump_between_two_looks_is_in_the_table() -> None:
+def test_every_jump_between_two_observations_is_in_the_table() -> None:
     seen = {derive_state(ReservationFacts(*bits)) for bits in product((False, True), repeat=5)}
     assert seen == set(S)
     assert {start for start, _ in EDGES} == set(S) - {S.ENDED}
@@ -95,7 +95,7 @@ CASES = {
     "no longer needed: kept for a while": (plan(0, [lease(0)]), [f"mark l0 {NOW}"]),
     "and then given back": (plan(0, [lease(0, unneeded_since=LONG_AGO)]), ["back l0 NotNeeded"]),
     "needed again": (plan(1, [lease(0, unneeded_since=NOW - 1.0)]), ["mark l0 -"]),
-    "who has no GPU yet goes first, at once": (plan(1, [lease(0), lease(1, S.ASKED)]), ["back l1 NotNeeded"]),
+    "a reservation without a GPU is released first, at once": (plan(1, [lease(0), lease(1, S.ASKED)]), ["back l1 NotNeeded"]),
     "then the idle one": (plan(1, [lease(0, unneeded_since=LONG_AGO), lease(1, unneeded_since=LONG_AGO, idle_since=5.0)]), ["back l1 NotNeeded", "mark l0 -"]),
     "then the one that costs least": (plan(1, [lease(0, loss=9.0, unneeded_since=LONG_AGO), lease(1, loss=2.0, unneeded_since=LONG_AGO)]), ["back l1 NotNeeded", "mark l0 -"]),
     "the limit was lowered: at once": (plan(2, [lease(0, loss=1.0), lease(1)], most=1), ["back l1 LimitExceeded"]),
@@ -108,18 +108,18 @@ CASES = {
 
 
 @pytest.mark.parametrize(("made", "expected"), CASES.values(), ids=CASES.keys())
-def test_when_one_is_asked_for_and_given_back(made: ReservationPlan, expected: list[str]) -> None:
+def test_when_a_gpu_is_requested_and_released(made: ReservationPlan, expected: list[str]) -> None:
     assert said(made) == expected
     assert all(action.message for action in made.actions if not isinstance(action, MarkUnneeded))
 
 
-def test_a_plan_says_when_it_is_to_be_made_again() -> None:
+def test_a_plan_gives_the_time_of_the_next_plan() -> None:
     assert plan(0, [lease(0, unneeded_since=NOW - 20.0)]).wake_at == NOW - 20.0 + LINGER
     assert plan(1, [], evicted=PoolPreemptions(1, NOW - 1.5)).wake_at == NOW + 0.5
     assert plan(1, [lease(0)]).wake_at is None
 
 
-def test_names_are_the_same_for_the_next_operator_and_differ_by_pool() -> None:
+def test_names_are_deterministic_and_differ_by_pool() -> None:
     pools = [POOL, Pool("lab", "research"), Pool("lab", products=("NVIDIA-H100",))]
     made = plan_reservations({pool: Demand(2, 9) for pool in pools}, [], {}, NOW)
     names = [action.name for action in made.actions if isinstance(action, RequestReservation)]
@@ -157,7 +157,7 @@ class World:
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.floats(1.0, 300.0)), max_size=12), st.integers(0, 8), st.integers(0, 6))
-def test_a_steady_demand_comes_to_rest(history: list[tuple[int, float]], most: int, free: int) -> None:
+def test_a_steady_demand_leads_to_a_steady_state(history: list[tuple[int, float]], most: int, free: int) -> None:
     world = World(free)
     for gpus, seconds in [*history, (3, 1.0), (3, LINGER), (3, 1.0)]:
         world.turn(gpus, most)
@@ -172,7 +172,7 @@ def test_a_steady_demand_comes_to_rest(history: list[tuple[int, float]], most: i
 
 
 @given(st.lists(st.integers(2, 4), max_size=20))
-def test_a_demand_that_swings_quickly_gives_no_gpu_back(demands: list[int]) -> None:
+def test_a_quickly_changing_demand_releases_no_gpu(demands: list[int]) -> None:
     world = World(8)
     world.turn(4, 8)
     for gpus in demands:

@@ -1,6 +1,4 @@
-"""What the planner does with trials that their policy cuts: off the GPU, ended, or ended when nothing else can go
-on.
-"""
+"""What the planner does with trials that their policy stops or pauses."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ def search(
     health: str = "Healthy",
     gpus_per_trial: int = 1,
 ) -> Snapshot:
-    """All trials on one GPU, which has a share for each of them and no more."""
+    """All trials on one GPU, which has a slot for each of them and no more."""
     job = make_job(
         policy=policy,
         settings={**HALVING, **(settings or {})} if policy == "asha" else settings,
@@ -58,20 +56,20 @@ def ended(made: Plan) -> dict[str, str]:
     return found
 
 
-def test_who_is_not_promoted_takes_no_gpu() -> None:
+def test_a_trial_that_is_not_promoted_gets_no_gpu() -> None:
     made = sound(search(AT_RUNG))
     assert orders(made) == {"gpu-0": ["job-1", "job-3"]}
     assert (why(made, "job-0"), why(made, "job-2")) == ("PausedByPolicy", "PausedByPolicy")
     assert ended(made) == {}
 
 
-def test_who_comes_next_is_free_to_work_while_others_wait() -> None:
+def test_the_next_trial_runs_while_others_are_paused() -> None:
     """One at the rung is too few for a promotion: it waits although the GPU is idle; the new trial takes it."""
     made = sound(search([[0.1, 0.9], []]))
     assert orders(made) == {"gpu-0": ["job-1"]}
 
 
-def test_on_cut_stop_ends_it() -> None:
+def test_on_cut_stop_ends_the_trial() -> None:
     """The first of those at the rung was the best when it came."""
     made = sound(search(AT_RUNG, settings={"onCut": "stop"}))
     assert ended(made) == {"job-2": "StoppedByPolicy"}
@@ -89,7 +87,7 @@ TO_THE_END: list[tuple[str, dict[str, Scalar], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("policy", "settings", "before"), TO_THE_END, ids=str)
-def test_who_is_trained_to_the_end_is_not_cut_while_it_saves(
+def test_a_fully_trained_trial_is_not_stopped_while_it_saves_its_model(
     policy: str, settings: dict[str, Scalar], before: dict[str, str]
 ) -> None:
     """The last of six, behind all others: a step before maxSteps it is cut, and no more once it has done them."""
@@ -104,7 +102,7 @@ def test_who_is_trained_to_the_end_is_not_cut_while_it_saves(
     assert orders(made) == {"gpu-0": ["job-5"]}
 
 
-def test_a_pin_goes_before_the_policy() -> None:
+def test_a_pin_takes_precedence_over_the_policy() -> None:
     for on_cut in ("suspend", "stop"):
         snapshot = search(AT_RUNG, settings={"onCut": on_cut})
         pinned = [replace(t, pinned=t.number == 0) for t in snapshot.trials]
@@ -115,9 +113,9 @@ def test_a_pin_goes_before_the_policy() -> None:
 
 LATE = [
     # with eta 5 the rung lies at step 0.8, with eta 4 at 1: all four stand on it, and four are too few for one in five
-    ("all are created: the best goes on to the end", {"eta": 5}, 4, "Healthy", {}),
+    ("all are created: the best continues to the end", {"eta": 5}, 4, "Healthy", {}),
     ("a trial is still to come", {"eta": 5}, 5, "Healthy", {"job-0": "SlotNeeded"}),
-    ("on an ill GPU nothing is won by it", {"eta": 5}, 5, "Unhealthy", {}),
+    ("on an unhealthy GPU nothing is won by it", {"eta": 5}, 5, "Unhealthy", {}),
     ("someone is wanted", {"eta": 4}, 4, "Healthy", {}),
 ]
 
@@ -125,7 +123,7 @@ LATE = [
 @pytest.mark.parametrize(
     ("settings", "max_trials", "health", "expected"), [row[1:] for row in LATE], ids=[row[0] for row in LATE]
 )
-def test_waiting_keeps_nothing_from_its_end(
+def test_a_paused_trial_can_end(
     settings: dict[str, Scalar], max_trials: int, health: str, expected: dict[str, str]
 ) -> None:
     made = sound(search(ONE_VALUE, settings=settings, max_trials=max_trials, health=health))
@@ -133,15 +131,15 @@ def test_waiting_keeps_nothing_from_its_end(
     assert of(made, CreateTrial) == []
 
 
-def test_where_one_was_trained_to_its_end_and_nobody_is_wanted_all_end() -> None:
+def test_all_paused_trials_end_if_the_policy_selects_none() -> None:
     snapshot = search(ONE_VALUE, settings={"eta": 6}, max_trials=5)
     whole = make_trial(4, values=[0.3] * 4, phase=P.SUCCEEDED, gpu_seconds=4.0)
     made = sound(replace(snapshot, trials=(*snapshot.trials, whole)))
     assert ended(made) == dict.fromkeys([f"job-{i}" for i in range(4)], "PolicyDone")
 
 
-def test_one_place_at_a_time_is_freed() -> None:
-    """The trial that was ended still has its pod: its place is not free yet, and no second one ends for it."""
+def test_one_slot_at_a_time_is_freed() -> None:
+    """The trial that was ended still has its pod: its slot is not free yet, and no second one ends for it."""
     snapshot = search(ONE_VALUE, settings={"eta": 5}, max_trials=5)
     trials = [replace(t, phase=P.EARLY_STOPPED) if t.number == 0 else t for t in snapshot.trials]
     made = sound(replace(snapshot, trials=tuple(trials)))
@@ -150,8 +148,8 @@ def test_one_place_at_a_time_is_freed() -> None:
 
 HOMELESS = [
     ("nothing is known of why", {"stuck": True}, None, {}, None),
-    ("others have its room", {"stuck": True, "waits_for_capacity": True}, None, {"job-0": "SlotNeeded"}, None),
-    ("a place was left a moment ago", {"stuck": True, "waits_for_capacity": True}, -10.0, {}, PLACING_SECONDS - 10.0),
+    ("others have its capacity", {"stuck": True, "waits_for_capacity": True}, None, {"job-0": "SlotNeeded"}, None),
+    ("a slot was left a moment ago", {"stuck": True, "waits_for_capacity": True}, -10.0, {}, PLACING_SECONDS - 10.0),
     ("it did not help", {"stuck": True, "waits_for_capacity": True}, -PLACING_SECONDS, {"job-0": "SlotNeeded"}, None),
 ]
 
@@ -159,10 +157,10 @@ HOMELESS = [
 @pytest.mark.parametrize(
     ("pod", "left", "expected", "wake"), [row[1:] for row in HOMELESS], ids=[row[0] for row in HOMELESS]
 )
-def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
+def test_a_paused_trial_ends_for_a_pod_without_a_node(
     pod: dict[str, bool], left: float | None, expected: dict[str, str], wake: float | None
 ) -> None:
-    """Shares are free, but not the memory, or the CPUs: nobody would ever work again."""
+    """Shares are free, but not the memory, or the CPUs: no trial would ever work again."""
     snapshot = search(ONE_VALUE, settings={"eta": 6}, max_trials=6)
     new = make_trial(4, pod="job-4-0", **pod)
     if left is not None:
@@ -174,12 +172,12 @@ def test_who_waits_leaves_its_place_to_a_pod_that_has_no_node(
     assert made.wake_at == (None if wake is None else snapshot.now + wake)
 
 
-def test_who_cannot_be_frozen_works_on_until_somebody_wants_its_gpu() -> None:
+def test_a_trial_that_cannot_be_suspended_runs_until_another_needs_its_gpu() -> None:
     snapshot = search([[0.1, 0.2]], settings={"eta": 2}, phase=P.RUNNING, suspendable=False)
     assert orders(sound(snapshot)) == {"gpu-0": ["job-0"]}
 
 
-def test_without_gpus_nobody_waits() -> None:
+def test_no_trial_is_paused_without_gpus() -> None:
     made = sound(search(AT_RUNG, phase=P.RUNNING, gpus_per_trial=0))
     assert ended(made) == {}
     assert {why(made, f"job-{i}") for i in range(4)} == {"NoGPUAssigned"}

@@ -1,4 +1,4 @@
-"""Cluster states in which a trial migrates from node-1 to node-2. Used by test_migration*.py."""
+"""Cluster states in which a trial migrates from node-1 to node-2. Used by act/test_migration*.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which trial goes to a GPU with fewer of them: the rule as a table, and what holds however trials lie."""
+"""Which trial moves to a less crowded GPU: the rule as a table, and its invariants for any distribution of trials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NODE_CARRIES = {"supports_migration": True, "product": "H100"}
 
 
 def told(made: Plan) -> list[tuple[str, str, str]]:
-    """(who, how, where to) of what is done to level."""
+    """Return (trial, action, target) of each move."""
     actions = [a for a in (*of(made, Requeue), *of(made, Migrate)) if isinstance(a, Requeue | Migrate)]
     return [(a.trial.name, type(a).__name__, a.target or "") for a in actions if a.reason == REBALANCING]
 
@@ -89,37 +89,37 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
     ("one and none", crowd(count=1), []),
     ("three and one", crowd(there=1), GOES),
     ("three and two", crowd(there=2), []),
-    ("who has not begun saves nothing", crowd(trial=UNBEGUN, job=FIXED), GOES),
-    ("cannot save", crowd(job=FIXED), []),
-    ("saves on its node", crowd(job=BOUND), []),
+    ("an unstarted trial has no work to save", crowd(trial=UNBEGUN, job=FIXED), GOES),
+    ("cannot checkpoint", crowd(job=FIXED), []),
+    ("checkpoints on its node", crowd(job=BOUND), []),
     (
-        "saves on its node, another GPU of it",
+        "checkpoints on its node, another GPU of it",
         crowd(job=BOUND, other={"node": "node-a"}),
         [("job-1", "Requeue", "node-a")],
     ),
-    ("carried alive", crowd(**LIVE), ALIVE),
-    ("carried alive, the other node does not", crowd(**{**LIVE, "other": {"product": "H100"}}), []),
-    ("carried alive, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
-    ("carried alive, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
-    ("carried alive, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
-    ("fell back a moment ago", crowd(**LIVE, trial={"migration": MigrationPhase.FAILED}), []),
+    ("migrated", crowd(**LIVE), ALIVE),
+    ("migrated, the other node does not", crowd(**{**LIVE, "other": {"product": "H100"}}), []),
+    ("migrated, another product", crowd(**{**LIVE, "other": {**NODE_CARRIES, "product": "A100"}}), []),
+    ("migrated, memory not declared", crowd(**{**LIVE, "job": {**FIXED, **CARRIES, "memory": None}}), []),
+    ("migrated, soon over", crowd(**{**LIVE, "trial": {"gpu_seconds": 0.01}}), []),
+    ("failed a moment ago", crowd(**LIVE, trial={"migration": MigrationPhase.FAILED}), []),
     ("near its end", crowd(job={"max_steps": 90.0}), []),
     ("just far enough from it", crowd(job={"max_steps": 104.0}), GOES),
     ("moves were measured to be dear", crowd(costs=Costs(requeue=300.0)), []),
-    ("nobody can say how long it takes", crowd(job={"max_steps": None}), []),
+    ("no trial can say how long it takes", crowd(job={"max_steps": None}), []),
     ("came a moment ago", crowd(trial={"pod_since": 881.0}), []),
     ("came long enough ago", crowd(trial={"pod_since": 880.0}), GOES),
     ("was moved before: stays twice as long", crowd(trial={"pod_since": 880.0, "rebalance_count": 1}), []),
     ("the other node drains", crowd(other={"draining": True}), []),
     ("its own node drains", crowd(mine={"draining": True}, job=FIXED), []),
-    ("the other GPU is ill", crowd(other={"health": "Unhealthy"}), []),
+    ("the other GPU is unhealthy", crowd(other={"health": "Unhealthy"}), []),
     ("the other node's agent is away", crowd(other={"health": "Unknown"}), []),
     ("its own agent is away", crowd(mine={"health": "Unknown"}), []),
-    ("the other GPU is an urgent pod's", crowd(other={"exclusive_pod": "prod/urgent"}), []),
-    ("no share is free there", crowd(other={"slots": 0}), []),
+    ("the other GPU is an exclusive pod's", crowd(other={"exclusive_pod": "prod/urgent"}), []),
+    ("no slot is free there", crowd(other={"slots": 0}), []),
     ("another product is wanted", crowd(job={"products": ("H100",)}, other={"product": "A100"}), []),
-    ("leased to others", crowd(other={"reserved_for": "prod"}), []),
-    ("leased no more", crowd(other={"reserved_for": ""}), []),
+    ("reserved to others", crowd(other={"reserved_for": "prod"}), []),
+    ("no longer reserved", crowd(other={"reserved_for": ""}), []),
     ("no memory there", crowd(job={"memory": 60}, other={"memory_total": 100, "memory_reserved": 50}), []),
     ("memory there", crowd(job={"memory": 50}, other={"memory_total": 100, "memory_reserved": 50}), GOES),
     (
@@ -144,11 +144,11 @@ CASES: list[tuple[str, Snapshot, list[tuple[str, str, str]]]] = [
 
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_who_goes_where(snapshot: Snapshot, expected: list[tuple[str, str, str]]) -> None:
+def test_which_trial_moves_where(snapshot: Snapshot, expected: list[tuple[str, str, str]]) -> None:
     assert told(sound(snapshot)) == expected
 
 
-def test_it_says_what_it_weighed() -> None:
+def test_the_message_gives_the_numbers_that_decided() -> None:
     (action,) = of(sound(crowd()), Requeue)
     assert isinstance(action, Requeue)
     assert action.message == (
@@ -158,11 +158,11 @@ def test_it_says_what_it_weighed() -> None:
     )
 
 
-def test_a_plan_is_made_again_when_one_has_stayed_long_enough() -> None:
+def test_the_plan_is_repeated_when_a_trial_has_remained_long_enough() -> None:
     assert sound(crowd(trial={"pod_since": 990.0})).wake_at == 1110.0
 
 
-def test_the_best_that_waits_goes_and_before_it_who_has_not_begun() -> None:
+def test_unstarted_trials_move_first_and_then_the_best_waiting_one() -> None:
     snapshot = crowd(count=4)
     ranked = replace(snapshot, jobs=(replace(snapshot.jobs[0], policy="best_so_far"),))
     third = ranked.trials[3]
@@ -175,7 +175,7 @@ def test_the_best_that_waits_goes_and_before_it_who_has_not_begun() -> None:
     assert told(sound(replace(snapshot, trials=(*snapshot.trials[:3], unbegun)))) == [("job-3", "Requeue", "node-b")]
 
 
-def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
+def test_a_trial_suspended_by_its_user_does_not_move() -> None:
     snapshot = crowd(count=4)
     first, second, *rest = snapshot.trials
     kept = replace(snapshot, trials=(first, replace(second, suspend=True), *rest))
@@ -183,7 +183,7 @@ def test_who_is_kept_off_the_gpu_by_its_user_stays() -> None:
 
 
 @pytest.mark.parametrize("by_job", [False, True])
-def test_nobody_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> None:
+def test_no_trial_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> None:
     snapshot = crowd()
     on_its_way = make_trial(9, job="other" if by_job else "job", phase=P.REQUEUED, pod=None, destination="node-b")
     other = make_job("other", max_trials=1, suspended=True)
@@ -193,14 +193,14 @@ def test_nobody_waits_for_one_that_was_suspended_on_its_way(by_job: bool) -> Non
     assert told(plan(there)) == (GOES if by_job else [])
 
 
-def test_where_a_dead_pod_was_nobody_arrives() -> None:
+def test_no_trial_moves_to_a_node_with_an_overdue_pod() -> None:
     snapshot, other = crowd(), make_job("other", max_trials=1)
     backs_off = make_trial(0, job="other", phase=P.REQUEUED, pod=None, node="node-b", retry_at=2000.0)
     there = replace(snapshot, jobs=(*snapshot.jobs, other), trials=(*snapshot.trials, backs_off))
     assert told(plan(there)) == GOES
 
 
-def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
+def test_several_gpus_change_together_and_each_must_be_less_crowded() -> None:
     names = ["a0", "a1"]
     trials = [make_trial(i, phase=P.GATED, node="node-a", gpus=names) for i in range(3)]
     keys = [t.key for t in trials]
@@ -216,7 +216,7 @@ def test_several_gpus_go_together_and_each_has_to_be_better() -> None:
     assert told(sound(crowded)) == []
 
 
-def test_two_jobs_do_not_meet_on_one_node() -> None:
+def test_two_jobs_do_not_move_to_one_node_at_once() -> None:
     first, second = crowd(), crowd()
     other = make_job("other", **{**SAVES, "max_trials": 3, "parallel": 3, "policy": "fifo", "max_steps": 1000.0})
     names = {t.key: make_trial(t.number, job="other").key for t in second.trials}
@@ -229,7 +229,7 @@ def test_two_jobs_do_not_meet_on_one_node() -> None:
 
 
 @pytest.mark.parametrize("what", [{"terminating": True}, {"node": None, "gpus": (), "phase": P.PENDING}])
-def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: dict[str, Any]) -> None:
+def test_no_trial_moves_while_another_is_on_its_way_to_an_unknown_gpu(what: dict[str, Any]) -> None:
     snapshot = crowd()
     stranger = replace(make_trial(0, job="other", gpus=["gpu-9"], phase=RUN), **what)
     there = replace(
@@ -237,7 +237,7 @@ def test_nobody_moves_while_a_trial_is_on_its_way_to_nobody_knows_where(what: di
     )
     assert told(plan(there)) == []
     stays = replace(there, trials=(*snapshot.trials, replace(stranger, termination_overdue=True)))
-    assert told(plan(stays)) == (GOES if stranger.terminating else []), "nobody waits for a dead kubelet"
+    assert told(plan(stays)) == (GOES if stranger.terminating else []), "the plan does not wait for a dead kubelet"
     settled = replace(stranger, terminating=False, node="node-z", gpus=("gpu-9",), phase=RUN)
     assert told(plan(replace(there, trials=(*snapshot.trials, settled)))) == GOES
 
@@ -270,7 +270,7 @@ def lying(gpus: list[GpuView], jobs: dict[int, tuple[JobView, list[list[str]]]])
 
 
 def settled(snapshot: Snapshot) -> Snapshot:
-    """The agents report who is there."""
+    """The agents report the present trials."""
     here = {g.uuid: [t.key for t in snapshot.trials if g.uuid in t.gpus] for g in snapshot.gpus}
     return replace(
         snapshot,
@@ -299,7 +299,7 @@ def moved(snapshot: Snapshot, actions: list[Action]) -> Snapshot:
 
 @given(places())
 @settings(max_examples=120, deadline=None)
-def test_levelling_ends_and_never_makes_it_worse(
+def test_rebalancing_ends_and_never_increases_the_imbalance(
     made: tuple[list[GpuView], dict[int, tuple[JobView, list[list[str]]]]],
 ) -> None:
     snapshot = lying(*made)
@@ -327,8 +327,8 @@ def test_levelling_ends_and_never_makes_it_worse(
         assert max(left) - min(left) < MIN_DIFFERENCE
 
 
-def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> None:
-    """A node comes late: with levelling its GPU is used before the trials of the other one have ended."""
+def test_without_rebalancing_nothing_moves_and_with_it_a_search_ends_sooner() -> None:
+    """A node comes late: with rebalancing its GPU is used before the trials of the other one have ended."""
 
     def run(rules: RebalancingRules | None) -> tuple[float, int]:
         random = Random(5)
@@ -366,5 +366,5 @@ def test_it_costs_nothing_where_it_is_off_and_a_search_ends_where_it_is_on() -> 
     assert levelled < 0.75 * alone, "two GPUs work instead of one"
 
 
-def test_what_is_off_looks_at_nothing() -> None:
+def test_disabled_rebalancing_reads_nothing() -> None:
     assert rebalance(crowd(rebalancing=None), {}, (), ()).actions == ()

@@ -1,4 +1,4 @@
-"""Which live trials are carried to another node, and each edge of the table that says how far one is."""
+"""Which running trials are migrated to another node, and each transition of the migration's table."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def free(uuid: str = "gpu-1", **gpu: Any) -> GpuView:
 
 
 CASES: list[tuple[str, Snapshot, bool]] = [
-    ("at work", drained(), True),
+    ("running", drained(), True),
     ("suspended", drained(P.SUSPENDED), True),
     ("at its gate", drained(P.GATED), False),
     ("its job does not ask for it", drained(job=make_job(max_trials=2)), False),
-    ("it saves", drained(job=make_job(max_trials=2, checkpointable=True, migratable=True)), False),
+    ("it checkpoints", drained(job=make_job(max_trials=2, checkpointable=True, migratable=True)), False),
     (
-        "its saves stay here",
+        "its checkpoints stay here",
         drained(job=make_job(max_trials=2, checkpointable=True, checkpoint_scope="node", migratable=True)),
         True,
     ),
@@ -67,17 +67,17 @@ CASES: list[tuple[str, Snapshot, bool]] = [
     ("the other is this node's", drained(other={"node": "node-a"}), False),
     ("too few GPUs there", drained(job=make_job(max_trials=2, migratable=True, gpus_per_trial=2)), False),
     ("its pod goes", drained(terminating=True), False),
-    ("it fell back", drained(migration=BACK), False),
+    ("it failed", drained(migration=BACK), False),
     ("it is asked", drained(P.SUSPENDED, migration=ASKED, suspend=True), False),
 ]
 
 
 @pytest.mark.parametrize(("snapshot", "carried"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_who_is_carried(snapshot: Snapshot, carried: bool) -> None:
+def test_which_trials_are_migrated(snapshot: Snapshot, carried: bool) -> None:
     assert asked(sound(snapshot)) == ([("job-0", "node-b")] if carried else [])
 
 
-def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
+def test_one_trial_at_a_time_migrates_to_the_node_with_most_free_slots() -> None:
     snapshot = drained()
     second = replace(make_trial(1, gpus=["gpu-0"], node="node-a", phase=P.SUSPENDED, values=SLOW))
     roomy = free("gpu-2", node="node-c", slots=9)
@@ -88,18 +88,20 @@ def test_one_at_a_time_leaves_a_node_for_the_one_with_most_room() -> None:
     assert asked(sound(replace(both, trials=(replace(first, migration=CREATED, suspend=False), second)))) != []
 
 
-def test_its_new_pod_is_made_when_its_image_is_there_and_taken_away_if_it_cannot_go_on() -> None:
+def test_the_new_pod_is_created_from_the_image_and_requeued_if_it_fails() -> None:
     pushed = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True))
     assert [(a.attempt, a.reason) for a in of(pushed, CreatePod) if isinstance(a, CreatePod)] == [(1, "Migrated")]
     assert why(pushed, "job-0") == "MigrationInProgress"
     goes = sound(drained(P.SUSPENDED, migration=PUSHED, suspend=True, terminating=True, termination_overdue=True))
-    assert of(goes, CreatePod) == of(pushed, CreatePod), "nobody waits for a kubelet that does not end the old one"
+    assert of(goes, CreatePod) == of(pushed, CreatePod), (
+        "the plan does not wait for a kubelet that does not end the old pod"
+    )
     assert of(sound(drained(migration=PUSHED, migrated=True, attempt=1)), CreatePod) == [], "it is there already"
     broken = sound(drained(migration=BACK, migrated=True, attempt=1))
     assert [a.reason for a in of(broken, Requeue) if isinstance(a, Requeue)] == ["MigrationFailed"]
 
 
-NO = ("RegistryUnreachable", "nobody listens there")
+NO = ("RegistryUnreachable", "no trial listens there")
 EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] = [
     (ASKED, MigrationFacts(), None, ""),
     (ASKED, MigrationFacts(image_pushed=True), PUSHED, ""),
@@ -165,12 +167,12 @@ EDGES: list[tuple[MigrationPhase, MigrationFacts, MigrationPhase | None, str]] =
 
 
 @pytest.mark.parametrize(("phase", "facts", "after", "code"), EDGES)
-def test_each_edge(phase: MigrationPhase, facts: MigrationFacts, after: MigrationPhase | None, code: str) -> None:
+def test_each_transition(phase: MigrationPhase, facts: MigrationFacts, after: MigrationPhase | None, code: str) -> None:
     moved = next_step(phase, facts)
     assert (moved and moved.phase, moved.code if moved else "") == (after, code)
     assert moved is None or bool(moved.message) == bool(code)
 
 
-def test_the_table_has_every_phase_and_those_that_are_over_stay() -> None:
+def test_the_table_has_every_phase_and_final_phases_remain() -> None:
     assert set(TABLE) == set(MigrationPhase)
     assert {phase for phase in MigrationPhase if TABLE[phase]} == IN_PROGRESS

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from carrying_builders import (
+from migration_builders import (
     ALIVE,
     ARRIVES,
     IMAGE,

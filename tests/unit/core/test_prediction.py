@@ -1,4 +1,4 @@
-"""Which trials are given a prediction, and that it is one of their final value."""
+"""Which trials get a prediction, and that it is one of their final value."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ CURVE = [0.1, 0.3, 0.4, 0.45]
         ("nothing shown", {}, {}, False),
         ("nothing finite", {}, {"values": [float("nan")] * 3}, False),
         ("it has ended", {}, {"values": CURVE, "phase": P.SUCCEEDED}, False),
-        ("nobody knows how long a trial is", {"max_steps": None}, {"values": CURVE}, False),
+        ("no trial knows how long a trial is", {"max_steps": None}, {"values": CURVE}, False),
         ("the job is over", {"finished": True}, {"values": CURVE}, False),
-        ("too large to be carried on", {}, {"values": [0.0, 1.7e308]}, False),
+        ("too large to be migrated on", {}, {"values": [0.0, 1.7e308]}, False),
     ],
 )
-def test_who_gets_a_prediction(name: str, job: dict[str, object], trial: dict[str, object], given: bool) -> None:
+def test_which_trials_get_a_prediction(
+    name: str, job: dict[str, object], trial: dict[str, object], given: bool
+) -> None:
     search = make_job(**{"policy": "hermes", "max_steps": 8.0} | job)  # type: ignore[arg-type]
     one = make_trial(0, **{"phase": P.RUNNING, "gpus": ["gpu-0"]} | trial)  # type: ignore[arg-type]
     found = predictions(search, make_snapshot(jobs=[search], trials=[one]))
@@ -38,7 +40,7 @@ def test_who_gets_a_prediction(name: str, job: dict[str, object], trial: dict[st
 
 
 @pytest.mark.parametrize("maximize", [True, False])
-def test_it_is_no_worse_than_what_has_been_reached_and_closes_in(maximize: bool) -> None:
+def test_the_prediction_is_at_least_the_best_value_and_narrows(maximize: bool) -> None:
     sign = 1.0 if maximize else -1.0
     values = [sign * (0.9 - 0.6 * t**-0.7) for t in range(1, 13)]
     job = make_job(maximize=maximize, max_steps=16.0)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from carrying_builders import IMAGE, OLD, PUSHED, cluster, pod, way
+from migration_builders import IMAGE, OLD, PUSHED, cluster, pod, way
 from operator_builders import NOW, carry_out
 
 from podium_cluster.client import Api, ApiError

@@ -1,4 +1,4 @@
-"""Who gives its place to whom, where GPUs have fewer shares than a search has trials."""
+"""Whose slot is reclaimed for which trial, if GPUs have fewer slots than a search has trials."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def full(
     given: dict[str, Any] | None = None,
     **more: Any,
 ) -> Snapshot:
-    """One GPU with three places: trial 0 works, 1 and 2 wait there; 3 and 4 have no place. The two without (and `given`
+    """One GPU with three slots: trial 0 runs, 1 and 2 wait there; 3 and 4 have no slot. The two without (and `given`
     for 3) are those that trained least, which round_robin puts first.
     """
     held = make_trial(0, gpus=["gpu-0"], phase=RUN, **OPENED)
@@ -54,33 +54,33 @@ def told(made: Plan) -> list[tuple[str, str]]:
 
 GIVES = [("job-2", "SlotReclaimed")]  # the last by rank
 CASES: list[tuple[str, Snapshot, list[tuple[str, str]]]] = [
-    ("the last by rank that has not begun", full(), GIVES),
+    ("the last by rank that has not started", full(), GIVES),
     ("the last by rank that is suspended", full((P.GATED, P.SUSPENDED)), GIVES),
-    ("one that works keeps its place", full((P.SUSPENDED, P.RESUMING)), [("job-1", "SlotReclaimed")]),
-    ("a free share goes first", full(slots=4), []),
-    ("cannot save", full(checkpointable=False), []),
-    ("saves where no other node finds it", full(checkpoint_scope="node"), []),
+    ("one that runs keeps its slot", full((P.SUSPENDED, P.RESUMING)), [("job-1", "SlotReclaimed")]),
+    ("a free slot goes first", full(slots=4), []),
+    ("cannot checkpoint", full(checkpointable=False), []),
+    ("checkpoints where no other node finds it", full(checkpoint_scope="node"), []),
     ("pinned", full(waiting={"pinned": True}), []),
-    ("goes already", full(waiting={"terminating": True}), []),
+    ("is terminating", full(waiting={"terminating": True}), []),
     ("came there a moment ago", full(since=999.0), []),
     ("at its gate, not for long", full((P.GATED, P.GATED), since=1000.0 - REQUEUE), GIVES),
     ("suspended, not for long", full((P.SUSPENDED, P.SUSPENDED), since=1000.0 - REQUEUE), []),
-    ("fifo wants nobody before those that came", full(policy="fifo"), []),
-    ("who is next is kept from working", full(given={"suspend": True}), GIVES),
+    ("fifo wants no trial before those that came", full(policy="fifo"), []),
+    ("the next trial is suspended by its user", full(given={"suspend": True}), GIVES),
     ("no more than `parallel`", full(parallel=3), []),
 ]
 
 
 @pytest.mark.parametrize(("snapshot", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
-def test_who_gives_its_place(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
+def test_whose_slot_is_reclaimed(snapshot: Snapshot, expected: list[tuple[str, str]]) -> None:
     assert told(sound(snapshot)) == expected
 
 
-def test_the_plan_wakes_when_a_place_has_been_kept_for_long_enough() -> None:
+def test_the_plan_is_repeated_when_a_slot_has_been_kept_long_enough() -> None:
     assert sound(full((P.SUSPENDED, P.SUSPENDED), since=990.0)).wake_at == 990.0 + MIN_STAY_REQUEUES * REQUEUE
 
 
-def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
+def test_a_free_slot_goes_to_the_next_trial_by_rank() -> None:
     """Not to the retry that left it, which elsewhere goes first."""
     snapshot = full()
     gave = make_trial(2, phase=P.REQUEUED, attempt=0, **OPENED)
@@ -95,8 +95,8 @@ def test_a_place_that_is_left_goes_to_the_next_by_rank() -> None:
 
 
 @pytest.mark.parametrize(("saves", "made"), [(True, [0, 1, 2, 3]), (False, [0, 1])])
-def test_trials_are_made_that_have_no_place_yet(saves: bool, made: list[int]) -> None:
-    """`parallel: auto`: as many again as there are places."""
+def test_trials_without_a_slot_are_created(saves: bool, made: list[int]) -> None:
+    """`parallel: auto`: as many again as there are slots."""
     snapshot = make_snapshot(jobs=[make_job(**{**SEARCH, "checkpointable": saves})], gpus=[make_gpu(slots=2)])
     assert numbers(sound(snapshot)) == made
 
@@ -104,7 +104,7 @@ def test_trials_are_made_that_have_no_place_yet(saves: bool, made: list[int]) ->
 def searched(
     policy: str, *, checkpointable: bool, checkpoint_scope: Any = None, suspendable: bool = True, **settings: Any
 ) -> Any:
-    """Eight trials on one GPU with two shares; the third is the best one."""
+    """Eight trials on one GPU with two slots; the third is the best one."""
     curves = [curve(*[0.1 * n + 0.01 * k for k in range(1, 9)], gap=60.0) for n in (4, 3, 8, 1, 7, 2, 6, 5)]
     mine = job(
         *curves,
@@ -118,7 +118,7 @@ def searched(
 
 
 @pytest.mark.parametrize("freezes", [True, False])
-def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) -> None:
+def test_all_trials_of_a_search_train_in_two_slots(freezes: bool) -> None:
     outcome = searched("round_robin", checkpointable=True, suspendable=freezes)
     assert outcome.broken == ()
     opened = sorted(t.started for t in outcome.trials)
@@ -136,12 +136,13 @@ def test_all_trials_of_a_search_have_their_turns_on_two_places(freezes: bool) ->
         ({"terminating": True}, []),
         ({"terminating": True, "termination_overdue": True}, ["SlotNeeded"]),
     ],
-    ids=["all wait", "one goes already", "one should be gone for long"],
+    ids=["all wait", "one is terminating", "one should be gone for long"],
 )
-def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
+def test_if_all_trials_wait_at_a_rung_one_slot_is_reclaimed_and_no_trial_ends(
     two: dict[str, Any], expected: list[str]
 ) -> None:
-    """Two have no place. Nobody is promoted before all five are there. Beside one that never goes nobody can save."""
+    """Two have no slot. No trial is promoted before all five are there. Beside one that never goes no trial can
+    checkpoint."""
     came: dict[str, Any] = {"gpus": ["gpu-0"], "phase": P.SUSPENDED, "values": [0.1] * 20, "gpu_seconds": 20.0}
     trials = [make_trial(0, **came), make_trial(1, **came), make_trial(2, **came, **two), make_trial(3), make_trial(4)]
     keys = [trial.key for trial in trials[:3]]
@@ -151,8 +152,9 @@ def test_where_all_wait_at_a_rung_one_gives_its_place_and_nobody_is_ended(
     assert [a.reason for a in made.actions if isinstance(a, Requeue | EndTrial)] == expected
 
 
-def test_asha_gives_nobody_up_for_a_place() -> None:
-    """Who waits at a rung gives its place and stays in the search; without saves it must end, or work to its end."""
+def test_asha_ends_no_trial_for_a_slot() -> None:
+    """A waiting trial at a rung gives its slot and stays in the search; without checkpoints it must end, or work to
+    its end."""
     outcome = searched("asha", checkpointable=True, suspendable=False, eta=2)
     assert outcome.broken == ()
     assert next(t.phase for t in outcome.trials if t.number == 2) is P.SUCCEEDED
