@@ -1,4 +1,5 @@
-"""The example search under the default policy on the real cluster, checked by cgroups, work.log, containerd's logs and the API."""
+"""The example search under the default policy on the real cluster, checked by cgroups, work.log, containerd's logs and
+the API."""
 
 from __future__ import annotations
 
