@@ -39,7 +39,7 @@ from podium_core.schema.gpunode import GPUNode
 
 
 class NodeWatches:
-    """Watches of the API server: this node's trials, all of its pods, its GPUNode and its reservation pods."""
+    """Watches of this node's trials, all of its pods, its GPUNode and its reservation pods."""
 
     def __init__(self, api: Api, node: str) -> None:
         here = f"spec.nodeName={node}"

@@ -1,4 +1,4 @@
-"""A trial as this node sees it, as frozen values: made by the observer, judged by the arbiter."""
+"""Trials as this node sees them, as frozen values: the observer makes them, the local scheduler reads them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from podium_core.schema.gpunode import TrialState
 
 
 class Gate(StrEnum):
-    """Where the init container that waits for the trial's turn stands."""
+    """State of the gate, the init container that waits for the trial's first time slice."""
 
     ABSENT = "Absent"  # not started yet (image pull, other init containers)
-    WAITING = "Waiting"  # connected to our socket
-    SILENT = "Silent"  # not connected, and older than this agent: reconnecting, or let through by one that then died
-    PASSED = "Passed"  # we let it through, or it has ended well
+    WAITING = "Waiting"  # connected to the agent's socket
+    SILENT = "Silent"  # not connected, and older than this agent: reconnecting, or opened by an agent that died
+    PASSED = "Passed"  # opened by this agent, or ended successfully
 
 
 class Work(StrEnum):
-    """Where the trial's own containers stand."""
+    """State of the trial's own containers."""
 
     NOT_STARTED = "NotStarted"
     THAWED = "Thawed"
@@ -28,18 +28,21 @@ class Work(StrEnum):
 
 
 class Acting(StrEnum):
-    """What the carrier is doing to the trial at this moment."""
+    """What the executor is doing with the trial at this moment."""
 
     NOTHING = "Nothing"
-    ADMITTING = "Admitting"  # at its gate: whether its memory is free is being asked
+    ADMITTING = "Admitting"  # at its gate: memory admission is being asked
     SUSPENDING = "Suspending"
     RESUMING = "Resuming"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTrial:
-    """`gpus` are uuids, sorted; an empty tuple means that the kubelet has not told us yet. `told`: those that the agent
-    before this one told of then. Nothing is done by them, but to leave the trial out would tell that it has gone.
+    """A trial on this node.
+
+    `gpus` are uuids, sorted; empty means that the kubelet has not reported them yet. `hinted_gpus` are those that the
+    previous agent reported. They decide nothing, but leaving the trial out of the status would report that it has
+    gone.
     """
 
     key: TrialKey
@@ -51,7 +54,7 @@ class LocalTrial:
     gate: Gate = Gate.ABSENT
     work: Work = Work.NOT_STARTED
     deleting: bool = False
-    handles_sigterm: bool = True  # a thawed SIGTERM would do something: pid 1 of its container handles it
+    handles_sigterm: bool = True  # a SIGTERM has an effect: pid 1 of its container handles it
     deadline: float | None = None  # when the kubelet kills a deleted pod
     grace: float = 30.0  # seconds that it gave the pod until then
     retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
@@ -71,17 +74,17 @@ class LocalTrial:
 
     @property
     def seen_on(self) -> tuple[str, ...]:
-        """Where it is, for others to read."""
+        """The GPUs that the trial is reported on."""
         return self.gpus or self.hinted_gpus
 
     @property
     def freezable(self) -> bool:
-        """There is a way to suspend it in place."""
+        """Whether a method can suspend the trial in place."""
         return bool(self.method)
 
     @property
     def occupies(self) -> bool:
-        """It works on its GPUs, or may do so at any moment."""
+        """Whether the trial runs on its GPUs, or may do so at any moment."""
         return self.state in OCCUPYING or self.admitting
 
 
