@@ -102,7 +102,7 @@ def make_plugins(
             DevicePlugin(settings, telemetry, settings.resource, shares),
             DevicePlugin(settings, telemetry, EXCLUSIVE_RESOURCE, whole),
         ]
-    # who wants a GPU for himself asks for nvidia.com/gpu there
+    # a pod that needs a whole GPU requests nvidia.com/gpu there
     shares = ReservedSlotService(settings, telemetry, reservations, other_pods.find_pod_need)
     reservations.subscribe(node_reconciler.wake)
     reservations.subscribe(shares.wake)

@@ -258,7 +258,7 @@ class Observer:
             )
             return record.work
         if suspension_state is SuspensionState.GONE:
-            # every container that ran here is gone; another of the pod's may still be about to start
+            # every container that ran here is gone; another one of the pod may still start
             all_seen = record.pod.running <= record.containers.keys()
             record.ended = over or (all_seen and len(record.containers) >= len(record.pod.containers))
             return Work.ENDED if record.ended else Work.NOT_STARTED
@@ -266,7 +266,7 @@ class Observer:
             suspension_state is SuspensionState.PARTLY_SUSPENDED and record.acting is Acting.NOTHING
         )
         if suspension_state is not SuspensionState.SUSPENDED and not record.complete and self._incomplete(record):
-            # suspended now, the container that is still to come would work beside the next trial
+            # if the pod were suspended now, a later container of it would run beside the next trial
             return Work.NOT_STARTED
         record.complete = True
         record.work = Work.FROZEN if suspension_state is SuspensionState.SUSPENDED else Work.THAWED

@@ -58,7 +58,7 @@ class OtherPods:
         return tuple(self._other_pods[name] for name in sorted(self._other_pods))
 
     async def find_pod_need(self, size: int) -> PodNeed | None:
-        """The need of the pod that wants so many shares now; None: it cannot be told."""
+        """Return the request of the pod that wants `size` slots now; None if it cannot be determined."""
         with suppress(KubeletAwayError, TimeoutError):
             async with asyncio.timeout(SIGHT_SECONDS):
                 while True:

@@ -56,20 +56,18 @@ class LocalTrial:
     deleting: bool = False
     handles_sigterm: bool = True  # a SIGTERM has an effect: pid 1 of its container handles it
     deadline: float | None = None  # when the kubelet kills a deleted pod
-    grace: float = 30.0  # seconds that it gave the pod until then
-    retry_at: float = 0.0  # nothing is done to it before: the last attempt failed
-    trouble: str = ""  # why that failed
-    memory_shortage: str = ""  # the GPU memory that is missing for it: it claims no GPU until it could have that
-    is_checkpointed: bool = False  # suspended with its GPU memory in host memory, so a resume needs free GPU memory
-    admitting: bool = False  # it is about to be let in
-    memory: int = 0  # bytes of GPU memory that it declared
-    moves_memory: bool = False  # and these are moved off the GPU when its turn is over
-    attempt: int = 0  # of its pod
-    method: str = "freeze"  # to suspend it by: the best that its job allows and this node has; empty: none
-    partly_suspended: bool = (
-        False  # Running, but a part of it is stopped: an agent died while it suspended or resumed it
-    )
-    over_since: float | None = None  # its pod has ended or is gone, says the API; the kernel says that it works on
+    grace: float = 30.0  # seconds of the grace period
+    retry_at: float = 0.0  # no act before: the last one failed
+    trouble: str = ""  # why the last act failed
+    memory_shortage: str = ""  # the GPU memory that is missing: it claims no GPU until that could be free
+    is_checkpointed: bool = False  # suspended, with its GPU memory in host memory: it needs GPU memory again to run
+    admitting: bool = False  # it is about to be admitted
+    memory: int = 0  # declared bytes of GPU memory
+    moves_memory: bool = False  # its GPU memory is moved off the GPU when its time slice ends
+    attempt: int = 0  # attempt of the pod
+    method: str = "freeze"  # suspension method: the best that its job allows and this node has; empty: none
+    partly_suspended: bool = False  # Running, but partly stopped: an agent died while it suspended or resumed the trial
+    over_since: float | None = None  # its pod has ended or is gone according to the API, but its processes run
     hinted_gpus: tuple[str, ...] = ()
 
     @property

@@ -73,12 +73,12 @@ class MemoryAdmission:
             others = [self._footprint(one, memory) for one in self._records() if one is not record]
         except GPUMemoryUnknownError as error:
             if not self._methods.held_bytes(record.freezers):
-                log.warning("%s comes without a look at the GPU memory: %s", record.pod.name, error)
-                return ""  # a driver that never tells must not keep it out: its memory will not be moved either
-            return f"how much GPU memory is free is not known: {error}"
+                log.warning("%s is admitted without a check of the GPU memory: %s", record.pod.name, error)
+                return ""  # a driver that never reports memory must not block the trial: it cannot move memory either
+            return f"the free GPU memory is unknown: {error}"
         except (DriverTimeoutError, OSError) as error:
-            return f"how much GPU memory is free is not known: {error}"
-        except Exception as error:  # whatever it is: the record must not say for ever that it is being asked
+            return f"the free GPU memory is unknown: {error}"
+        except Exception as error:  # any error: the record must not claim for ever that admission is under way
             log.exception("%s: its GPU memory could not be judged", record.pod.name)
             return f"the free GPU memory could not be determined: {error!r}"
         memory_shortage = judge(claim, others, memory.free)
@@ -95,7 +95,7 @@ class MemoryAdmission:
         self._reading = True
         try:
             return await call_with_timeout(READ_SECONDS, self._read_in_thread)
-        except RuntimeError:  # there was no thread to be had
+        except RuntimeError:  # no thread could be started
             self._reading = False
             raise
 
