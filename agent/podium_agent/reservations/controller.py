@@ -138,7 +138,7 @@ class GpuReservations:
         """After every look of the conductor: a placeholder that is to end does so when its GPU is empty."""
         for one in self._gpus.values():
             reserved = view.reserved if view.reserved is not None else ()
-            if one.state is ReservationState.LEAVING and is_evacuated(
+            if one.state is ReservationState.TERMINATING and is_evacuated(
                 one.gpu, reserved, view.trials, released=view.run_queues.released
             ):
                 self._end(one)

@@ -135,8 +135,8 @@ def test_a_reservation_is_held_when_an_agent_names_its_gpu() -> None:
     assert [one.state for one in found] == [
         ReservationState.HELD,
         ReservationState.STARTING,
-        ReservationState.ASKED,
-        ReservationState.LEAVING,
+        ReservationState.REQUESTED,
+        ReservationState.TERMINATING,
     ]
     assert [one.loss for one in found] == [1.0, 0.0, 0.0, 0.0]
 
@@ -153,7 +153,7 @@ def reservation(state: ReservationState) -> Reservation:
 
 
 HELD, ASKED, STARTING = (
-    reservation(state) for state in (ReservationState.HELD, ReservationState.ASKED, ReservationState.STARTING)
+    reservation(state) for state in (ReservationState.HELD, ReservationState.REQUESTED, ReservationState.STARTING)
 )
 WORDS: list[tuple[Demand, list[Reservation], dict[str, str], bool, str, str]] = [
     (Demand(1, 8), [HELD], {}, True, "Held", "1 of 1 GPUs"),
