@@ -27,7 +27,7 @@ PYTHONS = [
 PARAMETERS = {"lr": 0.1, "layers": 2, "act": "relu", "nesterov": False, "batch_size": 64}
 
 
-def test_it_is_one_file_for_old_pythons_and_imports_the_standard_library_alone() -> None:
+def test_the_helper_is_one_file_that_needs_only_the_standard_library() -> None:
     tree = ast.parse(SOURCE.read_text(), feature_version=(3, 8))
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
@@ -35,7 +35,7 @@ def test_it_is_one_file_for_old_pythons_and_imports_the_standard_library_alone()
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).parts[-3])
-def test_it_works_in_the_pythons_of_users_images(python: str, mounted: str, tmp_path: Path) -> None:
+def test_the_helper_works_in_old_python_versions(python: str, mounted: str, tmp_path: Path) -> None:
     code = """
 print(trial.params({"lr": 0.1}, ["--lr=0.5"]))
 made = trial.save(3, lambda folder: (folder / "x").write_text("state"))
@@ -90,9 +90,7 @@ class Scalar:
         return 0.25
 
 
-def test_what_it_reports_is_read_to_the_last_digit(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reported_values_are_read_exactly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PODIUM_STEP_KEY", "epoch")
     read = reader(MetricsConfig(metric="acc", direction=Direction.MAXIMIZE, step_key="epoch", container="main"))
     for step, value in enumerate([0.1 + 0.2, Scalar(), math.inf, -math.inf, 1]):
@@ -127,7 +125,7 @@ def test_without_a_folder_nothing_is_saved() -> None:
     assert trial.should_save() is False
 
 
-def test_a_save_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_checkpoint_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     assert trial.load() is None
     monkeypatch.setenv("PODIUM_CHECKPOINT_KEEP", "2")
     for step in (1, 2, 3):
@@ -141,7 +139,7 @@ def test_a_save_is_loaded_and_only_the_newest_are_kept(monkeypatch: pytest.Monke
     assert names(folder) == ["mine.txt", "podium-checkpoint.json", "step-1", "step-3-2"]
 
 
-def test_the_marker_is_what_the_agent_reads(folder: Path) -> None:
+def test_the_completion_marker_has_the_form_that_the_agent_reads(folder: Path) -> None:
     trial.save(12, write("x"))
     assert json.loads((folder / trial.MARKER).read_text()) == {"step": 12, "path": "step-12", "onRequest": False}
     trial.should_save()
@@ -149,7 +147,7 @@ def test_the_marker_is_what_the_agent_reads(folder: Path) -> None:
     assert json.loads((folder / trial.MARKER).read_text()) == {"step": 12.5, "path": "step-12.5", "onRequest": True}
 
 
-def test_a_request_is_answered_by_the_next_save(folder: Path) -> None:
+def test_the_next_checkpoint_answers_a_request(folder: Path) -> None:
     trial.save(1, write("1"))
     assert not trial.should_save()
     (folder / trial.REQUEST).touch()
@@ -159,7 +157,7 @@ def test_a_request_is_answered_by_the_next_save(folder: Path) -> None:
     assert not (folder / trial.REQUEST).exists()
 
 
-def test_what_a_framework_wrote_is_marked(folder: Path) -> None:
+def test_a_checkpoint_of_a_framework_can_be_marked(folder: Path) -> None:
     for step in (10, 20):
         (folder / f"step-{step}.ckpt").parent.mkdir(exist_ok=True)
         (folder / f"step-{step}.ckpt").write_text(str(step))
@@ -170,7 +168,7 @@ def test_what_a_framework_wrote_is_marked(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("marked", ["step-2/model.ckpt", "step-2", "."])
-def test_what_is_marked_stays(folder: Path, marked: str) -> None:
+def test_a_marked_checkpoint_is_not_removed(folder: Path, marked: str) -> None:
     for step in (1, 2):
         (folder / f"step-{step}").mkdir(parents=True)
         (folder / f"step-{step}" / "model.ckpt").write_text(str(step))
@@ -180,7 +178,7 @@ def test_what_is_marked_stays(folder: Path, marked: str) -> None:
 
 
 @pytest.mark.parametrize("where", ["/tmp", "../elsewhere", "missing"])
-def test_a_mark_must_be_there_and_inside(folder: Path, where: str) -> None:
+def test_a_marked_path_must_exist_in_the_folder(folder: Path, where: str) -> None:
     trial.save(1, write("1"))
     with pytest.raises(ValueError, match="InvalidCheckpoint"):
         trial.mark(2, folder / where)
@@ -188,7 +186,7 @@ def test_a_mark_must_be_there_and_inside(folder: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("step", [-1, math.nan, math.inf, True, "three", None])
-def test_a_step_is_a_number_from_0_up(folder: Path, step: Any) -> None:
+def test_a_step_must_be_a_number_of_at_least_0(folder: Path, step: Any) -> None:
     with pytest.raises(ValueError, match="InvalidStep"):
         trial.save(step, write("x"))
 
@@ -216,7 +214,7 @@ def test_a_step_is_a_number_from_0_up(folder: Path, step: Any) -> None:
         ('{"step": 7, "by": "' + "x" * 4096 + '"}', None),
     ],
 )
-def test_only_a_marker_that_is_whole_counts(folder: Path, marker: str, want: tuple[float, str] | None) -> None:
+def test_only_a_complete_marker_is_valid(folder: Path, marker: str, want: tuple[float, str] | None) -> None:
     (folder / "a").mkdir(parents=True)
     (folder / trial.MARKER).write_text(marker)
     assert trial.load() == (None if want is None else (want[0], folder / want[1]))
@@ -240,7 +238,7 @@ def test_a_write_that_fails_changes_nothing(folder: Path) -> None:
     assert "step-2" not in names(folder)
 
 
-def test_threads_do_not_mix(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_threads_do_not_interfere(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failures: list[BaseException] = []
 
     def work(number: int) -> None:

@@ -1,4 +1,4 @@
-"""podium.trial when its process is killed or told to end: a whole save is left, and who listened is told."""
+"""podium.trial in a process that is killed or gets SIGTERM: a complete checkpoint remains."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ os._exit(0)
 """
 
 
-def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mounted: str) -> None:
+def test_a_kill_before_any_file_operation_leaves_a_complete_checkpoint(folder: Path, mounted: str) -> None:
     """A real process, ended at its first operation, its second, and so on until it comes through."""
     moment, code, last = 0, 9, (1.0, "1")
     while code == 9:
@@ -53,7 +53,7 @@ def test_killed_before_any_file_operation_a_whole_save_is_left(folder: Path, mou
     assert moment > 10
 
 
-def test_sigterm_asks_for_one_more_save(folder: Path, mounted: str) -> None:
+def test_sigterm_requests_one_more_checkpoint(folder: Path, mounted: str) -> None:
     code = """
 import time
 trial.stopping()
@@ -73,7 +73,7 @@ sys.exit(trial.STOPPED)
     assert trial.load() == (5, folder / "step-5")
 
 
-def test_who_listened_before_is_still_told_and_workers_still_end(mounted: str) -> None:
+def test_the_previous_handler_is_called_and_workers_still_end(mounted: str) -> None:
     code = """
 import multiprocessing, signal, time
 trial.stopping()
@@ -91,7 +91,7 @@ assert trial.stopping()
     assert end(run(code, PODIUM_PYTHON=mounted)) == "told\n"
 
 
-def test_without_the_question_sigterm_ends_a_script_as_ever(mounted: str, folder: Path) -> None:
+def test_without_a_call_sigterm_ends_a_script_as_usual(mounted: str, folder: Path) -> None:
     code = "trial.load(); trial.params(); trial.save(1, lambda f: None); trial.should_save(); print('x', flush=True)\n"
     process = run(code + "sys.stdin.read()", PODIUM_PYTHON=mounted, PODIUM_CHECKPOINT=str(folder))
     assert process.stdout is not None
@@ -127,7 +127,7 @@ print(step)
     ],
     ids=["before the save", "after a save", "during a save"],
 )
-def test_sigterm_between_the_two_questions_does_not_lose_the_step(
+def test_sigterm_between_the_two_calls_does_not_lose_the_step(
     folder: Path, mounted: str, between: str, ends_at: int
 ) -> None:
     """Told no by should_save(), then yes by stopping(), a script would end without a save; one further step is none."""
@@ -137,7 +137,7 @@ def test_sigterm_between_the_two_questions_does_not_lose_the_step(
 
 
 @pytest.mark.parametrize("asks", ["", "trial.should_save(); trial.stopping()", "trial.should_save()"])
-def test_it_is_held_back_once_and_only_between_the_two(folder: Path, mounted: str, asks: str) -> None:
+def test_the_signal_is_delayed_once_and_only_between_the_two_calls(folder: Path, mounted: str, asks: str) -> None:
     code = f"""
 import signal
 trial.stopping()
