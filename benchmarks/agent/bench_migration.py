@@ -34,13 +34,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from podium_devcluster.kubeconfig import render
+from podium_devcluster.network import netns_path
+from podium_devcluster.node_config import API_SERVER
+
 from benchmarks.agent.migration_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_devcluster import images, registry
 from podium_devcluster.cluster import Cluster
-from podium_devcluster.kubeconfig import render
-from podium_devcluster.network import netns_path
-from podium_devcluster.node_config import API_SERVER
 from podium_devcluster.shell import CommandError
 
 WORK = Path(__file__).with_name("migration_work.py")

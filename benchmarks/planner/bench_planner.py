@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import Plan, WriteRunQueues
+from podium_core.domain.actions import Plan
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan

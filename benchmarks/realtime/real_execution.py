@@ -18,9 +18,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from podium_realtime.record.metrics import Summary
+
 from benchmarks.output import Say
 from benchmarks.realtime.report import QUIET
-from podium_realtime.record.metrics import Summary
 from podium_realtime.runtime.backend import Availability
 from podium_realtime.runtime.cpu import CpuSession, CpuTask, available_cores
 from podium_realtime.runtime.runner import NET, SchedulerConfig, SchedulerRunner

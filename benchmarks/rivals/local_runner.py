@@ -17,7 +17,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from benchmarks.rivals.training import Training
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, Order
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.theory.part import page_path, run_alone, write
 from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.simulation import Policy, Simulation, simulate
+from podium_optimisers.engine.simulation import Simulation, simulate
 from podium_optimisers.engine.traces import synthetic_trace
 from podium_optimisers.engine.workload import Workload
 from podium_optimisers.learning.backlog import Backlog

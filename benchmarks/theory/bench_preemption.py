@@ -19,20 +19,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from podium_optimisers.engine.outcome import Outcome
 
 from benchmarks.inputs import PHILLY, require
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.outcome import Outcome
+from podium_optimisers.engine.cluster import Cluster
 from podium_optimisers.engine.simulation import Policy, simulate
-from podium_optimisers.engine.traces import poisson, read_philly, synthetic_trace
+from podium_optimisers.engine.traces import read_philly, synthetic_trace
 from podium_optimisers.engine.workload import Floats, Workload
 from podium_optimisers.hybrid.hierarchical import Hierarchical
-from podium_optimisers.hybrid.planned import Planned
 from podium_optimisers.prediction.arrivals import arrivals_per, fit_holt_winters, seasonal_naive
 from podium_optimisers.prediction.history import burst_templates
-from podium_optimisers.prediction.predicted import PredictedSjfPolicy, PredictedSrptPolicy
-from podium_optimisers.preemptive.policies import FifoPolicy, GittinsPolicy, LasPolicy, SafPolicy, SjfPolicy, SrptPolicy
+from podium_optimisers.preemptive.policies import FifoPolicy, SrptPolicy
 from podium_optimisers.queueing.service import Exponential
 from podium_optimisers.queueing.srpt import srpt_mean_response
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.queueing.admission import Bound, Decision, Request, Verdict, by_count, by_schedule, places
+from podium_optimisers.queueing.admission import Bound, Decision, Verdict, places
 from podium_optimisers.queueing.approximations import GGc, mg1_mean_wait
-from podium_optimisers.queueing.erlang import MMc, erlang_b, mmck_blocking
+from podium_optimisers.queueing.erlang import MMc, erlang_b
 from podium_optimisers.queueing.service import Exponential, fit_two_moments
 from podium_optimisers.queueing.srpt import simulate_srpt, srpt_mean_response
 from podium_optimisers.queueing.waiting import blocked_jobs, kiefer_wolfowitz, poisson_arrivals

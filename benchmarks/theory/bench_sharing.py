@@ -25,9 +25,7 @@ from podium_optimisers.sharing.gavel_jobs import JobSet, gavel_like, gavel_measu
 from podium_optimisers.sharing.makespan import makespan_shares
 from podium_optimisers.sharing.max_min import max_min_shares
 from podium_optimisers.sharing.proportional import proportional_shares
-from podium_optimisers.sharing.replay import replay_fifo, replay_rounds
 from podium_optimisers.sharing.rounds import Priority, round_shares
-from podium_optimisers.sharing.shares import TimeShares
 
 PART = "sharing"
 HOUR = 3600.0
