@@ -34,14 +34,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from podium_devcluster.kubeconfig import render
-from podium_devcluster.network import netns_path
-from podium_devcluster.node_config import API_SERVER
-
 from benchmarks.agent.migration_gpu import DRIVER, GPU_MEMORY, NODES, Gpus
 from benchmarks.output import add_out, command, result_line, write_page
-from podium_devcluster import images, registry
+from podium_devcluster.artifacts import images
 from podium_devcluster.cluster import Cluster
+from podium_devcluster.runtime import registry
+from podium_devcluster.runtime.network import netns_path
+from podium_devcluster.runtime.node_config import API_SERVER
+from podium_devcluster.runtime.pki import kubeconfig
 from podium_devcluster.shell import CommandError
 
 WORK = Path(__file__).with_name("migration_work.py")
@@ -105,7 +105,7 @@ class Bench:
         until("node-2 has the image", lambda: self.lines("warm"), 180)
         self.cluster.kubectl("delete", "pod", "warm", "--wait", "--timeout=60s", timeout=90)
         # the address is node-1's; a token needs no client certificate
-        text = render(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "migration")
+        text = kubeconfig(API_SERVER, (self.cluster.paths.pki / "ca.crt").read_bytes(), b"", b"", "migration")
         text = re.sub(r"    client-certificate-data:.*\n    client-key-data:.*\n", f"    token: {token}\n", text)
         (self.cluster.paths.run / "migration.kubeconfig").write_text(text)
 

@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 from podium_cluster.client import Api
 from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
-from podium_core.placement.free_cpus import machine_of, seat_of
+from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_extender.app import create_app
 from podium_extender.main import PAGE
 from podium_extender.server.endpoint import Front
@@ -193,7 +193,7 @@ class OtherPods:
     def free_cpus(self) -> Room:
         """Return the extender's account of free CPUs over these objects."""
         api = cast(Api, self)
-        return Room(WatchCache(api, NODES, machine_of, page=PAGE), WatchCache(api, PODS, seat_of, page=PAGE))
+        return Room(WatchCache(api, NODES, node_cpus_of, page=PAGE), WatchCache(api, PODS, cpu_request_of, page=PAGE))
 
     async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
         begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods

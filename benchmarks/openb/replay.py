@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.inputs import NODES, PODS, require
-from podium_core.placement.base import Policy, Question
-from podium_core.placement.gpu_choice import charge_at, places
+from podium_core.placement.base import PlacementPolicy, PlacementQuery
+from podium_core.placement.gpu_choice import charge_at, chosen_gpus
 from podium_core.placement.gpu_fragments import WHOLE
-from podium_core.placement.scores import favoured, rank
+from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
@@ -84,7 +84,7 @@ def _rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def _node(row: dict[str, str]) -> NodeView:
-    gpu = GpuReading("", row.get("model") or "", memory_total=WHOLE, health="Healthy", shares=SLOTS)
+    gpu = GpuReading("", row.get("model") or "", memory_total=WHOLE, health="Healthy", slots=SLOTS)
     return NodeView(row["sn"], (gpu,) * int(row["gpu"]), NOW, cpu_free=int(row["cpu_milli"]))
 
 
@@ -123,7 +123,7 @@ class Replay:
         return self.allocated[min(int(np.searchsorted(self.requested, requested)), len(self.requested) - 1)]
 
 
-def replay(trace: Trace, policy: Policy, seed: int, share: float, *, cpus: bool = True) -> Replay:
+def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cpus: bool = True) -> Replay:
     """Replay the trace under one policy.
 
     `cpus`: whether the policy knows the nodes' free CPUs; kube-scheduler filters by them in any case.
@@ -140,14 +140,14 @@ def replay(trace: Trace, policy: Policy, seed: int, share: float, *, cpus: bool 
     requested = allocated = 0.0
     levels: list[tuple[float, float]] = []
     for number, (need, size) in enumerate(arriving):
-        question = Question(need, f"{seed}/{number}", typical, cpus=cpus)
+        question = PlacementQuery(need, f"{seed}/{number}", typical, cpus_known=cpus)
         requested += _gpus(need)
         fitting = names[(cpu >= need.cpu) & (memory >= size)].tolist()
-        left = judge.filter(Question(replace(need, cpu=0)), fitting, views, NOW).passed
+        left = judge.filter(PlacementQuery(replace(need, cpu=0)), fitting, views, NOW).passed
         if left:
-            if policy.reads_pod:  # the cost depends on the pod, so there is nothing to keep between pods
+            if policy.uses_pod_uid:  # the cost depends on the pod, so there is nothing to keep between pods
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
-                ranking = rank(left, costs, *favoured(policy, question))
+                ranking = rank(left, costs, *tie_break(policy, question))
             else:
                 ranking = judge.prioritize(question, left, views, NOW)
             best = left[int(ranking.scores.argmax())]
@@ -166,9 +166,9 @@ def _gpus(need: PodNeed) -> float:
     return need.gpus * (need.memory or 0) / WHOLE
 
 
-def _chosen(policy: Policy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
+def _chosen(policy: PlacementPolicy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
     """Return the GPUs of the pod: for `random` random ones that fit, as the authors do; else the device plugin's."""
     if policy.name != "random":
-        return places(node.gpus, need)
+        return chosen_gpus(node.gpus, need)
     fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]
     return [int(i) for i in chance.permutation(fit)[: need.gpus]]

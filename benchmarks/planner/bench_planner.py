@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.output import add_out, command, result_line, write_page
 from podium_cluster.garbage_collection import settle_memory
-from podium_core.domain.actions import Plan
+from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -86,9 +86,9 @@ def _trial(number: int, jobs: int, gpus: int, random: np.random.Generator) -> Tr
 def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) -> Snapshot:
     """Return the cluster a second later: run queues have taken effect, one holder in a hundred has reported a value."""
     now = snapshot.now + 1.0
-    queues = {uuid: places for a in made.actions if isinstance(a, Order) for uuid, places in a.gpus}
+    queues = {uuid: entries for a in made.actions if isinstance(a, WriteRunQueues) for uuid, entries in a.gpus}
     gpus = [
-        _with_queue(gpu, [p.trial for p in queues[gpu.uuid]], now) if gpu.uuid in queues else gpu
+        _with_queue(gpu, [entry.trial for entry in queues[gpu.uuid]], now) if gpu.uuid in queues else gpu
         for gpu in snapshot.gpus
     ]
     holders = [gpu.holder for gpu in gpus if gpu.holder is not None]
@@ -100,7 +100,7 @@ def after_a_second(snapshot: Snapshot, made: Plan, random: np.random.Generator) 
 def _with_queue(gpu: GpuView, queue: Sequence[TrialKey], now: float) -> GpuView:
     holder = queue[0] if queue else None
     since = gpu.holder_since if holder == gpu.holder else now
-    return replace(gpu, order=tuple(queue), holder=holder, holder_since=since)
+    return replace(gpu, run_queue=tuple(queue), holder=holder, holder_since=since)
 
 
 def _with_new_value(trial: TrialView, now: float, random: np.random.Generator) -> TrialView:

@@ -43,7 +43,7 @@ from podium_realtime.simulation.scenarios import BATCHED_LAUNCH_AHEAD, DARIS_POO
 
 OVERLOAD = 48  # tasks: more than any scheduler can serve
 ABLATION = 38  # tasks at which launch-ahead is at its limit in one process
-AHEAD = "launch-ahead (ours)"
+AHEAD = "launch-ahead (Podium)"
 TEN = context_pool(published.DEVICE_SMS, 10, 10.0, high=0, low=1)
 DARIS_POOLS = {
     "6 contexts x 1 stream, 6.0 (published)": DARIS_POOL,
@@ -56,23 +56,27 @@ DARIS_POOLS = {
 
 def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
     """Run the simulated part; `say` receives the lines of its section."""
-    setting = Setting(options.virtual, options.seed)
+    settings = SimulationSettings(options.virtual, options.seed)
     with ProcessPoolExecutor() as workers:
         sweeps = [
-            workers.submit(figures.simulate_figure, CALIBRATED, contexts, (1.0, 1.5, 2.0), validation.COUNTS, setting)
+            workers.submit(figures.simulate_figure, CALIBRATED, contexts, (1.0, 1.5, 2.0), validation.COUNTS, settings)
             for contexts in (2, 3)
         ]
-        fitting, others = workers.submit(fit), workers.submit(other_cells, setting)
+        fitting, others = workers.submit(fit), workers.submit(other_cells, settings)
         found = [sweep.result() for sweep in sweeps]
         again = fitting.result()
-    say(f"\nThe model as fitted: {FITTED}\n")
-    same = "the same" if again == FITTED else f"DIFFERENT: {again}"
+    say(f"\nThe model as fitted: {CALIBRATED}\n")
+    same = "the same" if again == CALIBRATED else f"DIFFERENT: {again}"
     say(f"Fitted again in this run: {same}.")
     for scenario in found:
         say(f"\n### {scenario.contexts} contexts, simulated: missed deadlines % / total fps\n")
         for line in figures.table(scenario):
             say(line)
-        say("\nTasks without a miss: " + ", ".join(f"{one.label} {one.last_zero}" for one in scenario.series) + ".")
+        say(
+            "\nTasks without a miss: "
+            + ", ".join(f"{one.label} {one.max_tasks_without_miss}" for one in scenario.series)
+            + "."
+        )
     options.out.mkdir(parents=True, exist_ok=True)
     figures.plot(found, options.out / "bench-realtime.png")
     series = [one for scenario in found for one in scenario.series[:3]]
@@ -91,26 +95,26 @@ def simulated(options: argparse.Namespace, say: Say) -> dict[str, float]:
         "Errors of misses are differences as shares, others are relative."
     )
     pivot, naive = found[1].series[1], found[1].series[3]
-    held = scenarios.naive(CALIBRATED, 3, 30, setting, CALIBRATED.patience).fps
+    held = scenarios.naive(CALIBRATED, 3, 30, settings, CALIBRATED.patience).fps
     say(f"\nNaive, 3 contexts, 30 tasks: {naive.points[30].fps:.0f} fps; with SGPRS' patience {held:.0f} fps.")
     return {
         "zero_miss_tasks": pivot.max_tasks_without_miss,
         "fps_at_30": round(pivot.points[30].fps),
         "naive_fps_at_30": round(naive.points[30].fps),
         "median_cell_error": round(validation.median_error(table), 3),
-        **processes(setting, say),
-        **ablation(setting, say),
+        **processes(settings, say),
+        **ablation(settings, say),
     }
 
 
-def other_cells(setting: SimulationSettings) -> list[validation.ValidationPoint]:
-    return [*validation.unmanaged_points(CALIBRATED, setting), *validation.device_points(CALIBRATED, setting)]
+def other_cells(settings: SimulationSettings) -> list[validation.ValidationPoint]:
+    return [*validation.unmanaged_points(CALIBRATED, settings), *validation.device_points(CALIBRATED, settings)]
 
 
-def processes(setting: Setting, say: Say) -> dict[str, float]:
+def processes(settings: SimulationSettings, say: Say) -> dict[str, float]:
     """Run DARIS, SGPRS and launch-ahead under the same overload, divided by one stream with frames launched ahead."""
-    single = scenarios.single_stream(FITTED, 2, setting)
-    limit = FITTED.gpu().limit()
+    single = scenarios.single_stream(CALIBRATED, 2, settings)
+    limit = CALIBRATED.gpu().max_throughput()
     say(
         f"\n### {OVERLOAD} tasks at 30 fps, a third of high priority, releases spread (simulated)\n\n"
         f"Normalised: divided by {single:.0f} fps, one stream with frames launched ahead "
@@ -124,17 +128,17 @@ def processes(setting: Setting, say: Say) -> dict[str, float]:
     runs: list[tuple[str, str, SchedulingPolicy, Sequence[ContextSpec], bool]] = [
         *(("DARIS", name, Daris(), pool, False) for name, pool in DARIS_POOLS.items()),
         ("SGPRS", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), False),
-        (AHEAD, "6 contexts x 1 stream, 6.0, depth 2", LaunchAhead(), AHEAD_PROCESSES, False),
+        (AHEAD, "6 contexts x 1 stream, 6.0, depth 2", LaunchAhead(), LAUNCH_AHEAD_POOL, False),
         (AHEAD, "6 contexts x 1 stream, 6.0, depth 1", LaunchAhead(), DARIS_POOL, False),
         (AHEAD, "10 contexts x 1 stream, 10.0, depth 1", LaunchAhead(), TEN, False),
         ("DARIS in one", "6 contexts x 1 stream, 6.0", Daris(), DARIS_POOL, True),
         ("SGPRS in one", "3 contexts, 1.5", Sgprs(), context_pool(published.DEVICE_SMS, 3, 1.5), True),
-        (f"{AHEAD} in one", "6 contexts x 1 stream, 6.0, batches of 2", AHEAD_BATCHED, DARIS_POOL, True),
+        (f"{AHEAD} in one", "6 contexts x 1 stream, 6.0, batches of 2", BATCHED_LAUNCH_AHEAD, DARIS_POOL, True),
     ]
     total: dict[str, list[float]] = {}
     in_time: dict[str, list[float]] = {}
     for name, where, policy, pool, shared in runs:
-        found = scenarios.mixed_priorities(CALIBRATED, policy, pool, OVERLOAD, setting, shared_process=shared)
+        found = scenarios.mixed_priorities(CALIBRATED, policy, pool, OVERLOAD, settings, shared_process=shared)
         late = 100 * found.low.accepted_missed
         total.setdefault(name, []).append(round(found.overall.fps / single, 3))
         in_time.setdefault(name, []).append(round(found.overall.fps_in_time / single, 3))
@@ -155,7 +159,7 @@ def processes(setting: Setting, say: Say) -> dict[str, float]:
     }
 
 
-def ablation(setting: Setting, say: Say) -> dict[str, float]:
+def ablation(settings: SimulationSettings, say: Say) -> dict[str, float]:
     """Run launch-ahead without each of its ideas, in both harnesses, at the same load."""
     say(
         "\n### Ablation of launch-ahead (simulated): fps in time\n\n"
@@ -178,14 +182,14 @@ def ablation(setting: Setting, say: Say) -> dict[str, float]:
     }
     rates: list[float] = []
     for name, (one, many) in variants.items():
-        rates.append(_ablated(name, setting, one, DARIS_POOL, many, LAUNCH_AHEAD_POOL, say))
-    _ablated("launching ahead: yes / no", setting, BATCHED_LAUNCH_AHEAD, LAUNCH_AHEAD_POOL, alone, DARIS_POOL, say)
+        rates.append(_ablated(name, settings, one, DARIS_POOL, many, LAUNCH_AHEAD_POOL, say))
+    _ablated("launching ahead: yes / no", settings, BATCHED_LAUNCH_AHEAD, LAUNCH_AHEAD_POOL, alone, DARIS_POOL, say)
     return {f"ours_in_time_at_{ABLATION}": round(rates[0])}
 
 
 def _ablated(
     name: str,
-    setting: SimulationSettings,
+    settings: SimulationSettings,
     one: LaunchAhead,
     one_pool: Sequence[ContextSpec],
     many: LaunchAhead,
@@ -196,9 +200,11 @@ def _ablated(
 
     `one` runs in one process, `many` with one process for each context.
     """
-    together = scenarios.ahead(FITTED, ABLATION, setting, one, one_pool).fps_in_time
-    spread = scenarios.two_classes(FITTED, one, one_pool, OVERLOAD, setting, shared_process=True).all.fps_in_time
-    apart = scenarios.two_classes(FITTED, many, many_pool, OVERLOAD, setting).all.fps_in_time
+    together = scenarios.launch_ahead(CALIBRATED, ABLATION, settings, one, one_pool).fps_in_time
+    spread = scenarios.mixed_priorities(
+        CALIBRATED, one, one_pool, OVERLOAD, settings, shared_process=True
+    ).overall.fps_in_time
+    apart = scenarios.mixed_priorities(CALIBRATED, many, many_pool, OVERLOAD, settings).overall.fps_in_time
     say(f"| {name} | {together:.0f} | {spread:.0f} | {apart:.0f} |")
     return together
 

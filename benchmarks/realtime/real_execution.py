@@ -6,7 +6,7 @@ and ratios are taken within a repetition. A repetition that other programs distu
 (`OtherPrograms`). Where too few repetitions are undisturbed, the page says so and does not judge the bars.
 
 Candidates: `naive` is the paper's unmanaged concurrency (one process for each task, each with the BLAS library's
-threads for all cores), `naive-single` the same with one thread each, `sgprs`, and `ahead` (launch-ahead, Podium's own).
+threads for all cores), `naive-single` the same with one thread each, `sgprs`, and `launch-ahead`, Podium's own.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from podium_realtime.record.metrics import Summary
-
 from benchmarks.output import Say
 from benchmarks.realtime.report import QUIET
+from podium_realtime.results.metrics import Summary
 from podium_realtime.runtime.backend import Availability
 from podium_realtime.runtime.cpu import CpuSession, CpuTask, available_cores
 from podium_realtime.runtime.runner import NET, SchedulerConfig, SchedulerRunner
@@ -72,7 +71,9 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
     """Return the ratios to naive concurrency: tasks without a miss, and frames per second at 1.5 times the pivot."""
     load = os.getloadavg()[0]
     fps = _rate()
-    say(f"\n### Real execution on {len(cores_here())} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n")
+    say(
+        f"\n### Real execution on {len(available_cores())} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n"
+    )
     say("| repetition | scheduler | tasks without a miss | fps at 1.5x | in time | missed | others used |")
     say("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     made: list[Measured] = []
@@ -121,7 +122,7 @@ def _repetition(number: int, fps: float, seconds: float, say: Say) -> Measured:
     whole = OtherPrograms()
     for name in (*CANDIDATES[first:], *CANDIDATES[:first]):
         own = OtherPrograms()
-        with Bench(Candidate.named(name), max_tasks) as bench:
+        with SchedulerRunner(SchedulerConfig.named(name), max_tasks) as bench:
             zeros[name] = _max_without_miss(bench, fps, seconds, max_tasks)
             found = overload[name] = bench.run(round(1.5 * PIVOT), fps, seconds)
         say(
@@ -146,8 +147,8 @@ def on_gpu(found: Availability, seconds: float, say: Say) -> dict[str, Any]:
             singles[name] = bench.run(4, 500.0, seconds).fps  # more than one stream can do
     pipelined, synchronous = singles["single"], singles["single-synchronous"]
     max_tasks = int(2.5 * pipelined / 30.0)
-    for name in ("naive", "sgprs", "ahead"):
-        with Bench(Candidate.named(name, "cuda"), max_tasks) as bench:
+    for name in ("naive", "sgprs", "launch-ahead"):
+        with SchedulerRunner(SchedulerConfig.named(name, "cuda"), max_tasks) as bench:
             zero = _max_without_miss(bench, 30.0, seconds, max_tasks)
             overload = bench.run(max_tasks, 30.0, seconds)
         answer[name] = {
@@ -183,7 +184,7 @@ def _rate() -> float:
     return rate / PIVOT
 
 
-def _max_without_miss(bench: Bench, fps: float, seconds: float, max_tasks: int) -> int:
+def _max_without_miss(bench: SchedulerRunner, fps: float, seconds: float, max_tasks: int) -> int:
     """Return the largest number of tasks without a miss, by bisection: misses are assumed to grow with the tasks."""
     low, high = 0, max_tasks + 1
     while high - low > 1:
@@ -217,7 +218,7 @@ def _round_trips(session: CpuSession, partitions: list[int], stage: int) -> list
     times = []
     for number, partition in enumerate(partitions):
         begun = perf_counter()
-        session.order(partition, 0, number, "probe", stage)
+        session.request(partition, 0, number, "probe", stage)
         while not session.wait(1.0):
             pass
         times.append(perf_counter() - begun)

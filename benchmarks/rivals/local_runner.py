@@ -17,7 +17,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from benchmarks.rivals.training import Training
-from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial
+from podium_core.domain.actions import Action, CreatePod, CreateTrial, DeletePod, EndJob, EndTrial, WriteRunQueues
 from podium_core.domain.phase import FINAL, TrialPhase
 from podium_core.domain.snapshot import Costs, GpuView, JobView, Point, Scalar, Snapshot, TrialKey, TrialView
 from podium_core.planning.planner import plan
@@ -118,7 +118,7 @@ class LocalRunner:
             node=NODE if has_pod else None,
             gpus=() if trial.core is None else (trial.core,),
             gpu_seconds=trial.held + running,
-            switch=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
+            switch_seconds=fmean(trial.suspends) + fmean(trial.resumes) if trial.resumes else None,
             parameters=tuple(trial.parameters.items()),
         )
 
@@ -129,12 +129,12 @@ class LocalRunner:
             node=NODE,
             uuid=core,
             health="Healthy",
-            shares=self._machine.slots,
+            slots=self._machine.slots,
             holder=None if holder is None else holder.key,
             holder_since=None if holder is None else holder.held_since,
             trials=tuple(trial.key for trial in here),
-            order=self._run_queues[core],
-            free_shares=self._machine.slots - len(here),
+            run_queue=self._run_queues[core],
+            free_slots=self._machine.slots - len(here),
         )
 
     def _apply(self, action: Action) -> None:

@@ -140,7 +140,7 @@ def search_of(picture: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
         for index, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
     timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
-    view = job_view(picture.job, points=None, accepted=True, finished=False, freezes=True)
+    view = job_view(picture.job, points=None, accepted=True, finished=False, suspendable=True)
     usual = usual_gap(trials), *usual_first(trials)
     curves = tuple(
         curve(trial, fact.load or 0.0, picture.job.spec.trials.max_steps, usual)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.engine.cluster import Cluster, Costs
-from podium_optimisers.engine.simulation import Simulation, simulate
+from podium_optimisers.arrays import Floats
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
+from podium_optimisers.engine.simulation import SchedulingPolicy, Simulation, simulate
 from podium_optimisers.engine.traces import synthetic_trace
 from podium_optimisers.engine.workload import Workload
 from podium_optimisers.learning.backlog import Backlog
@@ -69,7 +70,7 @@ class Random:
     seed: int = 0
     name: str = "random"
 
-    def begin(self, workload: Workload, cluster: Cluster, costs: Costs) -> RandomRun:
+    def begin(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> RandomRun:
         return RandomRun(self.seed)
 
 

@@ -101,7 +101,7 @@ def _one(report: Report, instance: MakespanInstance) -> None:
         tally.seconds.append(seconds)
 
 
-def _within_proof(instance: Instance, schedule: Schedule, best: float) -> float:
+def _within_proof(instance: MakespanInstance, schedule: MakespanSchedule, best: float) -> float:
     """Return the makespan over the certified bound.
 
     Raises AssertionError where a method exceeds its proven ratio to `best` (the makespan of the optimum or of a known

@@ -19,18 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from podium_optimisers.engine.outcome import Outcome
 
 from benchmarks.inputs import PHILLY, require
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.engine.cluster import Cluster
-from podium_optimisers.engine.simulation import Policy, simulate
-from podium_optimisers.engine.traces import read_philly, synthetic_trace
-from podium_optimisers.engine.workload import Floats, Workload
-from podium_optimisers.hybrid.hierarchical import Hierarchical
-from podium_optimisers.prediction.arrivals import arrivals_per, fit_holt_winters, seasonal_naive
+from podium_optimisers.arrays import Floats
+from podium_optimisers.engine.cluster import GpuCluster, PreemptionCosts
+from podium_optimisers.engine.result import SimulationResult
+from podium_optimisers.engine.simulation import SchedulingPolicy, simulate
+from podium_optimisers.engine.traces import poisson_workload, read_philly_trace, synthetic_trace
+from podium_optimisers.engine.workload import Workload
+from podium_optimisers.hybrid.hierarchical import HierarchicalPolicy
+from podium_optimisers.hybrid.static_plan import StaticPlanPolicy
+from podium_optimisers.prediction.arrivals import count_arrivals, fit_holt_winters, seasonal_naive
 from podium_optimisers.prediction.history import burst_templates
-from podium_optimisers.preemptive.policies import FifoPolicy, SrptPolicy
+from podium_optimisers.prediction.predicted import PredictedSjfPolicy, PredictedSrptPolicy
+from podium_optimisers.preemptive.policies import FifoPolicy, GittinsPolicy, LasPolicy, SafPolicy, SjfPolicy, SrptPolicy
 from podium_optimisers.queueing.service import Exponential
 from podium_optimisers.queueing.srpt import srpt_mean_response
 
@@ -41,12 +44,16 @@ COSTS = PreemptionCosts(restart=30.0, migration=60.0)
 NODE = 8  # GPUs
 MAIN, OTHERS = 64, (48, 80)  # nodes for the whole trace: with 64 FIFO queues for days and no queue diverges
 ALONE = (("0e4a51", 8), ("6214e9", 6), ("11cb48", 3), ("6c71a0", 6), ("b436b2", 9))  # virtual clusters on own nodes
-STRICT: tuple[Policy, ...] = (
-    Fifo(),
-    Sjf(backfill=False, name="sjf, strict"),
-    PredictedSjf(backfill=False, name="predicted-sjf, strict"),
+STRICT: tuple[SchedulingPolicy, ...] = (
+    FifoPolicy(),
+    SjfPolicy(backfill=False, name="sjf, strict"),
+    PredictedSjfPolicy(backfill=False, name="predicted-sjf, strict"),
 )
-BACKFILLED: tuple[Policy, ...] = (Fifo(backfill=True, name="fifo, backfilled"), Sjf(), PredictedSjf())
+BACKFILLED: tuple[SchedulingPolicy, ...] = (
+    FifoPolicy(backfill=True, name="fifo, backfilled"),
+    SjfPolicy(),
+    PredictedSjfPolicy(),
+)
 PREEMPTING = ("fifo, backfilled", "srpt", "predicted-srpt")
 # seconds by which each arrival is delayed at most, and how often: it shows how much of a share is chance
 SHIFT, SHIFTS = 60.0, 5
@@ -70,7 +77,7 @@ class Report:
     queue: list[str] = field(default_factory=list)
     errors: list[float] = field(default_factory=list)
     pace: float = 0.0
-    main: dict[str, Outcome] = field(default_factory=dict)
+    main: dict[str, SimulationResult] = field(default_factory=dict)
     later: dict[str, float] = field(default_factory=dict)
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
     shifted: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -120,37 +127,37 @@ def measure_queue(report: Report, jobs: int) -> None:
     report.pace = min(paces)
 
 
-def read_trace(report: Report, trace: str) -> tuple[Workload, Cluster]:
+def read_trace(report: Report, trace: str) -> tuple[Workload, GpuCluster]:
     """Return the jobs and the cluster. Ends the program where the file cannot be read."""
     if trace == SYNTHETIC:
         workload = synthetic_trace(20_000, np.random.default_rng(0), load=0.9, gpus=64)
         report.trace = f"synthetic, {len(workload)} jobs, on 8 nodes of {NODE} GPUs"
-        return workload, Cluster(8, NODE)
+        return workload, GpuCluster(8, NODE)
     path = require(Path(trace), "--trace (make: TRACE=)")
     try:
-        workload = read_philly(path)
+        workload = read_philly_trace(path)
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise SystemExit(f"--trace: {path} is not in the format of the Philly trace ({error})") from None
     report.philly, report.bursts = path == PHILLY, True
     report.trace = f"{'Philly' if report.philly else path.name}, {len(workload)} jobs, on {MAIN} nodes of {NODE} GPUs"
-    return replace(workload, templates=burst_templates(workload)), Cluster(MAIN, NODE)
+    return replace(workload, templates=burst_templates(workload)), GpuCluster(MAIN, NODE)
 
 
-def measure_policies(report: Report, workload: Workload, cluster: Cluster) -> None:
+def measure_policies(report: Report, workload: Workload, cluster: GpuCluster) -> None:
     """Simulate all policies on the whole trace, and the central ones also on clusters of other sizes."""
     known = workload.arrival <= np.quantile(workload.arrival, 0.25)
     history = (workload.duration * workload.gpus)[known]
-    policies: list[Policy] = [
+    policies: list[SchedulingPolicy] = [
         *STRICT,
         *BACKFILLED,
-        Saf(),
-        Srpt(),
-        Las(),
-        Las(promote=8.0, name="las, promoted"),
-        Gittins.learned(history),
-        PredictedSrpt(),
-        Hierarchical(lend=False, name="partitions"),
-        Hierarchical(),
+        SafPolicy(),
+        SrptPolicy(),
+        LasPolicy(),
+        LasPolicy(promote=8.0, name="las, promoted"),
+        GittinsPolicy.fit(history),
+        PredictedSrptPolicy(),
+        HierarchicalPolicy(lend=False, name="partitions"),
+        HierarchicalPolicy(),
     ]
     for policy in policies:
         result = simulate(workload, cluster, policy, COSTS)
@@ -171,13 +178,13 @@ def measure_virtual_clusters(report: Report, workload: Workload) -> None:
             report.shares[f"{name}, {nodes * NODE} GPUs"] = central(part, GpuCluster(nodes, NODE))
 
 
-def central(workload: Workload, cluster: Cluster) -> dict[str, float]:
+def central(workload: Workload, cluster: GpuCluster) -> dict[str, float]:
     """Return the mean completion of the central policies."""
-    policies = (*STRICT, *BACKFILLED, Srpt(), PredictedSrpt())
+    policies = (*STRICT, *BACKFILLED, SrptPolicy(), PredictedSrptPolicy())
     return {policy.name: simulate(workload, cluster, policy, COSTS).mean_completion for policy in policies}
 
 
-def measure_shifted(report: Report, workload: Workload, cluster: Cluster) -> None:
+def measure_shifted(report: Report, workload: Workload, cluster: GpuCluster) -> None:
     """Simulate the central policies with each arrival up to a minute later, to show how much of a share is chance."""
     found: dict[str, list[float]] = {}
     for seed in range(SHIFTS):
@@ -191,16 +198,16 @@ def measure_shifted(report: Report, workload: Workload, cluster: Cluster) -> Non
     report.shifted = {name: (min(shares), max(shares)) for name, shares in found.items()}
 
 
-def names(policies: tuple[Policy, ...]) -> tuple[str, str, str]:
+def names(policies: tuple[SchedulingPolicy, ...]) -> tuple[str, str, str]:
     """Return the names of FIFO, of the oracle and of the predicting policy."""
     fifo, oracle, predicted = (policy.name for policy in policies)
     return fifo, oracle, predicted
 
 
-def worst_group(outcome: Outcome) -> float:
+def worst_group(result: SimulationResult) -> float:
     """Return the largest median slowdown of a group with at least 100 jobs."""
-    groups = np.array(outcome.workload.groups)
-    slowdown = outcome.slowdown
+    groups = np.array(result.workload.groups)
+    slowdown = result.slowdown
     return max(
         float(np.median(slowdown[groups == name]))
         for name in sorted(set(result.workload.groups))
@@ -210,7 +217,7 @@ def worst_group(outcome: Outcome) -> float:
 
 def measure_forecast(report: Report, workload: Workload) -> None:
     """Forecast the 24 hours of each day at midnight; the model is fitted on the first days and updated every hour."""
-    counts = arrivals_per(workload.arrival, HOUR)
+    counts = count_arrivals(workload.arrival, HOUR)
     known = min(DAYS_KNOWN * DAY, len(counts) * 2 // 3 // DAY * DAY)
     model = fit_holt_winters(counts[:known], DAY)
     errors: dict[str, list[float]] = {name: [] for name in ("Holt-Winters", "same hour yesterday", "last hour", "mean")}
@@ -219,7 +226,7 @@ def measure_forecast(report: Report, workload: Workload) -> None:
         coming, past = counts[at : at + DAY], counts[:at]
         predicted = model.forecast(DAY)
         guesses: dict[str, Floats | float] = {
-            "Holt-Winters": predicted.mean,
+            "Holt-Winters": predicted.median,
             "same hour yesterday": seasonal_naive(past, DAY, DAY),
             "last hour": float(past[-1]),
             "mean": float(np.mean(past)),
@@ -235,7 +242,7 @@ def measure_forecast(report: Report, workload: Workload) -> None:
 
 def measure_plans(report: Report) -> None:
     """Simulate batches of jobs on 8 nodes of 2 GPUs, planned with durations that have a log-normal error (sigma 1)."""
-    cluster = Cluster(8, 2)
+    cluster = GpuCluster(8, 2)
     for seed in range(BATCHES):
         generator = np.random.default_rng(seed)
         duration = np.exp(generator.normal(np.log(600.0), 1.0, BATCH))

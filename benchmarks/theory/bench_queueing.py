@@ -20,9 +20,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.theory.part import page_path, run_alone, write
-from podium_optimisers.queueing.admission import Bound, Decision, Verdict, places
+from podium_optimisers.queueing.admission import (
+    AdmissionDecision,
+    AdmissionRequest,
+    AdmissionVerdict,
+    WaitBound,
+    admit_by_count,
+    admit_by_schedule,
+    queue_capacity,
+)
 from podium_optimisers.queueing.approximations import GGc, mg1_mean_wait
-from podium_optimisers.queueing.erlang import MMc, erlang_b
+from podium_optimisers.queueing.erlang import MMc, erlang_b, mmck_blocking
 from podium_optimisers.queueing.service import Exponential, fit_two_moments
 from podium_optimisers.queueing.srpt import simulate_srpt, srpt_mean_response
 from podium_optimisers.queueing.waiting import blocked_jobs, kiefer_wolfowitz, poisson_arrivals
@@ -34,7 +42,7 @@ STREAMS, WARM_UP = 10, 15_000  # of one run of 10^6 jobs; jobs of each stream th
 RUNS = 30
 LOSSES = ((8.0, 8), (30.4, 32))
 ADMISSION = (8, 1.3)  # servers, load
-BOUND = Bound(0.5, 0.05)  # mean service 1
+BOUND = WaitBound(0.5, 0.05)  # mean service 1
 SRPT_LOADS, SRPT_RUNS = (0.5, 0.7, 0.8, 0.9), 10
 
 
@@ -108,7 +116,7 @@ class Admitted:
     longest: float
 
 
-Rule = Callable[[float, float, list[float], deque[tuple[float, float]]], Decision]  # now, length, ends, queue
+Rule = Callable[[float, float, list[float], deque[tuple[float, float]]], AdmissionDecision]  # now, length, ends, queue
 
 
 def admit(rule: Rule, servers: int, load: float, bound: float, jobs: int) -> Admitted:
@@ -128,7 +136,7 @@ def admit(rule: Rule, servers: int, load: float, bound: float, jobs: int) -> Adm
             heapq.heappush(running, start + lasting)
         while running and running[0] <= now:
             heapq.heappop(running)
-        if rule(now, length, running, queue).verdict is Verdict.REJECT:
+        if rule(now, length, running, queue).verdict is AdmissionVerdict.REJECT:
             continue
         start = max(now, free[0])
         heapq.heapreplace(free, start + length)
@@ -141,7 +149,7 @@ def admit(rule: Rule, servers: int, load: float, bound: float, jobs: int) -> Adm
     return Admitted(1.0 - waited.size / jobs, float((waited > bound * (1.0 + 1e-9)).mean()), float(waited.max()))
 
 
-def both_rules(servers: int, load: float, bound: Bound) -> tuple[Admitted, Admitted]:
+def both_rules(servers: int, load: float, bound: WaitBound) -> tuple[Admitted, Admitted]:
     """Return the results of admission by count and by schedule."""
 
     def count(now: float, length: float, running: list[float], queue: deque[tuple[float, float]]) -> AdmissionDecision:
@@ -176,7 +184,7 @@ class Report:
     @property
     def expected_loss(self) -> float:
         servers, load = ADMISSION
-        return loss_with_room(servers * load, servers, places(servers, 1.0, BOUND))
+        return mmck_blocking(servers * load, servers, queue_capacity(servers, 1.0, BOUND))
 
 
 def run(out: Path) -> dict[str, Any]:
@@ -197,7 +205,7 @@ def measure() -> Report:
         {load: srpt(load) for load in SRPT_LOADS},
         {c2: allen_cunneen_error(8, 0.8, c2) for c2 in (0.25, 0.5, 2.0, 4.0)},
         *both_rules(*ADMISSION, BOUND),
-        both_rules(*ADMISSION, Bound(0.0))[0],
+        both_rules(*ADMISSION, WaitBound(0.0))[0],
     )
 
 

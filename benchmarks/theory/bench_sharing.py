@@ -3,7 +3,7 @@
     python -m benchmarks.theory.bench_sharing [--out FOLDER]
 
 A part of `make bench-theory`. Job sets are drawn as Gavel's evaluation describes
-(`podium_optimisers.sharing.instances`), with the speeds that its authors measured and, at 500 jobs, also with Podium's
+(`podium_optimisers.sharing.gavel_jobs`), with the speeds that its authors measured and, at 500 jobs, also with Podium's
 own model. The cluster has 36 V100, 36 P100 and 36 K80.
 """
 
@@ -25,7 +25,9 @@ from podium_optimisers.sharing.gavel_jobs import JobSet, gavel_like, gavel_measu
 from podium_optimisers.sharing.makespan import makespan_shares
 from podium_optimisers.sharing.max_min import max_min_shares
 from podium_optimisers.sharing.proportional import proportional_shares
+from podium_optimisers.sharing.replay import replay_fifo, replay_rounds
 from podium_optimisers.sharing.rounds import Priority, round_shares
+from podium_optimisers.sharing.shares import TimeShares
 
 PART = "sharing"
 HOUR = 3600.0
@@ -40,20 +42,21 @@ MODEL = "500, own model"
 def makespans(jobs: JobSet) -> dict[str, float]:
     """Return the hours of one job set by method."""
     fifo_hours = [
-        fifo(jobs.problem, jobs.steps, np.random.default_rng(choice)).makespan / HOUR for choice in range(FIFO_RUNS)
+        replay_fifo(jobs.problem, jobs.steps, np.random.default_rng(choice)).makespan / HOUR
+        for choice in range(FIFO_RUNS)
     ]
     return {
         "bound": 1.0 / makespan_shares(jobs.problem, jobs.steps).bound / HOUR,
-        **{way: in_rounds(jobs.problem, jobs.steps, ROUND, way).makespan / HOUR for way in PRIORITIES},
+        **{way: replay_rounds(jobs.problem, jobs.steps, ROUND, way).makespan / HOUR for way in PRIORITIES},
         "fifo": statistics.mean(fifo_hours),
         "fifo_best": min(fifo_hours),
-        "fifo_fastest": fifo(jobs.problem, jobs.steps).makespan / HOUR,
+        "fifo_fastest": replay_fifo(jobs.problem, jobs.steps).makespan / HOUR,
     }
 
 
-def methods(jobs: JobSet) -> list[tuple[Shares, float]]:
+def methods(jobs: JobSet) -> list[tuple[TimeShares, float]]:
     """Return the shares of each method with the seconds that it took."""
-    ways: tuple[Callable[[], Shares], ...] = (
+    ways: tuple[Callable[[], TimeShares], ...] = (
         lambda: makespan_shares(jobs.problem, jobs.steps),
         lambda: max_min_shares(jobs.problem),
         lambda: proportional_shares(jobs.problem),
@@ -80,7 +83,7 @@ class Report:
     """What was measured. `sets`: hours of each job set, by number of jobs, and MODEL."""
 
     sets: dict[str, list[dict[str, float]]]
-    solved: list[tuple[Shares, float]]
+    solved: list[tuple[TimeShares, float]]
     drf_residual: float
     drf_spread: float
 
@@ -138,7 +141,7 @@ def tables(report: Report) -> str:
         f"\nAt 500 jobs FIFO takes {found['lp_over_fifo']} times as long as the LP in rounds (geometric mean) with the",
         f"speeds that Gavel's authors measured, {found['lp_over_fifo_own_model']} times with Podium's model of them.",
         "FIFO's makespan is that of a long job that started late on a slow type.\n",
-        "Shares of 500 jobs. Bound by weak duality from prices; residual: largest violation of a constraint.\n",
+        "TimeShares of 500 jobs. Bound by weak duality from prices; residual: largest violation of a constraint.\n",
         "| method | objective | bound | gap | residual | seconds |",
         "| --- | --- | --- | --- | --- | --- |",
         *(

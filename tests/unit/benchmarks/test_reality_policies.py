@@ -62,7 +62,7 @@ def test_the_simulation_has_the_policy_of_the_cluster_and_plans_at_each_value(tm
     (found,) = comparison.read_searches(tmp_path)
     (job,) = found.scenario.jobs
     assert (job.view.policy, dict(job.view.settings)) == ("median_stop", {})
-    assert real.scenario.timing.progress == 0.0
+    assert found.scenario.timing.progress == 0.0
 
 
 def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_show_it(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ def test_the_forecast_is_that_of_podium_plan(tmp_path: Path, capsys: pytest.Capt
     (found,) = comparison.read_searches(tmp_path / "run")
     assert found.run.step_seconds == pytest.approx(0.8)
     (tmp_path / "job.json").write_text(json.dumps({key: items[0][key] for key in items[0] if key != "status"}))
-    place = ["--gpus", "2", "--nodes", "2", "-o", "json"]
-    assert main.run(["plan", str(tmp_path / "job.json"), *place, "--step-seconds", repr(found.run.step_seconds)]) == 0
+    options = ["--gpus", "2", "--nodes", "2", "-o", "json"]
+    assert main.run(["plan", str(tmp_path / "job.json"), *options, "--step-seconds", repr(found.run.step_seconds)]) == 0
     planned = [search["own"] for search in json.loads(capsys.readouterr().out)["searches"]]
     made = forecast.forecasted(found.scenario.jobs[0].view, 2, 2, found.run)
     ends = [one["endSeconds"] for one in planned]
@@ -176,7 +176,7 @@ def test_the_forecast_is_that_of_podium_plan(tmp_path: Path, capsys: pytest.Capt
     assert made.end.real == pytest.approx(_seconds(status["finishedAt"]) + 0.5 - BEGIN), "the middle of its second"
     assert made.suspensions.real == status["suspensions"]
     assert made.gpu_seconds.real == pytest.approx(sum(status["gpuSeconds"].values()))
-    (tmp_path / "last.jsonl").write_text("\n".join(lines(real.run.exported)))
+    (tmp_path / "last.jsonl").write_text("\n".join(lines(found.run.exported)))
     assert main.run(["plan", str(tmp_path / "job.json"), str(tmp_path / "last.jsonl"), *options]) == 0
     ends = [search["own"]["endSeconds"] for search in json.loads(capsys.readouterr().out)["searches"]]
     by_export = forecast.forecasted(found.scenario.jobs[0].view, 2, 2, found.run, found.run)

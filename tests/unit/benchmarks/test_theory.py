@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from benchmarks.theory import bars, bench_learning, bench_makespan, bench_theory
 
-from podium_optimisers.makespan.instance import Instance
-from podium_optimisers.makespan.schedule import Schedule
+from podium_optimisers.makespan.instance import MakespanInstance
+from podium_optimisers.makespan.schedule import MakespanSchedule
 
 BETTER = {"<": 0.5, "<=": 1.0, ">": 2.0, ">=": 1.0}  # times the bar's value: a figure that keeps it
 
@@ -73,7 +73,7 @@ def test_learned_policies_beat_fifo_only_if_they_beat_it_backfilled(backfilled: 
 
 @pytest.mark.parametrize("method", ["lp", "heteroprio", "dual"])
 def test_a_makespan_above_a_proven_ratio_ends_the_benchmark(method: str) -> None:
-    instance = Instance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
-    assert bench_makespan._within_proof(instance, Schedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
+    instance = MakespanInstance.of([4.0, 4.0], [4.0, 4.0], 1, 1)  # the optimum is 4 s
+    assert bench_makespan._within_proof(instance, MakespanSchedule(method, (0, 1), (0.0, 0.0), 4.0, 4.0), 4.0) == 1.0
     with pytest.raises(AssertionError, match=f"{method}: 16"):
-        bench_makespan._within_proof(instance, Schedule(method, (0, 0), (0.0, 4.0), 16.0, 16.0), 4.0)
+        bench_makespan._within_proof(instance, MakespanSchedule(method, (0, 0), (0.0, 4.0), 16.0, 16.0), 4.0)
