@@ -1,4 +1,4 @@
 """Static plans with work stealing, and group quotas above a dynamic scheduler.
 
-See docs/optimisers-preemption.md.
+See docs/explanation/optimisers/preemption.md.
 """

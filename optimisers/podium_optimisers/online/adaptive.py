@@ -2,7 +2,8 @@
 
 Running tasks are not moved. Waiting tasks have no machine yet, so moving them costs nothing. If all machines are
 available throughout, the makespan is at most 4 (1 + 1e-6) times the certified bound, whatever the number of CPUs per
-GPU (proof: docs/optimisers-online.md). A task on a machine that fails loses its work and starts again elsewhere.
+GPU (proof: docs/explanation/optimisers/online.md). A task on a machine that fails loses its work and starts again
+elsewhere.
 
 Two switches allow comparisons. With `reallocate=False` a task keeps the side (CPUs or GPUs) that `qa` chose on its
 arrival. With `longest_first=False` each side runs its tasks in order of arrival; the ratio holds for any order.

@@ -3,7 +3,8 @@
 A length L is impossible if, for some release time r, the tasks released at r or later do not fit into (L - r) seconds
 of m CPUs and k GPUs. Tasks may be cut into pieces, but a piece may run only on a side on which its whole task ends by
 L. Assigning pieces by the ratio cpu / gpu is optimal (a fractional knapsack), so each check is exact and needs no LP
-solver. The largest impossible L is a lower bound for every schedule. The proofs in docs/optimisers-online.md compare
+solver. The largest impossible L is a lower bound for every schedule. The proofs in
+docs/explanation/optimisers/online.md compare
 with it.
 """
 

@@ -1,7 +1,8 @@
 """Online rules for m CPUs and k GPUs: each task gets its machine, for good, when it becomes known.
 
 Each rule has a proven competitive ratio to the optimum that knows all arrivals, for independent tasks with release
-times. Proofs and sources are in docs/optimisers-online.md. With s = sqrt(machines of the larger side / of the smaller):
+times. Proofs and sources are in docs/explanation/optimisers/online.md. With s = sqrt(machines of the larger side / of
+the smaller):
 
   graham  the machine that is idle first                2 x largest speed-up of a side over the other (no bound in m, k)
   list    the machine where it ends first (greedy, EFT) m + k         Aspnes, Azar, Fiat, Plotkin, Waarts (JACM 1997)

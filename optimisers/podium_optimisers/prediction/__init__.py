@@ -1,4 +1,4 @@
 """Predictions from history: durations for predicted SJF, and arrivals by Holt-Winters.
 
-See docs/optimisers-preemption.md.
+See docs/explanation/optimisers/preemption.md.
 """

@@ -1,4 +1,4 @@
 """Scheduling policies for the simulator: FIFO, SJF, SRPT, LAS with discrete queues, Gittins.
 
-See docs/optimisers-preemption.md.
+See docs/explanation/optimisers/preemption.md.
 """

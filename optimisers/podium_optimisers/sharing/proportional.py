@@ -173,7 +173,7 @@ def _step_to_boundary(scaled: _ScaledProblem, point: _Point, step: _Point) -> fl
 
 
 def _newton_direction(scaled: _ScaledProblem, point: _Point, barrier: float) -> _Point:
-    """Return the Newton direction. All prices are eliminated; see docs/optimisers-sharing.md."""
+    """Return the Newton direction. All prices are eliminated; see docs/explanation/optimisers/sharing.md."""
     time, gpus = _slacks(scaled, point.share)
     throughput = (scaled.gain * point.share).sum(axis=1)
     shares = _nonzero_shares(scaled, point.share)

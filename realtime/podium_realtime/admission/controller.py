@@ -2,7 +2,7 @@
 
 The decision is a pure function of the tasks admitted so far. The guarantee holds under `scheduling.partitioned_edf`:
 each task stays in its context, jobs run by EDF, each context runs one stage at a time, and the worst-case time of each
-stage is known. `docs/realtime-explained.md` sketches how a cluster would use the controller.
+stage is known. `docs/explanation/realtime.md` sketches how a cluster would use the controller.
 """
 
 from __future__ import annotations

@@ -13,7 +13,11 @@ from podium_cli import main
 from podium_cli.exit_codes import Exit
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = sorted(DOCS.glob("optimisers*.md"))
+HOW_TO = ("schedule-tasks", "plan-capacity", "compute-fair-shares", "schedule-arriving-tasks", "simulate-a-workload")
+PAGES = [
+    *sorted((DOCS / "explanation" / "optimisers").glob("*.md")),
+    *(DOCS / "how-to" / f"{name}.md" for name in (*HOW_TO, "train-a-policy")),
+]
 TASKS = "name,cpu,gpu\nprep,4,\ntrain,90,6\neval,10,3\nplot,3,2\n"
 TRACE = "arrival,duration,gpus\n0,600,1\n30,1200,2\n45,60,1\n600,300,4\n"
 
@@ -49,7 +53,7 @@ def test_podium_commands_run(command: str, folder: Path, capsys: pytest.CaptureF
 
 
 def test_the_page_shows_the_output_of_capacity(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (DOCS / "optimisers-queueing.md").read_text()
+    page = (DOCS / "how-to" / "plan-capacity.md").read_text()
     command = next(command for command in commands() if command.startswith("podium capacity"))
     shown = page.split("The first command prints\n\n```\n")[1].split("```")[0]
     assert main.run(shlex.split(command)[1:]) is Exit.OK

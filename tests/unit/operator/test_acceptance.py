@@ -40,7 +40,7 @@ def test_a_valid_job_is_accepted() -> None:
 
 def test_the_message_of_an_accepted_job_holds_notes() -> None:
     grid = {"search": {"algorithm": "grid"}, "parameters": [{"name": "a", "values": [1, 2]}]}
-    assert "2 trials will be made" in condition(job_manifest(**grid), moment())["message"]
+    assert "2 trials will be created" in condition(job_manifest(**grid), moment())["message"]
 
 
 FREEZE, CUDA, SAVES = "freeze", "cuda-checkpoint", "app-checkpoint"

@@ -124,7 +124,7 @@ def test_a_requeue_writes_its_reason_and_the_work_at_risk_then_deletes_exactly_t
     assert told[:2] == ("create", "Event")
     assert told[2]["involvedObject"]["name"] == "sweep-0"
     assert told[2]["reason"] == "WorkAtRisk"
-    assert told[2]["message"] == ("The node drains. If it cannot save first, 3 steps and 1.2 GPU-seconds are lost.")
+    assert told[2]["message"] == ("The node drains. Without a new checkpoint, 3 steps and 1.2 GPU-seconds are lost.")
     assert deleted == ("delete", "Pod", {"name": "sweep-0-0"})
     assert wire.uids == ["uid-sweep-0-0"]
 

@@ -53,7 +53,7 @@ def test_schedules_are_feasible_and_within_the_proven_ratio(rule: OnlineRule, st
 @given(streams())
 @settings(deadline=None, max_examples=50)
 def test_qa_is_within_the_sharper_ratio_of_independent_tasks(stream: Stream) -> None:
-    """The ratio is s + 2 (proof in docs/optimisers-online.md); 2 s + 1 is the ratio for task graphs."""
+    """The ratio is s + 2 (proof in docs/explanation/optimisers/online.md); 2 s + 1 is the ratio for task graphs."""
     assert run_rule(stream, RULES["qa"]).ratio <= (stream.sqrt_side_ratio + 2.0) * (1.0 + 1e-9)
 
 
