@@ -239,7 +239,7 @@ async def run_job(cluster: Cluster, api: Api, name: str, options: argparse.Names
     found = Run(
         lines,
         weights(next(cluster.paths.shared.glob(f"*{name}-{uid[:8]}*/{trial.name}-*")), options.epochs),
-        status.get("losses", {}).get("steps", 0),
+        status.get("lostWork", {}).get("steps", 0),
         tuple(frozen),
         tuple(suspend),
         tuple(resume),

@@ -336,8 +336,8 @@ A container with so many MB of memory is migrated from node-1 to node-2. The col
 `repeated`: steps that were done twice. `exact`: no step is missing, every value follows from all previous ones, and
 memory and open file are unchanged. `gpu`: the bytes are on the fake driver's GPU of node-1. The container is suspended
 by `cuda-checkpoint` first and restored onto the GPU of node-2, where the driver then lists the same number of bytes.
-There `gap` includes two calls that are refused: while the container runs (`GPUAttached`), and while node-2's GPU has too
-little free memory (`InsufficientGPUMemory`).
+There `gap` includes two calls that are refused: while the container runs (`GPUAttached`), and while node-2's GPU has
+too little free memory (`InsufficientGPUMemory`).
 
 | memory | MB | archive MB | checkpoint | stop | push | pull | start | gap | repeated | exact |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

@@ -71,9 +71,8 @@ def compare(repeats: int, seconds: float, say: Say) -> dict[str, Any]:
     """Return the ratios to naive concurrency: tasks without a miss, and frames per second at 1.5 times the pivot."""
     load = os.getloadavg()[0]
     fps = _rate()
-    say(
-        f"\n### Real execution on {len(available_cores())} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n"
-    )
+    cores = len(available_cores())
+    say(f"\n### Real execution on {cores} cores: `{NET.name}`, {fps:.1f} fps a task, released together\n")
     say("| repetition | scheduler | tasks without a miss | fps at 1.5x | in time | missed | others used |")
     say("| ---: | --- | ---: | ---: | ---: | ---: | ---: |")
     made: list[Measured] = []

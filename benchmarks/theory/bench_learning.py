@@ -70,7 +70,7 @@ class Random:
     seed: int = 0
     name: str = "random"
 
-    def begin(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> RandomRun:
+    def make_scheduler(self, workload: Workload, cluster: GpuCluster, costs: PreemptionCosts) -> RandomRun:
         return RandomRun(self.seed)
 
 

@@ -35,7 +35,7 @@ ROUND = 360.0  # seconds
 SIZES = (300, 500, 700)
 SETS = 3  # job sets of each size
 FIFO_RUNS = 10  # for each job set, each with other random choices of a GPU type
-PRIORITIES: tuple[Priority, ...] = ("owed", "ratio")
+PRIORITIES: tuple[Priority, ...] = ("deficit", "ratio")
 MODEL = "500, own model"
 
 
@@ -93,7 +93,7 @@ class Report:
 
     def over_rounds(self, key: str, which: str = "500") -> list[float]:
         """Return this method's hours over those of the LP in rounds, for each job set."""
-        return [one[key] / one["owed"] for one in self.sets[which]]
+        return [one[key] / one["deficit"] for one in self.sets[which]]
 
 
 def run(out: Path) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def tables(report: Report) -> str:
     lines = [
         f"Makespan in hours, mean of {SETS} job sets a size; 36 V100 + 36 P100 + 36 K80, rounds of {ROUND:g} s.",
         f"FIFO takes a random GPU type with free GPUs and keeps it ({FIFO_RUNS} runs a set); fastest: the fastest.\n",
-        "| jobs | proven bound | LP in rounds (owed) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
+        "| jobs | proven bound | LP in rounds (deficit) | (ratio) | FIFO, mean | FIFO, luckiest | FIFO, fastest |",
         "| --- | --- | --- | --- | --- | --- | --- |",
         *(f"| {n} | {' | '.join(f'{hours:.1f}' for hours in report.mean(n).values())} |" for n in report.sets),
         f"\nAt 500 jobs FIFO takes {found['lp_over_fifo']} times as long as the LP in rounds (geometric mean) with the",
@@ -171,7 +171,7 @@ def plot(report: Report, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
-    names = {"bound": "proven bound", "owed": "LP in rounds", "fifo": "FIFO", "fifo_fastest": "FIFO, fastest type"}
+    names = {"bound": "proven bound", "deficit": "LP in rounds", "fifo": "FIFO", "fifo_fastest": "FIFO, fastest type"}
     for index, (key, name) in enumerate(names.items()):
         at = [number + 0.2 * (index - 1.5) for number in range(len(SIZES))]
         axes.bar(at, [report.mean(str(size))[key] for size in SIZES], 0.18, label=name)

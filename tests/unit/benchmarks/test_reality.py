@@ -168,7 +168,7 @@ def trial() -> HyperParamTrial:
     points = [{"step": n + 1, "value": 0.1, "time": 13.0 + 0.5 * n} for n in range(4)]
     holds = [{"gpus": ["g"], "node": "a", "start": datetime.fromtimestamp(10, UTC)}]
     meta = {"name": "t-0", "namespace": "n", "uid": "u"}
-    status = {"curve": {"points": points}, "holds": holds}
+    status = {"curve": {"points": points}, "allocations": holds}
     spec = {"job": "t", "number": 0, "parameters": {}}
     return HyperParamTrial.model_validate({"metadata": meta, "spec": spec, "status": status})
 

@@ -33,8 +33,8 @@ def saved(folder: Path, policy: str, *, stops: bool = False, name: str = "digits
         status = trial["status"]
         points = status["curve"]["points"] = status["curve"]["points"][:SHOWN]
         last = points[-1]["time"]
-        status["holds"] = [hold for hold in status["holds"] if _seconds(hold["start"]) < last]
-        assert _seconds(status["holds"][-1]["end"]) < BEGIN + AT
+        status["allocations"] = [hold for hold in status["allocations"] if _seconds(hold["start"]) < last]
+        assert _seconds(status["allocations"][-1]["end"]) < BEGIN + AT
         status |= {"phase": "EarlyStopped", "reason": "StoppedByPolicy", "finishedAt": f"2026-01-15T09:30:{AT}Z"}
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
@@ -84,7 +84,7 @@ def test_a_stopped_trial_ends_with_its_stop_and_its_curve_does_not_show_it(tmp_p
 def test_a_trial_that_was_stopped_before_its_first_value_is_simulated_too(tmp_path: Path) -> None:
     items = saved(tmp_path, "median_stop", stops=True)
     trial = next(one for one in items if one.get("spec", {}).get("number") == STOPPED)
-    trial["status"] |= {"curve": {"points": []}, "holds": [], "gpuSeconds": 0.0}
+    trial["status"] |= {"curve": {"points": []}, "allocations": [], "gpuSeconds": 0.0}
     (tmp_path / "digits-0.json").write_text(json.dumps({"kind": "List", "items": items}))
     (found,) = comparison.read_searches(tmp_path)
     assert found.scenario.jobs[0].facts[STOPPED].load is None
