@@ -17,7 +17,7 @@ from podium_core.domain.snapshot import Scalar
 from podium_core.planning.job_view import job_view
 from podium_core.schema.job import HyperParamJob
 from podium_core.schema.manifests import read_manifests
-from podium_operator.searchers.base import Tried
+from podium_operator.searchers.base import TrialResult
 from podium_operator.searchers.registry import SEARCHERS
 
 
@@ -38,7 +38,7 @@ def main(path: str) -> None:
     )
 
     def propose(number: int) -> Mapping[str, Scalar]:
-        found = searcher.propose(spec, number, [tried(trial) for trial in runner.trials.values()])
+        found = searcher.propose(spec, number, [trial_result(trial) for trial in runner.trials.values()])
         assert found is not None, "a random search is never exhausted"
         return found
 
@@ -52,10 +52,10 @@ def main(path: str) -> None:
         sys.exit(ended.message)
 
 
-def tried(trial: Trial) -> Tried:
+def trial_result(trial: Trial) -> TrialResult:
     """Return the trial as the operator passes it to a searcher."""
     step = trial.points[-1].step if trial.points else None
-    return Tried.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
+    return TrialResult.at(trial.phase, trial.number, trial.parameters, step, best_point(trial.points, maximize=True))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ MEMORY = {"perTrial": 1, "memory": "1Gi"}
 )
 def test_methods_that_keep_memory_on_a_reserved_gpu_are_refused(spec: dict[str, Any], refused: bool) -> None:
     manifest = job_manifest(**spec)
-    said = condition(manifest, moment(), leases=True)
+    said = condition(manifest, moment(), reserved_gpus=True)
     assert (said["reason"] == "GPUMemoryNotMovable") is refused, said["message"]
     assert not refused or "spec.suspension.methods" in said["message"]
     owned = condition(manifest, moment())
