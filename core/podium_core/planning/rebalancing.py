@@ -29,7 +29,7 @@ from podium_core.planning.eta import remaining, typical_pace
 from podium_core.planning.ranking import Standing
 
 _WAITS = frozenset({TrialPhase.GATED, TrialPhase.SUSPENDED})
-MIGRATION_SECONDS = 2.0  # that a carried trial stands still (`make bench-moving`), and for each GiB: 2 GiB took 70 s
+MIGRATION_SECONDS = 2.0  # that a carried trial stands still (`make bench-migration`), and for each GiB: 2 GiB took 70 s
 MIGRATION_SECONDS_PER_GIB = 35.0
 
 

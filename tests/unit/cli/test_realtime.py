@@ -102,7 +102,7 @@ def test_cuda_is_not_run_where_there_is_none(capsys: pytest.CaptureFixture[str])
     from podium_realtime.runtime import cuda
 
     if cuda.availability().available:
-        pytest.skip("there is a GPU here: benchmarks/bench_realtime.py uses it")
+        pytest.skip("there is a GPU here: benchmarks/realtime/bench_realtime.py uses it")
     assert run(["realtime", "run", "--backend", "cuda"]) is Exit.FAILED
     assert "not run: " in capsys.readouterr().err
 

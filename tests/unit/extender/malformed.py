@@ -1,6 +1,6 @@
 """Bodies that no scheduler should send: parts of true ones turned into something else, cut short, or not JSON at all.
 
-Used by test_malformed (a few hundred) and benchmarks/bench_malformed.py (10,000).
+Used by test_malformed (a few hundred) and benchmarks/extender/bench_malformed.py (10,000).
 """
 
 from __future__ import annotations
