@@ -3,7 +3,7 @@
     make bench-hpo [CURVES="PATH ..."] [GPUS=4,8] [SEEDS=15] [CHECK=1] [OUT=FOLDER]
     python -m benchmarks.hpo.bench_hpo [--curves PATH ...] [--gpus 4,8] [--seeds 15]
 
-The metrics are defined in docs/algorithms.md. Other modes, each instead of the main tables:
+The metrics are defined in docs/benchmarks/policies.md. Other modes, each instead of the main tables:
 
 - `--check-reference` compares this replay with an independent one, on the samples of that one (NAME-reference.md).
 - `--cross-validate` tunes the envelope (`--seeds` samples a task) on all tasks but one, and measures it on that one

@@ -96,7 +96,7 @@ over tasks] (worst search); how much later than with `fifo` the search ends.
 
 With `freeze` alone a trial keeps its slot until it ends: with 4 slots at most 16 of the 64 trials have started at a
 time. Where trials write checkpoints that any node can load, trials with a worse rank release their slots to trials with
-a better rank ([slots](../../docs/concepts.md)).
+a better rank ([slots](../../docs/explanation/slots.md)).
 
 {result_line({"bench": "slots", "time_to_near_best_against_fifo": result})}
 """
