@@ -1,4 +1,4 @@
-"""A control plane without nodes, and a World on it, for benchmarks with the real kube-scheduler (root)."""
+"""A control plane without nodes, and an ExtenderSetup on it, for benchmarks with the real kube-scheduler (root)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-from extender_world import ROOT, World, scheduler_version
+from extender_setup import ROOT, ExtenderSetup, scheduler_version
 
 from podium_devcluster.artifacts import binaries
 from podium_devcluster.cluster import Cluster
@@ -20,10 +20,10 @@ from podium_devcluster.progress import Progress
 
 
 @contextlib.contextmanager
-def open_world(**given: Any) -> Iterator[World]:
+def open_setup(**given: Any) -> Iterator[ExtenderSetup]:
     """Start etcd, API server and Podium's CRDs under a name of their own; remove everything after the block.
 
-    `given`: fields of World.
+    `given`: fields of ExtenderSetup.
     """
     cache = Cache.default()
     scheduler = binaries.scheduler(scheduler_version())
@@ -39,8 +39,8 @@ def open_world(**given: Any) -> Iterator[World]:
         for name in ("hyperparamjobs", "hyperparamtrials", "gpunodes"):
             cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}.podium.dev", "--timeout=60s")
         with tempfile.TemporaryDirectory() as folder:
-            world = World(cluster.kubeconfig, Path(folder), find, **given)
-            with world.open():
-                yield world
+            setup = ExtenderSetup(cluster.kubeconfig, Path(folder), find, **given)
+            with setup.open():
+                yield setup
     finally:
         cluster.down(purge=True)

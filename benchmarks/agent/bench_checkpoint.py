@@ -28,7 +28,7 @@ from pathlib import Path
 from benchmarks.agent.checkpoint_sharing import Shared, share
 from benchmarks.agent.fake_driver import CudaNode, container, driver
 from benchmarks.output import add_out, command, result_line, write_page
-from podium_agent.observe.cgroups import Freezer, Frost
+from podium_agent.observe.cgroups import Freezer, FreezerState
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
@@ -53,7 +53,7 @@ def bare(cuda: CudaDriver, pid: int, freezer: Freezer) -> tuple[float, float]:
     cuda.lock(pid, 5.0)
     cuda.checkpoint(pid)
     freezer.ask(True)
-    while freezer.frost() is not Frost.FROZEN:
+    while freezer.frost() is not FreezerState.FROZEN:
         pass
     middle = time.perf_counter()
     freezer.ask(False)

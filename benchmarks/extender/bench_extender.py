@@ -46,13 +46,13 @@ from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
 from podium_core.placement.registry import DEFAULT, placement_policy
-from podium_extender.main import when_warm
+from podium_extender.main import prepare_when_synced
 from podium_extender.metrics import Metrics
-from podium_extender.server.endpoint import Front
-from podium_extender.state.node_cache import Heartbeats, Telemetry, parse_gpunode, parse_pod
-from podium_extender.state.soft_preferences import Preferences
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.state.node_cache import Heartbeats, NodeCache, parse_gpunode, parse_pod
+from podium_extender.state.soft_preferences import SoftPreferences
 from podium_extender.state.trials import parse_trial
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 NODES = 5000  # of the largest cluster
 MIN_NODES = 500
@@ -102,21 +102,21 @@ class Cluster:
             }
         )
         self.others = OtherPods(self.names, setting.others)
-        api, room = cast(Api, self.live), self.others.free_cpus()
+        api, free_cpus = cast(Api, self.live), self.others.free_cpus()
         own = WatchCache(api, PODS, parse_pod)
-        others = [room.caches["other pods"]] if setting.others else []
-        self.telemetry = Telemetry(
+        others = [free_cpus.caches["other pods"]] if setting.others else []
+        self.nodes = NodeCache(
             WatchCache(api, GPUNODES, parse_gpunode),
             own,
             WatchCache(api, LEASES, Heartbeats(time.time).parse, namespace="podium-system"),
             WatchCache(api, TRIALS, parse_trial),
             namespace="podium-system",
             clock=time.time,
-            room=room if setting.others else None,
-            preferences=Preferences(room.caches["nodes"], [own, *others]),
+            free_cpus=free_cpus if setting.others else None,
+            preferences=SoftPreferences(free_cpus.caches["nodes"], [own, *others]),
         )
-        judge = Judge(placement_policy(setting.policy), 1e9)
-        self.connection = Connection(Front(self.telemetry, Metrics(), judge, body_limit=2**26, max_requests=32))
+        evaluator = NodeEvaluator(placement_policy(setting.policy), 1e9)
+        self.connection = Connection(Endpoint(self.nodes, Metrics(), evaluator, body_limit=2**26, max_requests=32))
         self.watches: list[asyncio.Task[None]] = []
 
     def gpunode(self, name: str) -> Json:
@@ -125,11 +125,11 @@ class Cluster:
 
     async def warm(self) -> float:
         """Fill the caches; return the MB by which the process grew with nodes and other pods."""
-        self._watch(self.telemetry.caches)
-        await when_warm(self.telemetry, self.telemetry.caches.values())
+        self._watch(self.nodes.caches)
+        await prepare_when_synced(self.nodes, self.nodes.caches.values())
         before = _resident()
-        self._watch(self.telemetry.more_caches)
-        await when_warm(self.telemetry, self.telemetry.more_caches.values())
+        self._watch(self.nodes.optional_caches)
+        await prepare_when_synced(self.nodes, self.nodes.optional_caches.values())
         return _resident() - before
 
     def _watch(self, caches: Mapping[str, WatchCache[object]]) -> None:

@@ -22,9 +22,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from extender_world import World, gpu, now
+from extender_setup import ExtenderSetup, gpu, now
 
-from benchmarks.control_plane import open_world
+from benchmarks.control_plane import open_setup
 from benchmarks.output import result_line
 from podium_cluster.client import Api
 from podium_cluster.resources import GPUNODES, PODS
@@ -43,12 +43,12 @@ def is_deleted(pod: Any) -> bool:
     return "deletionTimestamp" in pod["metadata"]
 
 
-async def recover(api: Api, world: World, pod: str, seen: Callable[[Any], bool]) -> float:
+async def recover(api: Api, setup: ExtenderSetup, pod: str, seen: Callable[[Any], bool]) -> float:
     """Report the GPU as healthy; return the milliseconds until the pod meets the condition `seen`."""
-    found = await api.get(PODS, pod, world.namespace)
+    found = await api.get(PODS, pod, setup.namespace)
     events = api.watch(
         PODS,
-        world.namespace,
+        setup.namespace,
         version=found["metadata"]["resourceVersion"],
         labels=None,
         fields=f"metadata.name={pod}",
@@ -64,42 +64,42 @@ async def recover(api: Api, world: World, pod: str, seen: Callable[[Any], bool])
     watching = asyncio.create_task(watch())
     status: dict[str, Any] = {"updatedAt": now(), "gpus": [gpu(1)]}
     started = time.monotonic()
-    await api.apply_status(GPUNODES, {"metadata": {"name": world.node("a")}, "status": status}, manager="podium-agent")
+    await api.apply_status(GPUNODES, {"metadata": {"name": setup.node("a")}, "status": status}, manager="podium-agent")
     return 1000 * (await watching - started)
 
 
-def measure_refused(world: World, rounds: int) -> list[float]:
+def measure_refused(setup: ExtenderSetup, rounds: int) -> list[float]:
     """Measure pods that every node refused."""
     taken = []
     for number in range(rounds):
-        world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
+        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"))
         pod = f"pod-{number}"
-        world.add_pod(pod, on="a")
-        world.why_not(pod)
-        taken.append(world.api(lambda api, pod=pod: recover(api, world, pod, is_bound)))  # type: ignore[misc]
-        world.api(lambda api, pod=pod: api.delete(PODS, pod, world.namespace, grace_seconds=0))  # type: ignore[misc]
-    world.clear()
+        setup.add_pod(pod, on="a")
+        setup.why_not(pod)
+        taken.append(setup.api(lambda api, pod=pod: recover(api, setup, pod, is_bound)))  # type: ignore[misc]
+        setup.api(lambda api, pod=pod: api.delete(PODS, pod, setup.namespace, grace_seconds=0))  # type: ignore[misc]
+    setup.clear()
     return taken
 
 
-def measure_parked(world: World, rounds: int) -> list[float]:
+def measure_parked(setup: ExtenderSetup, rounds: int) -> list[float]:
     """Measure pods for which no pod could be evicted; evictions and retries of a pod have a rate limit."""
     refused = 'podium_extender_preemptions_total{code="Unhealthy"}'
     taken = []
     for number in range(rounds):
         placed, exclusive = f"placed-{number}", f"exclusive-{number}"
-        world.add_node("a", gpu(1), shares=1)
-        world.add_pod(placed, on="a")
-        world.bound(placed)
-        world.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
-        world.wait(lambda: "Unhealthy" in world.refusal("a"), "the extender knows that the GPU is unhealthy")
-        before = world.metric(refused)
-        world.add_pod(exclusive, on="a", urgent=True)
-        world.wait(lambda before=before: world.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
-        world.why_not(exclusive, "preemption")
+        setup.add_node("a", gpu(1), shares=1)
+        setup.add_pod(placed, on="a")
+        setup.bound(placed)
+        setup.add_node("a", gpu(1, health="Unhealthy", healthReason="Xid 79"), shares=1)
+        setup.wait(lambda: "Unhealthy" in setup.refusal("a"), "the extender knows that the GPU is unhealthy")
+        before = setup.metric(refused)
+        setup.add_pod(exclusive, on="a", urgent=True)
+        setup.wait(lambda before=before: setup.metric(refused) > before, "the preemption is refused")  # type: ignore[misc]
+        setup.why_not(exclusive, "preemption")
         time.sleep(BETWEEN)
-        taken.append(world.api(lambda api, pod=placed: recover(api, world, pod, is_deleted)))  # type: ignore[misc]
-        world.clear()
+        taken.append(setup.api(lambda api, pod=placed: recover(api, setup, pod, is_deleted)))  # type: ignore[misc]
+        setup.clear()
     return taken
 
 
@@ -107,10 +107,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rounds", nargs="?", type=int, default=20, help="of each case (default: 20)")
     rounds = parser.parse_args().rounds
-    with open_world() as world:
-        world.start_extender()
-        world.start_scheduler()
-        taken = {"refused": measure_refused(world, rounds), "parked": measure_parked(world, rounds)}
+    with open_setup() as setup:
+        setup.start_extender()
+        setup.start_scheduler()
+        taken = {"refused": measure_refused(setup, rounds), "parked": measure_parked(setup, rounds)}
     figures: dict[str, object] = {
         name: {"p50_ms": round(statistics.median(times), 1), "max_ms": round(max(times), 1)}
         for name, times in taken.items()

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.extender.synthetic import GPUS
 from benchmarks.output import command, commit
 from podium_core.placement.registry import DEFAULT
-from podium_extender.verbs.top_k import SCORED
+from podium_extender.verbs.node_selection import SCORED_NODES
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -82,8 +82,8 @@ def page_text(page: Page) -> str:
 
 {os.cpu_count()} cores (one is used), commit {commit()}, load average {os.getloadavg()[0]:.1f} at the end.
 Synthetic caches, {GPUS} GPUs a node, {page.pods} pods a run, policy `{DEFAULT}`. filter is sent all names. It returns
-the {SCORED} best nodes, or all for a pod with preferences of its own, and prioritize is sent these. The bodies are
-those of a real kube-scheduler, as bytes of HTTP to the protocol of its connection. Figures are **CPU time of that
+the {SCORED_NODES} best nodes, or all for a pod with preferences of its own, and prioritize is sent these. The bodies
+are those of a real kube-scheduler, as bytes of HTTP to the protocol of its connection. Figures are **CPU time of that
 process**; other work may run on the machine. There is **no socket, no kube-scheduler and no KWOK**: for those see
 [bench-scheduler](bench-scheduler.md). `times JSON`: multiple of the time of json.loads and json.dumps for these bodies.
 

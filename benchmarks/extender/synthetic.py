@@ -19,10 +19,10 @@ from podium_cluster.resources import NODES, PODS, Resource
 from podium_cluster.watch import WatchCache
 from podium_core.placement.free_cpus import cpu_request_of, node_cpus_of
 from podium_extender.app import create_app
-from podium_extender.main import PAGE
-from podium_extender.server.endpoint import Front
-from podium_extender.server.fast_path import lane
-from podium_extender.state.free_cpus import Room
+from podium_extender.main import PAGE_SIZE
+from podium_extender.server.endpoint import Endpoint
+from podium_extender.server.fast_path import fast_path_protocol
+from podium_extender.state.free_cpus import FreeCpus
 
 GPUS, SLOTS = 8, 4
 GIB = 2**30
@@ -144,10 +144,10 @@ class _RecordingTransport(asyncio.Transport):
 class Connection:
     """A kept-alive connection of kube-scheduler without a socket: from request bytes to response bytes."""
 
-    def __init__(self, front: Front) -> None:
-        kind = lane(front)
+    def __init__(self, endpoint: Endpoint) -> None:
+        kind = fast_path_protocol(endpoint)
         config = uvicorn.Config(
-            create_app(front), http=kind, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
+            create_app(endpoint), http=kind, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=600
         )
         self._transport = _RecordingTransport()
         self._protocol = kind(config, ServerState(), {})
@@ -190,10 +190,12 @@ class OtherPods:
         self._pods = pods
         self.events: dict[Resource, asyncio.Queue[Json]] = {NODES: asyncio.Queue(), PODS: asyncio.Queue()}
 
-    def free_cpus(self) -> Room:
+    def free_cpus(self) -> FreeCpus:
         """Return the extender's account of free CPUs over these objects."""
         api = cast(Api, self)
-        return Room(WatchCache(api, NODES, node_cpus_of, page=PAGE), WatchCache(api, PODS, cpu_request_of, page=PAGE))
+        return FreeCpus(
+            WatchCache(api, NODES, node_cpus_of, page=PAGE_SIZE), WatchCache(api, PODS, cpu_request_of, page=PAGE_SIZE)
+        )
 
     async def list(self, resource: Resource, *_: Any, limit: int, after: str = "", **__: Any) -> Json:
         begin, whole = int(after or 0), len(self._nodes) if resource is NODES else self._pods

@@ -75,7 +75,7 @@ def page(runs: Runs, trace: Trace, *, published: bool, image: str) -> str:
     head = f"""# {image.removesuffix(".png")}
 
 `{command()}` (commit {commit()}): {trace} of a production cluster
-in random order, grown to 130 % of the GPUs, placed by the extender's own Judge. Percent of all GPUs allocated, mean
+in random order, grown to 130 % of the GPUs, placed by the extender's own code. Percent of all GPUs allocated, mean
 (standard deviation).
 
 | policy | seeds | allocated_100 | allocated_130 |{" authors, 100 % | authors, 130 % |" if published else ""}

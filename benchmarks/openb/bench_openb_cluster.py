@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from extender_world import World, now
+from extender_setup import ExtenderSetup, now
 
-from benchmarks.control_plane import open_world
+from benchmarks.control_plane import open_setup
 from benchmarks.openb.replay import Arrival, Trace, add_trace, arrivals, read_trace
 from benchmarks.output import add_out, command, commit, result_line, write_page
 from podium_cluster.client import Api
@@ -39,7 +39,7 @@ from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.node_cache import parse_gpunode
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 POLICIES = (DEFAULT, "fragmentation", "fill", "binpack", "load_balance", "spread", "random")
 SLOTS = 1000  # of a GPU: high enough that a pod never lacks one
@@ -88,7 +88,7 @@ async def add_nodes(api: Api, nodes: Sequence[NodeView], memory: Sequence[int]) 
     await asyncio.gather(*(add(node, size) for node, size in zip(nodes, memory, strict=True)))
 
 
-def pod(world: World, name: str, need: PodNeed, mebibytes: int) -> dict[str, Any]:
+def pod(setup: ExtenderSetup, name: str, need: PodNeed, mebibytes: int) -> dict[str, Any]:
     """Return the pod of the trace as Kubernetes has it."""
     slots = {"podium.dev/gpu": str(need.gpus)}
     requests = slots | {"cpu": f"{need.cpu}m", "memory": f"{mebibytes}Mi"}
@@ -96,32 +96,32 @@ def pod(world: World, name: str, need: PodNeed, mebibytes: int) -> dict[str, Any
     if need.products:
         annotations["podium.dev/gpu-products"] = ",".join(need.products)
     container = {"name": "c", "image": "none", "resources": {"requests": requests, "limits": slots}}
-    metadata = {"name": name, "namespace": world.namespace, "annotations": annotations}
-    return {"metadata": metadata, "spec": spec(world, container)}
+    metadata = {"name": name, "namespace": setup.namespace, "annotations": annotations}
+    return {"metadata": metadata, "spec": spec(setup, container)}
 
 
-def spec(world: World, container: Mapping[str, Any]) -> dict[str, Any]:
+def spec(setup: ExtenderSetup, container: Mapping[str, Any]) -> dict[str, Any]:
     """Return the spec of a pod that the scheduler under test places."""
-    return {"schedulerName": world.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
+    return {"schedulerName": setup.scheduler, "containers": [container], "tolerations": [{"operator": "Exists"}]}
 
 
-async def wait_for_scheduler(api: Api, world: World, version: str) -> None:
+async def wait_for_scheduler(api: Api, setup: ExtenderSetup, version: str) -> None:
     """Wait until the scheduler has listed everything: it then places a pod without requests."""
-    metadata = {"name": FIRST, "namespace": world.namespace}
-    await api.create(PODS, {"metadata": metadata, "spec": spec(world, {"name": "c", "image": "none"})}, manager="bench")
-    watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=f"metadata.name={FIRST}", seconds=60)
+    metadata = {"name": FIRST, "namespace": setup.namespace}
+    await api.create(PODS, {"metadata": metadata, "spec": spec(setup, {"name": "c", "image": "none"})}, manager="bench")
+    watch = api.watch(PODS, setup.namespace, version=version, labels=None, fields=f"metadata.name={FIRST}", seconds=60)
     async for event in watch:
         if event["object"]["spec"].get("nodeName"):
             return
     raise SystemExit(f"{FIRST} was not bound within a minute")
 
 
-async def add_gated(api: Api, world: World, pods: Sequence[Arrival]) -> None:
+async def add_gated(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> None:
     """Create copies of these pods behind a scheduling gate, so that the placed ones do not change what is typical."""
     limit = asyncio.Semaphore(CONCURRENCY)
 
     async def add(name: str, need: PodNeed, size: int) -> None:
-        waiting = pod(world, name, need, size)
+        waiting = pod(setup, name, need, size)
         waiting["spec"]["schedulingGates"] = [{"name": "podium.dev/bench"}]
         async with limit:
             await api.create(PODS, waiting, manager="bench")
@@ -130,30 +130,30 @@ async def add_gated(api: Api, world: World, pods: Sequence[Arrival]) -> None:
     await asyncio.gather(*(add(*one) for one in gated))
 
 
-async def add_pods(api: Api, world: World, pods: Sequence[Arrival]) -> list[str]:
+async def add_pods(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> list[str]:
     """Create the pods and return their UIDs. kube-scheduler takes pods in the order in which it sees them."""
     uids: list[str] = []
     for number, one in enumerate(pods):
-        made = await api.create(PODS, pod(world, f"pod-{number:05d}", *one), manager="bench")
+        made = await api.create(PODS, pod(setup, f"pod-{number:05d}", *one), manager="bench")
         uids.append(made["metadata"]["uid"])
     return uids
 
 
-async def place(api: Api, world: World, pods: Sequence[Arrival]) -> tuple[list[str], list[str], float]:
+async def place(api: Api, setup: ExtenderSetup, pods: Sequence[Arrival]) -> tuple[list[str], list[str], float]:
     """Place the pods.
 
     Returns UIDs and nodes in the order of arrival, and pods a second between the first and the last binding.
     """
-    await asyncio.to_thread(world.start_extender)
-    await asyncio.to_thread(world.extender_knows, "")  # the first request makes it count the typical pods
-    version = (await api.list(PODS, world.namespace))["metadata"]["resourceVersion"]
+    await asyncio.to_thread(setup.start_extender)
+    await asyncio.to_thread(setup.extender_knows, "")  # the first request makes it count the typical pods
+    version = (await api.list(PODS, setup.namespace))["metadata"]["resourceVersion"]
     # after a timeout on a busy machine the scheduler would place the pod after others
-    await asyncio.to_thread(world.start_scheduler, patience="30s")
-    await wait_for_scheduler(api, world, version)
-    adding = asyncio.create_task(add_pods(api, world, pods))
+    await asyncio.to_thread(setup.start_scheduler, patience="30s")
+    await wait_for_scheduler(api, setup, version)
+    adding = asyncio.create_task(add_pods(api, setup, pods))
     nodes: dict[str, str] = {}
     times: list[float] = []
-    watch = api.watch(PODS, world.namespace, version=version, labels=None, fields=None, seconds=550)
+    watch = api.watch(PODS, setup.namespace, version=version, labels=None, fields=None, seconds=550)
     async for event in watch:
         name, node = event["object"]["metadata"]["name"], event["object"]["spec"].get("nodeName")
         if node and name.startswith("pod-") and name not in nodes:
@@ -165,9 +165,9 @@ async def place(api: Api, world: World, pods: Sequence[Arrival]) -> tuple[list[s
         raise SystemExit(f"{len(nodes)} of {len(pods)} pods were bound within the watch")
     uids = await adding
     for process in ("scheduler", "extender"):
-        world.kill(process)
+        setup.kill(process)
     for name in (FIRST, *nodes):
-        await api.delete(PODS, name, world.namespace, grace_seconds=0)
+        await api.delete(PODS, name, setup.namespace, grace_seconds=0)
     return uids, [nodes[name] for name in sorted(nodes)], (len(times) - 1) / (times[-1] - times[0])
 
 
@@ -175,7 +175,7 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     """Return the nodes on which the library places the same pods, one after another."""
     gpus: dict[str, tuple[GpuReading, ...]] = {node.name: parse_gpunode(gpunode(node)).gpus for node in trace.nodes}
     views = Views(replace(node, gpus=gpus[node.name]) for node in trace.nodes)
-    judge = Judge(placement_policy(policy), 1.0)
+    evaluator = NodeEvaluator(placement_policy(policy), 1.0)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     cpu, memory = np.array([node.cpu_free for node in trace.nodes]), np.array(trace.memory)
@@ -183,10 +183,10 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     found: list[str] = []
     for (need, size), uid in zip(pods, uids, strict=True):
         question = PlacementQuery(need, uid, typical, cpus_known=True)
-        left = judge.filter(
+        left = evaluator.filter(
             PlacementQuery(replace(need, cpu=0)), names[(cpu >= need.cpu) & (memory >= size)].tolist(), views, NOW
         ).passed
-        best = judge.prioritize(question, left, views, NOW).favourite
+        best = evaluator.prioritize(question, left, views, NOW).favourite
         assert best is not None, f"pod {uid} fits on no node"
         node = views.get(left[best])
         views.put(replace(node, gpus=charge(node.gpus, [need]), cpu_free=int(cpu[row[node.name]]) - need.cpu))
@@ -196,11 +196,11 @@ def library(policy: str, trace: Trace, pods: Sequence[Arrival], uids: Sequence[s
     return found
 
 
-def measure(world: World, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:
+def measure(setup: ExtenderSetup, trace: Trace, pods: Sequence[Arrival], policy: str, weight: int) -> Outcome:
     """Place the pods under one policy and compare with the library."""
-    world.values = f"scheduler.weight={weight},extender.placement={policy}"
+    setup.values = f"scheduler.weight={weight},extender.placement={policy}"
     os.environ["PODIUM_PLACEMENT"] = policy
-    uids, nodes, rate = world.api(lambda api: place(api, world, pods))
+    uids, nodes, rate = setup.api(lambda api: place(api, setup, pods))
     expected = library(policy, trace, pods, uids)
     other = [i for i, (wanted, actual) in enumerate(zip(expected, nodes, strict=True)) if wanted != actual]
     first = f"{other[0]} ({pods[other[0]][0].gpus} GPUs)" if other else "-"
@@ -238,11 +238,11 @@ def main() -> None:
     outcomes: list[Outcome] = []
     suffix = "" if options.weight == WEIGHT else f"-weight-{options.weight}"
     path = options.out / f"bench-openb-cluster{suffix}.md"
-    with open_world() as world:
-        world.api(lambda api: add_nodes(api, trace.nodes, trace.memory))
-        world.api(lambda api: add_gated(api, world, pods))
+    with open_setup() as setup:
+        setup.api(lambda api: add_nodes(api, trace.nodes, trace.memory))
+        setup.api(lambda api: add_gated(api, setup, pods))
         for policy in options.policies.split(","):
-            outcomes.append(measure(world, trace, pods, policy, options.weight))
+            outcomes.append(measure(setup, trace, pods, policy, options.weight))
             print(outcomes[-1], flush=True)
             write_page(path, page(outcomes, options.weight, len(trace.nodes)))
     print(result_line({"pods": len(pods), "same": {one.policy: one.same for one in outcomes}}))

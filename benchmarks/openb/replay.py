@@ -1,4 +1,4 @@
-"""A trace of pods through the extender's own Judge: pods arrive and remain, and the policy chooses each one's node.
+"""A trace of pods through the extender's NodeEvaluator: pods arrive and remain, and the policy chooses their nodes.
 
 The trace's columns are expressed in Podium's terms. Thousandths of a GPU (`gpu_milli`) are declared memory on GPUs of
 1,000 (`WHOLE`); a pod with whole GPUs declares 1,000 on each. The GPU models of a pod (`gpu_spec`, for example
@@ -25,7 +25,7 @@ from podium_core.placement.scores import rank, tie_break
 from podium_core.placement.typical_pods import typical_needs
 from podium_core.placement.views import GpuReading, NodeView, PodNeed
 from podium_extender.state.views import Views
-from podium_extender.verbs.decisions import Judge
+from podium_extender.verbs.decisions import NodeEvaluator
 
 SLOTS = 10**6  # of a GPU: high enough that a pod never lacks one
 NOW = 0.0
@@ -134,7 +134,7 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
     cpu = np.array([node.cpu_free for node in trace.nodes])
     memory = np.array(trace.memory)
     views = Views(replace(node, cpu_free=node.cpu_free if cpus else None) for node in trace.nodes)
-    judge = Judge(policy, 1.0, kinds=10**6)
+    evaluator = NodeEvaluator(policy, 1.0, kinds=10**6)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     requested = allocated = 0.0
@@ -143,13 +143,13 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
         question = PlacementQuery(need, f"{seed}/{number}", typical, cpus_known=cpus)
         requested += _gpus(need)
         fitting = names[(cpu >= need.cpu) & (memory >= size)].tolist()
-        left = judge.filter(PlacementQuery(replace(need, cpu=0)), fitting, views, NOW).passed
+        left = evaluator.filter(PlacementQuery(replace(need, cpu=0)), fitting, views, NOW).passed
         if left:
             if policy.uses_pod_uid:  # the cost depends on the pod, so there is nothing to keep between pods
                 costs = np.array([policy.cost(question, views.get(name)) for name in left], dtype=np.float64)
                 ranking = rank(left, costs, *tie_break(policy, question))
             else:
-                ranking = judge.prioritize(question, left, views, NOW)
+                ranking = evaluator.prioritize(question, left, views, NOW)
             best = left[int(ranking.scores.argmax())]
             node, i = views.get(best), row[best]
             gpus = charge_at(node.gpus, _chosen(policy, need, node, chance), need)

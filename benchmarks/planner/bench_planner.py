@@ -24,7 +24,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks.output import add_out, command, result_line, write_page
-from podium_cluster.garbage_collection import settle_memory
+from podium_cluster.garbage_collection import tune_garbage_collector
 from podium_core.domain.actions import Plan, WriteRunQueues
 from podium_core.domain.phase import TrialPhase
 from podium_core.domain.snapshot import GpuView, Point, Snapshot, TrialKey, TrialView
@@ -115,7 +115,7 @@ def measure(gpus: int, jobs: int, policy: str, ticks: int) -> Measured:
     """Measure one policy on one cluster."""
     random = np.random.default_rng(1)
     snapshot = cluster(gpus, jobs, policy)
-    settle_memory()  # as the operator does after its caches have been filled
+    tune_garbage_collector()  # as the operator does after its caches have been filled
     seconds = []
     for _ in range(ticks + 1):
         start = process_time()
