@@ -71,7 +71,7 @@ def milliseconds(port: int, path: str, body: bytes, calls: int) -> list[float]:
 async def measure(calls: int) -> dict[str, float]:
     """Return median and maximum of each route."""
     api = cast(Api, TwoNodes())
-    telemetry = NodeCache(
+    nodes_cache = NodeCache(
         WatchCache(api, GPUNODES, parse_gpunode),
         WatchCache(api, PODS, parse_pod),
         WatchCache(api, LEASES, Heartbeats(time.time).parse),
@@ -79,16 +79,16 @@ async def measure(calls: int) -> dict[str, float]:
         namespace="podium-system",
         clock=time.time,
     )
-    watches = [asyncio.create_task(cache.run()) for cache in telemetry.caches.values()]
-    front = Endpoint(telemetry, Metrics(), NodeEvaluator(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
-    app = create_app(front)
+    watches = [asyncio.create_task(cache.run()) for cache in nodes_cache.caches.values()]
+    endpoint = Endpoint(nodes_cache, Metrics(), NodeEvaluator(LOAD_BALANCE, 60.0), body_limit=2**20, max_requests=32)
+    app = create_app(endpoint)
 
     @app.post("/empty")
     async def empty() -> Response:
         return Response(b"{}", media_type="application/json")
 
     server = uvicorn.Server(
-        uvicorn.Config(app, port=0, http=fast_path_protocol(front), log_level="warning", access_log=False)
+        uvicorn.Config(app, port=0, http=fast_path_protocol(endpoint), log_level="warning", access_log=False)
     )
     serving = asyncio.create_task(server.serve())
     while not server.started:  # noqa: ASYNC110 - uvicorn offers no event

@@ -56,11 +56,8 @@ async def send_all(bodies: int) -> tuple[Counter[str], list[int]]:
     )
     watches = [asyncio.create_task(cache.run()) for cache in nodes_cache.caches.values()]
     await asyncio.gather(*(cache.wait_synced() for cache in nodes_cache.caches.values()))
-    app = create_app(
-        Endpoint(
-            telemetry, Metrics(), NodeEvaluator(placement_policy(DEFAULT), 60.0), body_limit=2**20, max_requests=32
-        )
-    )
+    evaluator = NodeEvaluator(placement_policy(DEFAULT), 60.0)
+    app = create_app(Endpoint(nodes_cache, Metrics(), evaluator, body_limit=2**20, max_requests=32))
     chance, true = random.Random(6), recorded()
     seen: Counter[str] = Counter()
     held = []

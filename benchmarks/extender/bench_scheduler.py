@@ -249,7 +249,8 @@ def page(sizes: Sequence[Size], options: argparse.Namespace) -> str:
 server, load average {os.getloadavg()[0]:.1f} at the end. Nodes are objects without kubelets. `null` decides
 nothing: it returns every node with the same score, and so shows the cost of calling an extender.
 Podium's extender returns the {SCORED_NODES} best nodes, so kube-scheduler reads and scores no others. Verbs: wall time
-of both for a pod, from the whole request to the whole answer. CPU: of everything that the extender does, with its watches.
+of both for a pod, from the whole request to the whole answer. CPU: of everything that the extender does, with its
+watches.
 
 | nodes | pods/s with | without | ratio | of null | verbs, ms | p99, at most | CPU, ms a pod | RSS, MB |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |

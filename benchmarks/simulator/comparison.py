@@ -21,8 +21,8 @@ from scipy.stats import kendalltau
 from benchmarks.simulator.forecast import Run, run_of
 from benchmarks.simulator.pod_times import PodTimes, first_pods
 from benchmarks.simulator.starts import end_of, gap, held, starts, stopped, usual_gap
-from podium_cli.job_picture import JobPicture
-from podium_cli.objects import picture_of, saved_at
+from podium_cli.job_snapshot import JobSnapshot
+from podium_cli.objects import saved_at, snapshot_of
 from podium_core.domain.phase import TrialPhase
 from podium_core.planning.job_view import job_view
 from podium_core.schema.trial import HyperParamTrial
@@ -121,40 +121,40 @@ def read_searches(folder: Path) -> list[Search]:
         saved = json.loads(path.read_text(encoding="utf-8"))
         gates, agents = (_text(path.with_suffix(suffix)) for suffix in (GATES, AGENTS))
         pods = first_pods(saved["items"], gates, agents)
-        found.append((picture_of([saved], None, None, saved_at([saved])), pods))
-    return [search_of(picture, pods) for picture, pods in found]
+        found.append((snapshot_of([saved], None, None, saved_at([saved])), pods))
+    return [search_of(snapshot, pods) for snapshot, pods in found]
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def search_of(picture: JobPicture, pods: Mapping[str, PodTimes]) -> Search:
+def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
     """Return a search from its objects. `pods`: by trial; a trial without saved times takes the usual ones."""
-    trials = sorted(picture.trials, key=lambda trial: trial.spec.number)
-    origin = _applied(picture)
-    begun = starts(picture.job, trials, pods, origin)
+    trials = sorted(snapshot.trials, key=lambda trial: trial.spec.number)
+    origin = _applied(snapshot)
+    begun = starts(snapshot.job, trials, pods, origin)
     slices = {
         (trial.spec.number, index): hold.start.timestamp() - origin
         for trial in trials
         for index, hold in enumerate(sorted(trial.status.allocations, key=lambda hold: hold.start))
     }
     timing = replace(begun.timing, cycle=OPERATOR_CYCLE, turn_report=TURN_REPORT)
-    view = job_view(picture.job, points=None, accepted=True, finished=False, suspendable=True)
+    view = job_view(snapshot.job, points=None, accepted=True, finished=False, suspendable=True)
     usual = usual_gap(trials), *usual_first(trials)
     curves = tuple(
-        curve(trial, fact.load or 0.0, picture.job.spec.trials.max_steps, usual)
+        curve(trial, fact.load or 0.0, snapshot.job.spec.trials.max_steps, usual)
         for trial, fact in zip(trials, begun.facts, strict=True)
     )
     job = SimJob(replace(view, created=0.0, deadline=None), curves, _method(trials), facts=begun.facts)
     nodes = tuple(
         NodeSpec(node.metadata.name, len(gpus), gpus[0].slots, gpus[0].memory_total)
-        for node in picture.nodes
+        for node in snapshot.nodes
         if (gpus := node.status.gpus)
     )
     ends = {trial.spec.number: end_of(trial) - origin for trial in trials if trial.status.finished_at}
     early = frozenset(trial.spec.number for trial in trials if stopped(trial))
-    return Search(Scenario(nodes, (job,), timing), slices, ends, early, run_of(picture, origin))
+    return Search(Scenario(nodes, (job,), timing), slices, ends, early, run_of(snapshot, origin))
 
 
 def curve(
@@ -238,11 +238,11 @@ def slices_of(outcome: Outcome) -> dict[SliceKey, float]:
     return {(number, index): start for number, found in begins.items() for index, start in enumerate(found)}
 
 
-def _applied(picture: JobPicture) -> float:
+def _applied(snapshot: JobSnapshot) -> float:
     """Return when the job was created; where bench_reality did not record it, the API server's whole second."""
-    created = picture.job.metadata.creation_timestamp
+    created = snapshot.job.metadata.creation_timestamp
     assert created is not None, "the API server sets it"
-    return float(picture.job.metadata.annotations.get(APPLIED, created.timestamp()))
+    return float(snapshot.job.metadata.annotations.get(APPLIED, created.timestamp()))
 
 
 def _method(trials: Sequence[HyperParamTrial]) -> Method:

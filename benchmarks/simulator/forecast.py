@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.simulator.pod_times import moment
 from benchmarks.simulator.starts import end_of, held
 from podium_cli.commands.export import recording_of
-from podium_cli.job_picture import JobPicture
+from podium_cli.job_snapshot import JobSnapshot
 from podium_core.domain.snapshot import JobView
 from podium_core.schema.trial import HyperParamTrial
 from podium_simulator.system.comparison import Place
@@ -97,17 +97,17 @@ class Forecasted:
         return f"| {' | '.join(cells)} |"
 
 
-def run_of(picture: JobPicture, origin: float) -> Run:
+def run_of(snapshot: JobSnapshot, origin: float) -> Run:
     """Return the outcome of a job. `origin`: when it was created. Kubernetes keeps its end in whole seconds."""
-    last = max(end_of(trial) for trial in picture.trials if trial.status.finished_at is not None)
-    finished = picture.job.status.finished_at
+    last = max(end_of(trial) for trial in snapshot.trials if trial.status.finished_at is not None)
+    finished = snapshot.job.status.finished_at
     end = last if finished is None else moment(finished.timestamp(), last, float("inf"))
     return Run(
         end=end - origin,
-        gpu_seconds=sum(trial.status.gpu_seconds for trial in picture.trials),
-        suspensions=sum(trial.status.suspensions.count for trial in picture.trials),
-        step_seconds=_step_seconds(picture.trials),
-        exported=recording_of(picture),
+        gpu_seconds=sum(trial.status.gpu_seconds for trial in snapshot.trials),
+        suspensions=sum(trial.status.suspensions.count for trial in snapshot.trials),
+        step_seconds=_step_seconds(snapshot.trials),
+        exported=recording_of(snapshot),
     )
 
 
