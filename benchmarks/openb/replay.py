@@ -134,7 +134,7 @@ def replay(trace: Trace, policy: PlacementPolicy, seed: int, share: float, *, cp
     cpu = np.array([node.cpu_free for node in trace.nodes])
     memory = np.array(trace.memory)
     views = Views(replace(node, cpu_free=node.cpu_free if cpus else None) for node in trace.nodes)
-    evaluator = NodeEvaluator(policy, 1.0, kinds=10**6)
+    evaluator = NodeEvaluator(policy, 1.0, max_kinds=10**6)
     names = np.array([node.name for node in trace.nodes])
     row = {name: i for i, name in enumerate(names.tolist())}
     requested = allocated = 0.0
