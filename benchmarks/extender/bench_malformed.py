@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "unit" / "extender"))
 
-from malformed import GOLDEN, malformed, recorded, send, wrong_with
+from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from benchmarks.extender.synthetic import Live
 from benchmarks.output import result_line
@@ -65,7 +65,7 @@ async def send_all(bodies: int) -> tuple[Counter[str], list[int]]:
         for _ in range(bodies // PARTS):
             verb, body = malformed(chance, true)
             status, answer = await send(app, verb, body)
-            fault = wrong_with(verb, status, answer)
+            fault = protocol_error(verb, status, answer)
             seen[fault or str(status)] += 1
         gc.collect()
         held.append(_resident())
