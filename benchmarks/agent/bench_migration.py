@@ -185,7 +185,7 @@ class Bench:
         start = time.time()
         self.pod(new, "node-2", answer["image"], megabytes, mode)
         if mode == "gpu":
-            self.restore_gpu(new, answer["arrives"])
+            self.restore_gpu(new, answer["gpuState"])
         until("the container counts on node-2", lambda: len(self.lines(new)) >= 30, 300)
         after = self.lines(new)
         if len(self.lines(old)) != len(before):
@@ -207,7 +207,7 @@ class Bench:
 
     def restore_gpu(self, pod: str, gpu_state: dict[str, Any]) -> None:
         """Restore the pod onto the GPU of node-2, which has too little free memory at first."""
-        arguments = [pod, "node-2", "--arrives", json.dumps(gpu_state), "--onto", self.gpus.uuid("node-2")]
+        arguments = [pod, "node-2", "--gpu-state", json.dumps(gpu_state), "--onto", self.gpus.uuid("node-2")]
         (count,) = gpu_state["gpus"].values()
         self.gpus.occupy("node-2", GPU_MEMORY - count + 1)
         until("it runs", lambda: self.cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}") == "Running")

@@ -19,7 +19,7 @@ from podium_agent.observe.cgroups import Freezer, find_containers
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
 from podium_agent.suspension.freeze import Freeze
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 from podium_agent.suspension.processes import CudaProcesses
 from podium_devcluster.cluster import Cluster
 
@@ -75,7 +75,7 @@ class Gpus:
         return {
             "PODIUM_FAKE_DRIVER_STATE": str(self._folder(node) / "state"),
             "LD_LIBRARY_PATH": str(self._built),
-            "PODIUM_GPU_STATE_DIR": str(self._parked(node)),
+            "PODIUM_GPU_STATE_DIR": str(self._gpu_state_folder(node)),
         }
 
     def uuid(self, node: str) -> str:
@@ -97,7 +97,7 @@ class Gpus:
         freezer = self.freezer(pod)
         processes = CudaProcesses(CudaDriver(str(self._built / "libcuda.so.1")), 10.0, 60.0)
         outcome = asyncio.run(
-            CudaCheckpoint(processes, Freeze(10.0), Parked(self._parked("node-1"))).suspend((freezer,))
+            CudaCheckpoint(processes, Freeze(10.0), GpuStateNotes(self._gpu_state_folder("node-1"))).suspend((freezer,))
         )
         if outcome.code != "Checkpointed":
             raise RuntimeError(f"not suspended: {outcome}")
@@ -113,8 +113,8 @@ class Gpus:
         done = subprocess.run(command, env=self._settings(node), check=True, timeout=20, capture_output=True, text=True)
         return done.stdout
 
-    def _parked(self, node: str) -> Path:
-        return self._cluster.paths.run / f"parked-{node}"
+    def _gpu_state_folder(self, node: str) -> Path:
+        return self._cluster.paths.run / f"gpu-state-{node}"
 
     def _folder(self, node: str) -> Path:
         return self._cluster.node_root(node) / DRIVER

@@ -16,8 +16,8 @@ from podium_agent.observe.cgroups import Freezer
 from podium_agent.schedule.memory_ledger import Footprint, shortfall
 from podium_agent.suspension.cuda import CudaDriver
 from podium_agent.suspension.cuda_checkpoint import CudaCheckpoint
-from podium_agent.suspension.memory import read_memory
-from podium_agent.suspension.parked_memory import Parked
+from podium_agent.suspension.gpu_memory import read_memory
+from podium_agent.suspension.gpu_state_notes import GpuStateNotes
 
 TRIAL = Path(__file__).resolve().with_name("torch_trial.py")
 V2 = Path("/sys/fs/cgroup")
@@ -68,8 +68,8 @@ class TimedDriver(CudaDriver):
     def checkpoint(self, pid: int) -> None:
         self._timed(lambda: super(TimedDriver, self).checkpoint(pid))
 
-    def restore(self, pid: int, onto: Mapping[str, str] | None = None) -> None:
-        self._timed(lambda: super(TimedDriver, self).restore(pid, onto))
+    def restore(self, pid: int, gpu_map: Mapping[str, str] | None = None) -> None:
+        self._timed(lambda: super(TimedDriver, self).restore(pid, gpu_map))
 
     def unlock(self, pid: int) -> None:
         self._timed(lambda: super(TimedDriver, self).unlock(pid))
@@ -81,7 +81,7 @@ class Bench:
 
     driver: TimedDriver
     method: CudaCheckpoint
-    parked: Parked
+    notes: GpuStateNotes
     folder: Path
     uuid: str
     total: int
@@ -122,7 +122,7 @@ class Bench:
     async def resume(self, trial: Trial) -> float:
         """Resume the trial by the agent's method, with the memory ledger's check before; return the seconds."""
         begin = time.perf_counter()
-        moved = self.parked.read(trial.freezer.path.name)
+        moved = self.notes.held_bytes(trial.freezer.path.name)
         memory = await asyncio.to_thread(read_memory)
         assert shortfall(Footprint("trial", tuple(moved), parked=moved), (), memory.free) is None
         outcome = await self.method.resume((trial.freezer,))
