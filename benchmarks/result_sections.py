@@ -42,7 +42,10 @@ def read(path: Path) -> dict[str, Section]:
 
 
 def write(path: Path, head: Iterable[str], sections: Mapping[str, Section], order: Sequence[str]) -> str:
-    """Write `head` and the sections in this order; return the RESULT line over all parts that have a section."""
+    """Write `head` and the sections in this order.
+
+    Return the RESULT line over all parts that have a section.
+    """
     results = {name: sections[name].result for name in order if name in sections}
     last = result_line(results)
     parts = [f"<!-- part {name} {json.dumps(results[name])} -->\n\n{sections[name].text.strip()}\n" for name in results]

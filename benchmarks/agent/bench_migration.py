@@ -284,7 +284,10 @@ class Bench:
 
 
 def seconds(message: str) -> float:
-    """Return the seconds of the kubelet's "Successfully pulled image ... in 4.9s (...)"; 0 for an image on the node."""
+    """Return the seconds of the kubelet's "Successfully pulled image ...
+
+    In 4.9s (...)"; 0 for an image on the node.
+    """
     found = re.search(r" in (?:(\d+)m)?([\d.]+)(ms|s) ", message)
     if found is None:
         return 0.0
@@ -326,7 +329,7 @@ def report(migrations: list[Migration], faults: dict[str, tuple[str, bool]], out
 {platform.release()}, load average {os.getloadavg()[0]:.1f}; containerd, runc and CRIU of Debian forky, both nodes on
 this machine.
 
-A container with so many MB of memory is migrated from node-1 to node-2. The columns are seconds:
+A container with this many MB of memory is migrated from node-1 to node-2. The columns are seconds:
 
 - checkpoint: by the kubelet; the container is paused for the dump, and runs while the archive is written;
 - stop, push, pull: stopping the container, pushing the image and pulling it;

@@ -42,7 +42,10 @@ def metric_ratios(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> 
 
 
 def ratio(runs: RunsByEntrant, entrant: str, base: str, metric: str) -> Ratio | None:
-    """Return base over entrant as geometric mean with its 95 % bootstrap interval; None where no run has the metric."""
+    """Return base over entrant as geometric mean with its 95 % bootstrap interval.
+
+    None where no run has the metric.
+    """
     return summary(metric_ratios(runs, entrant, base, metric).values(), np.random.default_rng(0))
 
 
@@ -117,7 +120,10 @@ def _shares(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def cell(value: Ratio | None) -> str:
-    """Return a table cell: geometric mean, 95 % bootstrap interval, worst run; empty where nothing was measured."""
+    """Return a table cell: geometric mean, 95 % bootstrap interval, worst run.
+
+    Empty where nothing was measured.
+    """
     if value is None:
         return ""
     return f"{value.mean:.2f} [{value.low:.2f}, {value.high:.2f}] ({value.worst:.2f})"
@@ -149,7 +155,10 @@ def table(runs: Sequence[Run], family: str) -> str:
 
 
 def against_table(runs: Sequence[Run], family: str, base: str) -> str:
-    """Return the main metrics of every other policy against `base` as Markdown; empty where `base` has not run."""
+    """Return the main metrics of every other policy against `base` as Markdown.
+
+    Empty where `base` has not run.
+    """
     found = by_entrant(runs, family)
     if base not in found:
         return ""
@@ -236,6 +245,9 @@ def guard_cost(runs: Sequence[Run], family: str) -> float | None:
 
 
 def guard_costs(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
-    """Return the cost of the starvation guard by family; families without `envelope_no_guard` are left out."""
+    """Return the cost of the starvation guard by family.
+
+    Families without `envelope_no_guard` are left out.
+    """
     found = {family: guard_cost(runs, family) for family in dict.fromkeys(run.family for run in runs)}
     return {family: {"lost_by_guard": cost} for family, cost in found.items() if cost is not None}

@@ -119,7 +119,7 @@ class Replay:
     allocated: tuple[float, ...]
 
     def at(self, requested: float) -> float:
-        """Return the percent allocated when the pods that had arrived requested so many percent."""
+        """Return the percent allocated when the pods that had arrived requested this many percent."""
         return self.allocated[min(int(np.searchsorted(self.requested, requested)), len(self.requested) - 1)]
 
 
@@ -167,7 +167,10 @@ def _gpus(need: PodNeed) -> float:
 
 
 def _chosen(policy: PlacementPolicy, need: PodNeed, node: NodeView, chance: np.random.Generator) -> Sequence[int]:
-    """Return the GPUs of the pod: for `random` random ones that fit, as the authors do; else the device plugin's."""
+    """Return the GPUs of the pod: for `random` random ones that fit, as the authors do.
+
+    Else the device plugin's.
+    """
     if policy.name != "random":
         return chosen_gpus(node.gpus, need)
     fit = [i for i, gpu in enumerate(node.gpus) if gpu.memory_reserved + (need.memory or 0) <= WHOLE]

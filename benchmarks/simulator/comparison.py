@@ -130,7 +130,10 @@ def _text(path: Path) -> str:
 
 
 def search_of(snapshot: JobSnapshot, pods: Mapping[str, PodTimes]) -> Search:
-    """Return a search from its objects. `pods`: by trial; a trial without saved times takes the usual ones."""
+    """Return a search from its objects.
+
+    `pods`: by trial; a trial without saved times takes the usual ones.
+    """
     trials = sorted(snapshot.trials, key=lambda trial: trial.spec.number)
     origin = _applied(snapshot)
     begun = starts(snapshot.job, trials, pods, origin)
@@ -239,7 +242,10 @@ def slices_of(outcome: Outcome) -> dict[SliceKey, float]:
 
 
 def _applied(snapshot: JobSnapshot) -> float:
-    """Return when the job was created; where bench_reality did not record it, the API server's whole second."""
+    """Return when the job was created.
+
+    Where bench_reality did not record it, the API server's whole second.
+    """
     created = snapshot.job.metadata.creation_timestamp
     assert created is not None, "the API server sets it"
     return float(snapshot.job.metadata.annotations.get(APPLIED, created.timestamp()))

@@ -39,7 +39,10 @@ RIVALS = ("random", "fifo", "fifo, backfilled", "sjf")
 
 @dataclass(slots=True)
 class Report:
-    """What was measured. `seconds`: CPU seconds of the training; `curves`: mean completion during the training.
+    """What was measured.
+
+    `seconds`: CPU seconds of the training; `curves`: mean completion during the training.
+
 
     `means`, `far`: mean completion of each held-out workload, by policy, on the training's distribution and on the
     synthetic traces.
@@ -85,7 +88,7 @@ def run(out: Path, episodes: int = EPISODES) -> dict[str, Any]:
 
 
 def measure(episodes: int) -> Report:
-    """Train all methods and rank all policies on so many held-out workloads."""
+    """Train all methods and rank all policies on this many held-out workloads."""
     report = Report()
     policies: list[SchedulingPolicy] = [
         Random(),

@@ -47,7 +47,10 @@ class Tally:
 
 @dataclass(slots=True)
 class Report:
-    """What was measured. `unproven`: gaps that HiGHS left; `large`: seconds and certified ratio at n = 1000."""
+    """What was measured.
+
+    `unproven`: gaps that HiGHS left; `large`: seconds and certified ratio at n = 1000.
+    """
 
     tallies: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in METHODS})
     unproven: list[float] = field(default_factory=list)

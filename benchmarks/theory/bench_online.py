@@ -47,7 +47,10 @@ def streams(cpus: int, gpus: int) -> Iterator[Stream]:
 
 
 def checked(schedule: OnlineSchedule, proven: float) -> float:
-    """Return the schedule's ratio; raise AssertionError where it is impossible or exceeds the proven ratio."""
+    """Return the schedule's ratio.
+
+    Raise AssertionError where it is impossible or exceeds the proven ratio.
+    """
     for fault in violations(schedule):
         raise AssertionError(fault)
     if schedule.ratio > proven * (1.0 + 1e-9):

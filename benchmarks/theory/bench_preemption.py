@@ -216,7 +216,10 @@ def worst_group(result: SimulationResult) -> float:
 
 
 def measure_forecast(report: Report, workload: Workload) -> None:
-    """Forecast the 24 hours of each day at midnight; the model is fitted on the first days and updated every hour."""
+    """Forecast the 24 hours of each day at midnight.
+
+    The model is fitted on the first days and updated every hour.
+    """
     counts = count_arrivals(workload.arrival, HOUR)
     known = min(DAYS_KNOWN * DAY, len(counts) * 2 // 3 // DAY * DAY)
     model = fit_holt_winters(counts[:known], DAY)
@@ -261,7 +264,10 @@ def measure_plans(report: Report) -> None:
 
 
 def kept(means: dict[str, float], fifo: str, oracle: str, predicted: str) -> float:
-    """Return the share of the oracle's gain over FIFO that prediction keeps; all three have the same kind of queue."""
+    """Return the share of the oracle's gain over FIFO that prediction keeps.
+
+    All three have the same kind of queue.
+    """
     return (means[fifo] - means[predicted]) / (means[fifo] - means[oracle])
 
 
