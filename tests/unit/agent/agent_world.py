@@ -106,7 +106,7 @@ class Trial:
         )
 
 
-class World:
+class NodeModel:
     """`acts` counts what the agents have done; at number `kill_at` the one that is at it is killed."""
 
     def __init__(self, folder: Path, *trials: Trial) -> None:
@@ -167,9 +167,9 @@ class World:
 
     def _rivals(self, gpu: str) -> set[str]:
         at_work = [one for one in self.trials.values() if one.works and gpu in one.gpus]
-        return {one.name for one in at_work if not self._in_last_call(one)}
+        return {one.name for one in at_work if not self._in_final_checkpoint(one)}
 
-    def _in_last_call(self, trial: Trial) -> bool:
+    def _in_final_checkpoint(self, trial: Trial) -> bool:
         if trial.deadline is None:
             return False
         return self.clock.now >= trial.deadline - min(FINAL_CHECKPOINT_SECONDS, trial.grace * FINAL_CHECKPOINT_PART)
@@ -244,7 +244,7 @@ def _seen(trial: Trial) -> dict[str, str]:
 class _Gates(Gates):
     """Every gate that runs is connected; its going through is an act like any other."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: NodeModel) -> None:
         super().__init__(world.machine.folder / "proc", lambda: None)
         self._world = world
 
@@ -260,7 +260,7 @@ class _Gates(Gates):
 class Agent:
     """One agent process from its start to its death. It knows nothing of the one before."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: NodeModel) -> None:
         self.world = world
         world.dead = False
         settings, metrics = world.machine.settings(), Metrics()
@@ -310,7 +310,7 @@ class Agent:
 
 
 @contextmanager
-def stood_in_for(world: World) -> Iterator[None]:
+def simulated_node(world: NodeModel) -> Iterator[None]:
     """The clock, the kubelet's answer and the kernel's freezer are the world's."""
 
     async def devices(*_: Any) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -328,7 +328,7 @@ def stood_in_for(world: World) -> Iterator[None]:
         yield
 
 
-async def run(world: World, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
+async def run(world: NodeModel, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
     """So many turns; an agent that is killed is followed by a new one a moment later."""
     agent: Agent | None = None
     for number in range(turns):

@@ -130,7 +130,7 @@ def node(seed: int) -> Node:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_order_is_carried_out(seed: int) -> None:
+def test_every_run_queue_takes_effect(seed: int) -> None:
     here = node(seed)
     for _ in range(HAND_OVERS):
         places = here.command()
@@ -139,7 +139,7 @@ def test_every_order_is_carried_out(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_somebody_works_whatever_stays_on_a_gpu(seed: int) -> None:
+def test_a_trial_runs_whatever_remains_on_a_gpu(seed: int) -> None:
     """Strangers come and go, and now and then a trial can be frozen only."""
     here = node(seed)
     for _ in range(HAND_OVERS):

@@ -82,13 +82,13 @@ WHICH = {
 
 
 @pytest.mark.parametrize(("free", "trials", "chosen"), WHICH.values(), ids=WHICH.keys())
-def test_the_gpu_whose_suspension_costs_least(free: str, trials: list[LocalTrial], chosen: str) -> None:
+def test_the_gpu_with_the_cheapest_suspension_is_chosen(free: str, trials: list[LocalTrial], chosen: str) -> None:
     devices = [f"{uuid}::exclusive" for uuid in free]
     gpus = [gpu(uuid, "Unhealthy" if uuid == "X" else "Healthy") for uuid in free]
     assert prefer(devices, (), 1, gpus, trials) == (f"{chosen}::exclusive",)
 
 
-def test_several_gpus_and_those_that_must_be_among_them() -> None:
+def test_several_gpus_include_the_required_ones() -> None:
     devices = [f"{uuid}::exclusive" for uuid in "ABC"]
     assert prefer(devices, ("C::exclusive",), 2, [gpu(uuid) for uuid in "ABC"], [trial("a", RUNNING)]) == (
         "C::exclusive",
@@ -116,7 +116,7 @@ LIFE = {
 
 
 @pytest.mark.parametrize(("before", "listed", "pods", "alive", "after"), LIFE.values(), ids=LIFE.keys())
-def test_how_long_a_gpu_stays_reserved(
+def test_how_long_a_gpu_remains_allocated(
     before: ExclusiveAllocation | None,
     listed: dict[str, tuple[str, str]],
     pods: dict[tuple[str, str], NodePod],
@@ -173,18 +173,18 @@ RULES = {
 
 
 @pytest.mark.parametrize(("trials", "expected"), RULES.values(), ids=RULES.keys())
-def test_the_arbiter_on_a_gpu_that_is_taken(trials: list[LocalTrial], expected: set[str]) -> None:
+def test_the_local_scheduler_on_the_gpu_of_an_exclusive_pod(trials: list[LocalTrial], expected: set[str]) -> None:
     entries = {uuid: tuple(QueueEntry(one.key, "Ranked") for one in trials if uuid in one.gpus) for uuid in "AB"}
     assert said(decide(RunQueues(1, entries, exclusive_pods={"A": "prod/urgent"}), trials, 10.0)) == expected
 
 
-def test_without_the_urgent_pod_they_go_on_in_their_order() -> None:
+def test_after_the_exclusive_pod_trials_run_in_run_queue_order() -> None:
     trials = [trial("a", OFF), trial("b", OFF)]
     run_queues = RunQueues(1, {"A": tuple(QueueEntry(one.key, "Ranked") for one in trials)})
     assert said(decide(run_queues, trials, 10.0)) == {"resume a Ranked", "wait b GPUInUse"}
 
 
-def test_a_released_node_thaws_beside_the_urgent_pod() -> None:
+def test_a_released_node_thaws_trials_beside_the_exclusive_pod() -> None:
     """Nothing stays frozen when Podium goes."""
     run_queues = RunQueues(1, {}, released=True, exclusive_pods={"A": "prod/urgent"})
     assert said(decide(run_queues, [trial("a", OFF)], 10.0)) == {"resume a Released"}

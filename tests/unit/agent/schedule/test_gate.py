@@ -33,7 +33,7 @@ async def lines_until(reader: asyncio.StreamReader, last: str) -> list[str]:
     return seen
 
 
-def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
+def test_a_gate_waits_gets_its_reason_and_opens(tmp_path: Path) -> None:
     proc = proc_with(tmp_path / "proc", f"6:freezer:/kubepods/burstable/pod{POD}/{'ab' * 32}\n")
 
     async def talk() -> list[str]:
@@ -64,7 +64,7 @@ def test_a_helper_waits_is_told_why_and_is_let_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("cgroup", "hello", "answer"), [("0::/user.slice\n", b"gate\n", ["wait UnknownPod"]), (f"0::/kubepods/pod{POD}/{'ab' * 32}\n", b"open\n", [])])  # fmt: skip
-def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer: list[str]) -> None:
+def test_unknown_processes_get_no_answer(tmp_path: Path, cgroup: str, hello: bytes, answer: list[str]) -> None:
     proc = proc_with(tmp_path / "proc", cgroup)
 
     async def talk() -> list[str]:
@@ -87,7 +87,7 @@ def test_strangers_get_nothing(tmp_path: Path, cgroup: str, hello: bytes, answer
         (b'gate {"checkpoint": ' + b"9" * 4096 + b"}\n", GateReport(None)),
     ],
 )
-def test_what_a_gate_says_of_its_saves(tmp_path: Path, hello: bytes, said: GateReport | None) -> None:
+def test_the_checkpoint_that_a_gate_reports(tmp_path: Path, hello: bytes, said: GateReport | None) -> None:
     proc = proc_with(tmp_path / "proc", f"0::/kubepods/pod{POD}/{'ab' * 32}\n")
 
     async def talk() -> None:

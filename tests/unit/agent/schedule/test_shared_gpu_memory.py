@@ -43,7 +43,7 @@ from podium_agent.suspension.parked_memory import Parked
 from podium_agent.suspension.processes import CudaProcesses
 from podium_core.schema.gpunode import TrialState
 
-SCRIPT = Path(__file__).resolve().parents[3] / "examples/digits/train.py"
+SCRIPT = Path(__file__).resolve().parents[4] / "examples/digits/train.py"
 FLAGS = ["--work=12", "--epochs=1000000", "--width=16", "--batch-size=128"]
 SEEDS = {"a": "1", "b": "2"}
 V1 = Path("/sys/fs/cgroup/freezer")
@@ -208,7 +208,7 @@ def alone(name: str, count: int) -> list[str]:
     return lines
 
 
-def test_two_that_do_not_fit_together_share_a_gpu_and_wait_for_a_stranger(site: Site) -> None:
+def test_two_trials_that_do_not_fit_together_share_a_gpu_and_wait_for_another_process(site: Site) -> None:
     driver = CudaDriver(site.node.library)
 
     async def turn(now: str, then: str) -> None:

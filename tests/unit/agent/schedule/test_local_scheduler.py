@@ -133,7 +133,7 @@ def test_rules(order: RunQueues, trials: list[LocalTrial], expected: set[str]) -
     assert said(decide(order, trials[::-1], now=10.0)) == expected, "the answer depends on the order of the list"
 
 
-def test_every_wait_says_why() -> None:
+def test_every_wait_has_a_reason() -> None:
     for order, trials, _ in CASES.values():
         for step in decide(order, trials, now=10.0):
             assert step.reason[0].isupper()
@@ -187,7 +187,7 @@ FACTS = {
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_no_state_of_affairs_lets_a_second_one_work(data: st.DataObject) -> None:
+def test_a_second_trial_never_runs_on_a_gpu_in_any_state(data: st.DataObject) -> None:
     """Any mixture of deleted, orphaned, older and unfreezable trials in any states. The one exception is a last call."""
     trials = []
     for number in range(data.draw(st.integers(1, 5))):
@@ -232,7 +232,9 @@ def worlds(draw: st.DrawFn) -> tuple[RunQueues, list[LocalTrial]]:
 
 @settings(max_examples=80, deadline=None)
 @given(worlds(), st.data())
-def test_never_two_at_work_and_never_stuck(world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject) -> None:
+def test_at_most_one_trial_runs_and_none_is_stuck(
+    world: tuple[RunQueues, list[LocalTrial]], data: st.DataObject
+) -> None:
     order, trials = world
     current = {one.pod_uid: one for one in trials}
     for _ in range(60):

@@ -37,14 +37,14 @@ def one(name: str = "a", gpus: str = "A", **facts: object) -> Footprint:
         (one(declared=1), [], {}, (1, 0, 0)),
     ],
 )
-def test_who_may_come(
+def test_which_trials_fit(
     claim: Footprint, others: list[Footprint], free: dict[str, int], memory_shortage: tuple[int, int, int] | None
 ) -> None:
     found = shortfall(claim, others, free)
     assert (None if found is None else (found.needed, found.free, found.promised)) == memory_shortage
 
 
-def test_only_who_stays_is_in_the_way_for_good() -> None:
+def test_only_memory_that_cannot_move_blocks_a_trial() -> None:
     claim, free = one(declared=60), {"A": 40}
     at_work = one("b", declared=60, held={"A": 60}, here=True, leaves=True)
     stays = one("c", declared=60, held={"A": 60}, here=True)
@@ -107,7 +107,7 @@ class Node:
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_never_over_committed_and_every_start_ends(data: st.DataObject) -> None:
+def test_memory_is_never_overcommitted_and_every_start_ends(data: st.DataObject) -> None:
     """Any order of comings, growths, suspensions, and strangers; then, with the strangers gone, all end."""
     trials = [
         Trial(f"t{i}", data.draw(st.sampled_from(["A", "B", "AB"])), data.draw(st.integers(0, TOTAL - RESTORE_SCRATCH)))
