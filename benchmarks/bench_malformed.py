@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "unit" / "extender"))
 
 from made_up import Live
-from malformed import GOLDEN, malformed, recorded, send, wrong_with
+from malformed import GOLDEN, malformed, protocol_error, recorded, send
 
 from podium_cluster.resources import GPUNODES, LEASES, PODS, TRIALS
 from podium_cluster.watch import WatchCache
@@ -66,7 +66,7 @@ async def bombard(bodies: int) -> tuple[Counter[str], list[int]]:
         for _ in range(bodies // PARTS):
             verb, body = malformed(chance, true)
             status, said = await send(app, verb, body)
-            trouble = wrong_with(verb, status, said)
+            trouble = protocol_error(verb, status, said)
             seen[trouble or str(status)] += 1
         gc.collect()
         held.append(_resident())

@@ -140,7 +140,7 @@ class GpuReservations:
         """Follow the node reconciler: a reservation pod that is to end is killed once its GPU is empty."""
         for one in self._gpus.values():
             reserved = view.reserved if view.reserved is not None else ()
-            if one.state is ReservationState.LEAVING and is_evacuated(
+            if one.state is ReservationState.TERMINATING and is_evacuated(
                 one.gpu, reserved, view.trials, released=view.run_queues.released
             ):
                 self._end(one)

@@ -1,4 +1,4 @@
-"""How a contest of policies reads: a table, the fastest first, and JSON. Pure. Used by `podium simulate`."""
+"""Output of `podium simulate` without --system: heading, table and JSON of a comparison of policies."""
 
 from __future__ import annotations
 
@@ -8,47 +8,53 @@ from statistics import fmean
 
 from rich.table import Table
 
-from podium_cli.views import formatting as texts
+from podium_cli.views import formatting
 from podium_simulator.replay.comparison import Contest
 
 
 def heading(contest: Contest) -> str:
+    """Return a sentence with the curves, the GPUs and the cost of a switch."""
     machine, costs = contest.machine, contest.machine.costs
-    trials = texts.count(contest.size, "trial")
+    trials = formatting.count(contest.size, "trial")
     return (
-        f"{texts.search(contest.recording)}: {trials} on {texts.count(machine.gpus, 'GPU')}, "
-        f"{costs.suspend:g} s + {costs.resume:g} s a switch, {texts.count(contest.runs, 'search', 'searches')}. "
+        f"{formatting.search(contest.recording)}: {trials} "
+        f"on {formatting.count(machine.gpus, 'GPU')}, "
+        f"suspend {costs.suspend:g} s, resume {costs.resume:g} s, "
+        f"{formatting.count(contest.runs, 'search', 'searches')}. "
         "Times are medians, X FIFO the mean of fifo's time over the policy's."
-        f"{texts.compared(contest.recording)}"
+        f"{formatting.compared(contest.recording)}"
     )
 
 
 def table(contest: Contest) -> Table:
-    """BEST DONE: until the best trial of all has completed; NEAR BEST: until a value within 1 % of the best; of curves
-    that have a target TARGET: until one as good as that, a dash where no trial has any.
+    """Return a row for each policy, the fastest first.
+
+    BEST DONE is the time until the best trial of all has completed. NEAR BEST is the time until a value within 1 % of
+    the best. Curves with a target have TARGET instead: the time until a value as good as the target, or a dash if no
+    trial reaches it. SWITCHING is the share of the GPU time that switches took.
     """
     found = Table(box=None, pad_edge=False, header_style="bold")
     soon, until = ("NEAR BEST", "a1") if contest.recording.target is None else ("TARGET", "a")
-    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHES"):
+    for name in ("POLICY", "BEST DONE", "X FIFO", "WORST", soon, "X FIFO", "REGRET", "GPU TIME", "SWITCHING"):
         found.add_column(name, no_wrap=True, justify="left" if name == "POLICY" else "right")
     for name in _fastest_first(contest):
         done, near = contest.against_fifo(name, "b"), contest.against_fifo(name, until)
         found.add_row(
             name,
-            texts.duration(contest.typical(name, "b")),
+            formatting.duration(contest.typical(name, "b")),
             _ratio(done, 0),
             _ratio(done, 1),
-            texts.duration(contest.typical(name, until)),
+            formatting.duration(contest.typical(name, until)),
             _ratio(near, 0),
-            texts.number(contest.typical(name, "c"), 3),
-            texts.duration(contest.typical(name, "gpu")),
+            formatting.number(contest.typical(name, "c"), 3),
+            formatting.duration(contest.typical(name, "gpu")),
             f"{100 * fmean(s.over for s in contest.scores[name].values()):.1f} %",
         )
     return found
 
 
 def as_json(contests: Sequence[Contest]) -> str:
-    """An array, one object for each file of curves. Seconds; a ratio above 1 = faster than fifo."""
+    """Return a JSON array with an object for each file of curves; a ratio above 1 is faster than fifo."""
     return json.dumps([_plain(contest) for contest in contests], indent=2)
 
 
@@ -91,4 +97,4 @@ def _fastest_first(contest: Contest) -> list[str]:
 
 
 def _ratio(found: tuple[float, float] | None, which: int) -> str:
-    return texts.NOTHING if found is None else f"{found[which]:.2f}"
+    return formatting.NOTHING if found is None else f"{found[which]:.2f}"

@@ -22,6 +22,8 @@ from podium_core.domain.migration import (
     TARGET_DRAINING_SECONDS,
     MigrationFacts,
     MigrationPhase,
+    NewPodFacts,
+    TargetFacts,
     next_step,
 )
 from podium_core.domain.phase import FINAL
@@ -96,15 +98,17 @@ class Carrying:
             trial_ended=trial.view.phase in FINAL,
             draining=way.reason == REBALANCING or self._nodes[way.node].draining,
             old_pod=old and there,
-            pod_created=new,
-            new_pod=new and there,
             refusal=None if trial.job.spec.method.carries else HOLDS_GPU,
             image_pushed=way.pushed and not self._nodes[way.node].silent,
-            value_printed=new and len(trial.written.curve) > way.known,
-            target_accepts=not target.draining,
-            waiting_for_drain=way.code == TARGET_DRAINING,
-            slots_free=room,
-            pod_bound=new and trial.node is not None,
+            new_pod=NewPodFacts(
+                created=new,
+                live=new and there,
+                value_printed=new and len(trial.written.curve) > way.known,
+                bound=new and trial.node is not None,
+            ),
+            target=TargetFacts(
+                accepts=not target.draining, waiting_for_drain=way.code == TARGET_DRAINING, slots_free=room
+            ),
         )
 
     def _done(self, trial: Trial, way: Way) -> bool:

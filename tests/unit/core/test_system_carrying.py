@@ -133,7 +133,7 @@ def phases(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             found.append(f"{moved.phase} {moved.code}".strip())
         return moved
 
-    monkeypatch.setattr(carrying, "follow", spy)
+    monkeypatch.setattr(carrying, "next_step", spy)
     return found
 
 
