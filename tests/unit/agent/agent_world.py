@@ -1,8 +1,8 @@
-"""A node on which the agent itself runs (conductor, observer, arbiter, carrier, freezer), and can be killed anywhere.
+"""A node with the agent itself (reconciler, observer, scheduler, executor, freezer) that can be killed anywhere.
 
 Real: everything of the agent, on freezer files in a folder. Stood in for: the kernel (it stops a cgroup a moment after
 it was asked), the kubelet (starts what is let in, sends SIGTERM, kills when the grace period is over), trials (they end
-when they hear SIGTERM) and the API's caches, which show what is true only when told to. A kill lets no further act
+when they hear SIGTERM) and the API's caches, which show the true state only on request. A kill lets no further act
 happen, as SIGKILL does: no `finally` has an effect.
 """
 
@@ -122,7 +122,7 @@ class NodeModel:
         self.dead = False
         self.deaths = 0
         self.wrong: list[str] = []
-        self._let_go: set[str] = set()  # what worked while all was released, and was not alone at work since
+        self._let_go: set[str] = set()  # trials that ran while the node was released, and never alone since
         self.shown = self.show()
 
     # what the agent does
@@ -148,14 +148,14 @@ class NodeModel:
     def let_in(self, pod_uid: str) -> None:
         trial = next(one for one in self.trials.values() if one.as_pod().uid == pod_uid)
         assert not trial.let_in, "let in twice"
-        # a gate that was told to stop hears no more, and of a deleted pod the kubelet starts nothing
+        # a deleted pod's gate hears no more, and the kubelet starts none of its containers
         self.act(lambda: setattr(trial, "let_in", trial.deadline is None))
 
     def check(self) -> None:
-        """At most one at work on each GPU, but for a deleted one beside it when its grace period is nearly over. And
-        but for those that `released` let work: they may until they are frozen again, and nobody is let in beside them.
+        """Check that at most one trial runs on each GPU. A deleted one may run beside it shortly before its kill, as may
+        trials that ran on a released node, until they are frozen again; no trial is admitted beside them.
 
-        What is wrong is kept, not raised: the carrier outlives whatever an act raises.
+        Errors are stored, not raised: the executor catches whatever an act raises.
         """
         rivals = {gpu: self._rivals(gpu) for gpu in self.gpus}
         if self.shown[1].spec.released:
@@ -329,7 +329,7 @@ def simulated_node(world: NodeModel) -> Iterator[None]:
 
 
 async def run(world: NodeModel, turns: int, before_turn: Callable[[int], object] = lambda _: None) -> None:
-    """So many turns; an agent that is killed is followed by a new one a moment later."""
+    """Run `turns` turns; a new agent follows a killed one a moment later."""
     agent: Agent | None = None
     for number in range(turns):
         before_turn(number)

@@ -284,7 +284,7 @@ def test_steps_that_are_missing_announced_or_repeated(texts: list[str], steps: l
 @pytest.mark.parametrize(
     ("begins_at", "again", "steps", "repeated", "back"),
     [
-        (3.0, range(1, 5), [1, 2, 3, 4], 3, 3.0),  # it began anew in spite of its save
+        (3.0, range(1, 5), [1, 2, 3, 4], 3, 3.0),  # it started from the beginning despite its checkpoint
         (2.0, range(3, 5), [1, 2, 3, 4], 1, 0.0),  # it went on from it
     ],
 )
@@ -306,7 +306,7 @@ def test_announced_steps_repeated_by_a_later_attempt_are_not_new(
     ("saved", "steps", "repeated"),
     [
         (1.0, [1, 2, 3, 4], 2),  # two of three are done again
-        (1000.0, [1, 2, 3, 4, 5, 6], 0),  # the save counts iterations, which nobody printed
+        (1000.0, [1, 2, 3, 4, 5, 6], 0),  # the checkpoint counts iterations, which were not printed
     ],
 )
 def test_a_value_without_a_step_is_one_step_after_the_last_of_its_attempt(

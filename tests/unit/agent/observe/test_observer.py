@@ -1,4 +1,4 @@
-"""What observer, conductor and carrier make of pods, /proc and freezers; the latter two are folders of ours."""
+"""Observer, node reconciler and executor on pods, /proc and freezers; the latter two are folders of the test."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_freezer_that_cannot_be_read_changes_no_state(on_node: Callable[..., N
 def test_a_trial_deleted_during_its_migration_may_save_without_an_image(
     on_node: Callable[..., None], monkeypatch: pytest.MonkeyPatch, carry: str, image_complete: bool | None, heeds: bool
 ) -> None:
-    """By whoever: with the operator away nobody takes the ask back."""
+    """The cause of the deletion does not matter: without the operator the request is not withdrawn."""
     monkeypatch.setattr("podium_agent.observe.observer.handles_sigterm", lambda *_: True)
 
     def scene(node: Node) -> None:

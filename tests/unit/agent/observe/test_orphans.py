@@ -3,13 +3,13 @@
 | pod | trial | what the agent does | held by |
 | --- | --- | --- | --- |
 | there | deleted, or another of its name | suspends it, never lets it in; writes no status | here, test_writer |
-| there, and a newer one | there | only the newer works; the older may end | here, test_arbiter, test_writer |
+| there, and a newer one | there | only the newer runs; the older may end | here, test_local_scheduler, test_trial_writer |
 | over as the API says, still runs | there | waits for its end; frozen where no kubelet comes; never thawed | here |
 | gone from the API, still runs | there | the same, also by an agent that starts later | here, test_passages |
 | none | there | nothing: the operator makes one | test_operator |
 | claims to be a trial's, and is not | - | is never let in | here |
 | there | there, and a second agent | the second waits for the lock | test_share |
-| there | there, and an agent that starts anew | finds it as it is | here, test_faults |
+| there | there, and a restarted agent | derives its state | here, test_agent_restarts |
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_a_silent_gate_counts_as_opened_only_if_an_earlier_agent_could(
 
 
 def test_a_pod_that_is_not_of_a_trial_is_never_admitted(on_node: Callable[..., None]) -> None:
-    """Anybody who may create pods can set the label; only the operator's trials are controllers of theirs."""
+    """Every user with permission to create pods can set the label; only trials of the operator control their pods."""
     with pytest.raises(ValueError, match="but no HyperParamTrial"):
         parse(
             {
@@ -132,7 +132,7 @@ def test_an_ended_pod_keeps_its_gpu_until_its_processes_are_gone(
 
 @pytest.mark.parametrize("after", OVER.values(), ids=OVER)
 def test_an_ended_pod_is_never_thawed(on_node: Callable[..., None], after: tuple[TrialPod, ...]) -> None:
-    """A new pod may go on with its saves by now, here or elsewhere; a frozen process holds no GPU up."""
+    """A new pod may already continue from its checkpoints; a frozen process blocks no GPU."""
 
     def scene(node: Node) -> None:
         freezer = node.run(pod(), TRAIN, os.getpid())
@@ -170,7 +170,7 @@ def test_a_remaining_sandbox_or_gate_is_not_a_trial(on_node: Callable[..., None]
 
 
 def test_an_api_server_that_forgets_a_pod_for_a_moment_changes_nothing(on_node: Callable[..., None]) -> None:
-    """A watch that is listed anew between two states, or a pod that could not be read once."""
+    """A watch that lists again between two states, or a pod that could not be read once."""
 
     def scene(node: Node) -> None:
         node.run(pod(), TRAIN, os.getpid())

@@ -1,4 +1,4 @@
-"""Pods with shares that are no trials: where they are packed, for whom the kubelet asks, what is told of them."""
+"""Other pods with slots: where they are packed, which pod the kubelet allocates for, and what is reported."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_other_pods_are_reported_at_once_and_count_for_the_extender() -> None:
         [],
         [OtherPod(namespace="lab", pod="a", pod_uid="u", memory=30)],
     ]
-    assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # what the arbiter shares out is the trials'
+    assert [gpu.memory_reserved for gpu in status.gpus] == [0, 0]  # only memory of trials is counted
     seen = gpu_reading(status.gpus[1])
     assert (seen.trials, seen.memory_reserved, seen.pods) == (1, 30, ("u",))
 

@@ -50,7 +50,7 @@ def test_checkpoints_are_seen_while_the_trial_runs_and_after_its_end(write: Call
         for step in (3, 4):
             trial.save(step)
             await writing.until(lambda n=step: trial.step() == n, f"save {step}")
-        trial.save(5)  # and at once it ends: its files are out of sight, but for who holds the folder
+        trial.save(5)  # it ends at once: only an open folder still shows its files
         trial.machine.end(trial.freezer)
         end(trial.trial_record)
         await asyncio.wait_for(task, 300)
@@ -107,7 +107,7 @@ def test_a_frozen_trial_is_checked_once(write: Callable[..., TrialServer]) -> No
         trial.found()
         trial.trial_record.follow(SUSPENDED, ("A",), 110.0)
         await writing.until(lambda: trial.step() == 3.0, "its last save")
-        trial.save(4)  # by nobody: it is frozen
+        trial.save(4)  # no check: it is frozen
         before = writing.server.patches
         trial.trial_record.suspended(SuspensionCost("freeze", 110.0, 0.5))
         await writing.until(lambda: writing.server.patches > before, "a turn of the writer")

@@ -1,4 +1,4 @@
-"""What a new attempt lost, from the save that it goes on from and what was spent since."""
+"""Lost work of a new attempt, from the checkpoint that it continues from and the GPU time spent since."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_the_lost_work(
 ) -> None:
     lost_work = count(LostWorkTotals(), save, 1, last_step, spent, now=99.0)
     assert (lost_work.steps, lost_work.gpu_seconds, lost_work.count) == (steps, gpu_seconds, int(steps > 0))
-    assert [loss.steps for loss in lost_work.recent] == ([steps] if steps else []), "who lost no step has no entry"
+    assert [loss.steps for loss in lost_work.recent] == ([steps] if steps else []), (
+        "an attempt without lost steps has no entry"
+    )
 
 
 def test_gpu_seconds_are_not_lost_twice() -> None:
@@ -85,7 +87,7 @@ def test_an_allocation_on_a_dead_node_lasted_as_long_as_reported() -> None:
     after = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0)
     carried = begin_attempt(ledger, None, "here", 1, reached=4.0, spent=50.0, now=9000.0, carried=True)
     assert (carried.allocations, carried.lost_work) == (after.allocations, ledger.lost_work), (
-        "its process goes on: nothing is lost"
+        "its process continues: nothing is lost"
     )
     assert after.allocations[-1].end == 115.0
     assert (after.gpu_seconds(9000.0), after.lost_work.gpu_seconds, after.lost_work.steps) == (50.0, 50.0, 4.0)

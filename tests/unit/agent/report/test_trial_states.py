@@ -210,7 +210,7 @@ def test_a_step_is_lost_once_for_each_repetition() -> None:
 
 
 def attempts(status: TrialStatus, attempt: int, begins: int, ends: int) -> TrialStatus:
-    """The status after a pod that goes on from step `begins` and prints up to step `ends`."""
+    """The status after a pod that continues from step `begins` and prints up to step `ends`."""
     ledger = ledger_from(status)
     said = GateReport(CompletionMarker(float(begins)) if begins else None)
     ledger = begin_attempt(ledger, said, "n", attempt, reached(status), status.gpu_seconds, 100.0)
@@ -282,7 +282,7 @@ def test_the_node_status_names_one_holder_and_what_is_decisive() -> None:
     assert not moved(hot, cold)
     assert moved(hot, status_of(temperature=54.0))
     smaller = hot.model_copy(update={"gpus": [hot.gpus[0].model_copy(update={"memory_total": 1})]})
-    assert moved(hot, smaller), "another GPU is told of at once"
+    assert moved(hot, smaller), "another GPU is reported at once"
     assert TrialState.GATED not in OCCUPYING
 
 

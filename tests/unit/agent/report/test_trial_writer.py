@@ -64,7 +64,7 @@ def test_an_unexpected_line_stops_only_this_writer(
 def test_the_pod_of_an_earlier_attempt_does_not_write_the_status(
     write: Callable[..., TrialServer], attempt_in_force: int, reads: bool
 ) -> None:
-    """An agent that starts anew finds it beside the live one, with a cursor that is not its own."""
+    """A restarted agent sees it beside the live pod, with a cursor that is not its own."""
     old = pod(attempt=1)
 
     async def scene(writing: Writing) -> None:
@@ -178,7 +178,7 @@ def test_writes_of_the_operator_cost_only_another_read(write: Callable[..., Tria
 
 
 def test_a_lost_answer_counts_nothing_twice(write: Callable[..., TrialServer]) -> None:
-    """The first patch arrives, its answer does not: the next one is refused, and the record is found to be ours."""
+    """The answer to the first patch is lost: the next one is refused, and the record turns out to be this pod's."""
 
     async def scene(writing: Writing) -> None:
         writing.server.answers_lost = 1

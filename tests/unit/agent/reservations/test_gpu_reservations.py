@@ -1,4 +1,4 @@
-"""GPUs that placeholder pods hold: which they are, what is announced, what the arbiter makes of it, and their end."""
+"""GPUs that reservation pods hold: which they are, what is advertised, how trials are scheduled, and their end."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def trial(state: TrialState, gpu: str = "A", method: str = "cuda-checkpoint") ->
 STATES = {
     "the kubelet has not named its GPU": ({}, ReservationPod(NAME, "u"), {}),
     "named": ({NAME: {"A"}}, ReservationPod(NAME, "u"), {"A": ReservationState.HELD}),
-    "told to end": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.TERMINATING}),
+    "being deleted": ({NAME: {"A"}}, ReservationPod(NAME, "u", terminating=True), {"A": ReservationState.TERMINATING}),
     "over": ({NAME: {"A"}}, ReservationPod(NAME, "u", over=True), {"A": ReservationState.ENDED}),
     "a GPU of another pod": (
         {("lab", "train"): {"B"}, NAME: {"A"}},
@@ -58,11 +58,11 @@ STATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("listed", "placeholder", "expected"), STATES.values(), ids=STATES.keys())
+@pytest.mark.parametrize(("listed", "reservation_pod", "expected"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_gpu(
-    listed: Mapping[PodName, Collection[str]], placeholder: ReservationPod, expected: Mapping[str, ReservationState]
+    listed: Mapping[PodName, Collection[str]], reservation_pod: ReservationPod, expected: Mapping[str, ReservationState]
 ) -> None:
-    assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [placeholder]).items()} == expected
+    assert {uuid: one.state for uuid, one in gpus_of_reservations(listed, [reservation_pod]).items()} == expected
 
 
 def test_slots_of_reserved_gpus_and_slots_in_use_are_advertised() -> None:
@@ -139,7 +139,7 @@ def test_a_gpu_without_a_reservation_has_no_slots_in_the_status() -> None:
 
 
 class Desk:
-    """Leases of an agent whose kubelet says what it is told to say."""
+    """GPU reservations of an agent with a simulated kubelet."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.machine = Machine(folder)

@@ -1,4 +1,4 @@
-"""Who was let in is known to the next agent, whatever the API has forgotten."""
+"""The next agent knows which pods were admitted, whatever the API has forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent killed between any two of its acts: never two at work, nothing stays half-frozen, SIGTERM is heard.
+"""The agent killed between any two acts: two trials never run at once, none stays half frozen, SIGTERM is handled.
 
 `PODIUM_MODEL_EXAMPLES=3000 pytest tests/unit/agent/test_faults.py` tries that many sequences of all of it, at random.
 """
@@ -85,7 +85,7 @@ def test_an_agent_killed_at_each_act_of_three_switches(tmp_path: Path, first: in
 @pytest.mark.parametrize("grace", [30.0, 1.0])
 @pytest.mark.parametrize("kill", range(1, DELETION_ACTS + 1))
 def test_an_agent_killed_at_each_act_of_a_deletion(tmp_path: Path, kill: int, grace: float) -> None:
-    """A frozen trial is deleted: the holder makes room, it is thawed, hears its SIGTERM, and the holder goes on."""
+    """A frozen trial is deleted: the holder is suspended, the trial handles its SIGTERM, and the holder resumes."""
     world = play(tmp_path, trials(), delete_the_frozen(grace), {kill}, 40)
     assert world.deaths == 1
     assert world.trials["a"].heard, "it was left to SIGKILL, frozen"
@@ -94,7 +94,7 @@ def test_an_agent_killed_at_each_act_of_a_deletion(tmp_path: Path, kill: int, gr
 
 @pytest.mark.parametrize("kill", [None, *range(6, RELEASE_ACTS + 1)])
 def test_after_a_release_all_trials_are_frozen_before_one_is_admitted(tmp_path: Path, kill: int | None) -> None:
-    """Released, a and b work at once, as a person wanted it. The next order is c's, who waits for both to be frozen."""
+    """After a release a and b run at once. The next run queue names c, which waits until both are frozen."""
     at_work: list[set[str]] = []
 
     def script(world: NodeModel, number: int) -> None:
@@ -184,7 +184,7 @@ def test_random_sequences_of_events(events: list[tuple[object, ...]], released: 
         world = play(Path(folder), cast, script, set(), len(events) + 30)
         alive = [one for one in world.trials.values() if not one.ended]
         if released:
-            assert not any(one.frozen for one in alive), "released, and something is frozen"
+            assert not any(one.frozen for one in alive), "released, but a trial is frozen"
             return
         assert all(len(one.standing()) <= 1 for one in alive), "something is half-frozen"
         for gpu in "GH":

@@ -1,4 +1,4 @@
-"""Reservations as the device plugin, conductor and next agent see them; the kubelet's answer is stood in for."""
+"""Exclusive allocations as device plugin, node reconciler and next agent see them; the kubelet is simulated."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Two trials that do not fit together share one GPU: real processes in real cgroups on the fake driver, with the
-agent's own observer, arbiter, ledger, carrier and suspension method. Stood in for: the kubelet and the API.
+agent's own observer, local scheduler, ledger, executor and suspension method. The kubelet and the API are simulated.
 
 The trials are the example's script. Each declares 80 % of the GPU and takes 60 % (the rest is for a real context).
 """
